@@ -1,0 +1,137 @@
+"""refold: an in-process, event-sourced memory engine for LLM agents.
+
+Every change to an agent's memory is appended to one log and folded into views; any state at any moment can be read,
+snapshotted, replayed, compared, forked or restored. Names load when first used, so that ``import refold`` stays light.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from refold.engine.core import ANY as ANY
+    from refold.engine.core import EXISTS as EXISTS
+    from refold.engine.core import NO_STREAM as NO_STREAM
+    from refold.engine.loader import Recorded as Recorded
+    from refold.errors import Closed as Closed
+    from refold.errors import EmbeddingMismatch as EmbeddingMismatch
+    from refold.errors import HistoryTruncated as HistoryTruncated
+    from refold.errors import InvalidInput as InvalidInput
+    from refold.errors import LimitExceeded as LimitExceeded
+    from refold.errors import NotFound as NotFound
+    from refold.errors import ReadOnly as ReadOnly
+    from refold.errors import RefoldError as RefoldError
+    from refold.errors import StoreBusy as StoreBusy
+    from refold.errors import StoreCorrupt as StoreCorrupt
+    from refold.errors import StoreError as StoreError
+    from refold.errors import StoreFull as StoreFull
+    from refold.errors import StoreVersion as StoreVersion
+    from refold.errors import WrongVersion as WrongVersion
+    from refold.event import Event as Event
+    from refold.event import Stamp as Stamp
+    from refold.memory.conversation import Conversation as Conversation
+    from refold.memory.handles import Journal as Journal
+    from refold.memory.handles import Profile as Profile
+    from refold.memory.memory import Memory as Memory
+    from refold.memory.snapshot import Snapshot as Snapshot
+    from refold.memory.travel import Step as Step
+    from refold.message import Message as Message
+    from refold.results import Change as Change
+    from refold.results import Finding as Finding
+    from refold.results import Loaded as Loaded
+    from refold.results import Report as Report
+    from refold.results import Scratchpad as Scratchpad
+    from refold.results import Stats as Stats
+    from refold.text import ByteClassCounter as ByteClassCounter
+    from refold.text import TokenCounter as TokenCounter
+    from refold.views.journal import Note as Note
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "refold.engine.core": ("ANY", "EXISTS", "NO_STREAM"),
+    "refold.engine.loader": ("Recorded",),
+    "refold.errors": (
+        "Closed",
+        "EmbeddingMismatch",
+        "HistoryTruncated",
+        "InvalidInput",
+        "LimitExceeded",
+        "NotFound",
+        "ReadOnly",
+        "RefoldError",
+        "StoreBusy",
+        "StoreCorrupt",
+        "StoreError",
+        "StoreFull",
+        "StoreVersion",
+        "WrongVersion",
+    ),
+    "refold.event": ("Event", "Stamp"),
+    "refold.memory.conversation": ("Conversation",),
+    "refold.memory.handles": ("Journal", "Profile"),
+    "refold.memory.memory": ("Memory",),
+    "refold.memory.snapshot": ("Snapshot",),
+    "refold.memory.travel": ("Step",),
+    "refold.message": ("Message",),
+    "refold.results": ("Change", "Finding", "Loaded", "Report", "Scratchpad", "Stats"),
+    "refold.text": ("ByteClassCounter", "TokenCounter"),
+    "refold.views.journal": ("Note",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ANY",
+    "EXISTS",
+    "NO_STREAM",
+    "ByteClassCounter",
+    "Change",
+    "Closed",
+    "Conversation",
+    "EmbeddingMismatch",
+    "Event",
+    "Finding",
+    "HistoryTruncated",
+    "InvalidInput",
+    "Journal",
+    "LimitExceeded",
+    "Loaded",
+    "Memory",
+    "Message",
+    "NotFound",
+    "Note",
+    "Profile",
+    "ReadOnly",
+    "Recorded",
+    "RefoldError",
+    "Report",
+    "Scratchpad",
+    "Snapshot",
+    "Stamp",
+    "Stats",
+    "Step",
+    "StoreBusy",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFull",
+    "StoreVersion",
+    "TokenCounter",
+    "WrongVersion",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Return a public name, importing its module now."""
+    home = _HOME_OF.get(name)
+    if home is None:
+        message = f"module 'refold' has no attribute {name!r}"
+        raise AttributeError(message)
+    from importlib import import_module  # noqa: PLC0415 - only on first use
+
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

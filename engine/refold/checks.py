@@ -1,0 +1,196 @@
+"""Checks of what a caller passed: each returns the value in the form that events hold, or says what is wrong with it.
+
+Pure. Every message names the argument, the value or its size, the bound, and what to do.
+"""
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any, Final, NoReturn
+
+from refold.errors import InvalidInput, LimitExceeded
+from refold.event import pack_json
+from refold.limits import (
+    EVENT_BYTES_MAX,
+    JSON_DEPTH_MAX,
+    KEY_BYTES_MAX,
+    MESSAGE_TOKENS_MAX,
+    NAME_BYTES_MAX,
+    REQUEST_BYTES_MAX,
+    SOURCES_COUNT_MAX,
+    WINDOW_TOKENS_MAX,
+)
+
+_INT_MIN: Final = -(2**63)
+_INT_MAX: Final = 2**64 - 1
+_SHOWN_CHARS: Final = 60
+
+
+def shown(value: object) -> str:
+    """Return a value as a message shows it: short."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+
+
+def invalid(message: str) -> NoReturn:
+    """Raise ``InvalidInput``."""
+    raise InvalidInput(message)
+
+
+def _too_large(what: str, size: int, bound: str, limit: int, advice: str) -> NoReturn:
+    message = f"{what} is {size:,} bytes, over {bound} = {limit:,}; {advice}"
+    raise LimitExceeded(message)
+
+
+def text(value: object, what: str, limit: int = EVENT_BYTES_MAX, bound: str = "EVENT_BYTES_MAX") -> str:
+    """Return a string that can be stored: of UTF-8 without lone surrogates, and not over the bound."""
+    if not isinstance(value, str):
+        invalid(f"{what} must be a str, not {type(value).__name__} ({shown(value)}); convert it first")
+    if len(value) > limit:
+        _too_large(what, len(value), bound, limit, "shorten it, or keep it in a file and store the file's name")
+    try:
+        size = len(value) if value.isascii() else len(value.encode())
+    except UnicodeEncodeError as error:
+        invalid(f"{what} holds a lone surrogate at character {error.start}; decode the text as UTF-8 before storing it")
+    if size > limit:
+        _too_large(what, size, bound, limit, "shorten it, or keep it in a file and store the file's name")
+    return value
+
+
+def name(value: object, what: str) -> str:
+    """Return a name of a stream: a text that is not empty and fits an LMDB key."""
+    checked = text(value, what, NAME_BYTES_MAX, "NAME_BYTES_MAX")
+    if not checked:
+        invalid(f"{what} is empty; give it at least one character")
+    return checked
+
+
+def key(value: object, what: str = "key") -> str:
+    """Return a key: a text that is not empty."""
+    checked = text(value, what, KEY_BYTES_MAX, "KEY_BYTES_MAX")
+    if not checked:
+        invalid(f"{what} is empty; give it at least one character")
+    return checked
+
+
+def integer(value: object, what: str, least: int, most: int, bound: str) -> int:
+    """Return a whole number within its bounds."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        invalid(f"{what} must be an int, not {type(value).__name__} ({shown(value)})")
+    if value < least:
+        invalid(f"{what} is {value}, below {least}; give a number from {least} to {bound} = {most}")
+    if value > most:
+        message = f"{what} is {value}, over {bound} = {most}; give a smaller number"
+        raise LimitExceeded(message)
+    return value
+
+
+def tokens(value: object) -> int:
+    """Return the token count of a message."""
+    return integer(value, "tokens", 0, MESSAGE_TOKENS_MAX, "MESSAGE_TOKENS_MAX")
+
+
+def window_tokens(value: object) -> int:
+    """Return a token budget."""
+    return integer(value, "window_tokens", 1, WINDOW_TOKENS_MAX, "WINDOW_TOKENS_MAX")
+
+
+def flag(value: object, what: str) -> bool:
+    """Return a truth value."""
+    if not isinstance(value, bool):
+        invalid(f"{what} must be True or False, not {type(value).__name__} ({shown(value)})")
+    return value
+
+
+def packed_json(value: object, what: str) -> bytes:
+    """Return a JSON value as msgpack bytes; dicts keep their order."""
+    _check_json(value, what, 0)
+    packed = pack_json(value)
+    if len(packed) > EVENT_BYTES_MAX:
+        _too_large(what, len(packed), "EVENT_BYTES_MAX", EVENT_BYTES_MAX, "keep it in a file and store the file's name")
+    return packed
+
+
+def _check_json(value: object, where: str, depth: int) -> None:
+    if depth > JSON_DEPTH_MAX:
+        message = f"{where} is nested deeper than JSON_DEPTH_MAX = {JSON_DEPTH_MAX}; flatten it"
+        raise LimitExceeded(message)
+    if isinstance(value, str):
+        text(value, where)
+    elif isinstance(value, dict):
+        for held, inner in value.items():
+            if not isinstance(held, str):
+                invalid(f"{where} has a key of type {type(held).__name__} ({shown(held)}); JSON keys are str")
+            text(held, f"a key of {where}")
+            _check_json(inner, f"{where}[{shown(held)}]", depth + 1)
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            _check_json(inner, f"{where}[{place}]", depth + 1)
+    else:
+        _check_scalar(value, where)
+
+
+def _check_scalar(value: object, where: str) -> None:
+    if value is None or isinstance(value, bool):
+        return
+    if isinstance(value, int):
+        if not _INT_MIN <= value <= _INT_MAX:
+            invalid(f"{where} is an integer beyond 64 bits ({shown(value)}); store it as a str")
+    elif isinstance(value, float):
+        if not isfinite(value):
+            invalid(f"{where} is {value}, which JSON cannot hold; store None or a str")
+    else:
+        invalid(f"{where} is a {type(value).__name__} ({shown(value)}), not a JSON value; convert it first")
+
+
+def json_object(value: object, what: str) -> bytes:
+    """Return a dict of JSON values as msgpack bytes."""
+    if not isinstance(value, dict):
+        invalid(f"{what} must be a dict, not {type(value).__name__} ({shown(value)})")
+    return packed_json(value, what)
+
+
+def json_objects(value: object, what: str) -> list[dict[str, Any]]:
+    """Return a list of dicts."""
+    if not isinstance(value, list):
+        invalid(f"{what} must be a list of dicts, not {type(value).__name__} ({shown(value)})")
+    for place, item in enumerate(value):
+        if not isinstance(item, dict):
+            invalid(f"{what}[{place}] must be a dict, not {type(item).__name__} ({shown(item)})")
+    return value
+
+
+def count(value: object, what: str) -> int:
+    """Return a number of things asked for, not below 0."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        invalid(f"{what} must be an int, not {type(value).__name__} ({shown(value)})")
+    if value < 0:
+        invalid(f"{what} is {value}; give 0 or more")
+    return value
+
+
+def request_id(value: object) -> bytes:
+    """Return a request id as bytes."""
+    checked = text(value, "request_id", REQUEST_BYTES_MAX, "REQUEST_BYTES_MAX")
+    if not checked:
+        invalid("request_id is empty; give it at least one character, or None")
+    return checked.encode()
+
+
+def sources(value: object, head: int) -> tuple[int, ...]:
+    """Return the seqs of sources given as seqs or as results that carry one; provisional seqs are negative."""
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
+        invalid(f"sources must be a list or tuple of seqs or results, not {type(value).__name__} ({shown(value)})")
+    if len(value) > SOURCES_COUNT_MAX:
+        message = f"{len(value)} sources are over SOURCES_COUNT_MAX = {SOURCES_COUNT_MAX}; name the most important ones"
+        raise LimitExceeded(message)
+    return tuple(_source(item, head) for item in value)
+
+
+def _source(item: object, head: int) -> int:
+    stamp = getattr(item, "stamp", None)
+    seq = item if stamp is None else stamp.seq
+    if not isinstance(seq, int) or isinstance(seq, bool):
+        invalid(f"a source must be a seq or a result that has one, not {type(item).__name__} ({shown(item)})")
+    if (stamp is None and not 1 <= seq <= head) or seq > head:
+        invalid(f"source {seq} is not a seq of this log, which runs from 1 to {head}")
+    return seq

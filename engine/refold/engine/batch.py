@@ -1,0 +1,66 @@
+"""A batch: the mutations of one context, collected into one commit.
+
+It belongs to a context (a task, a thread of control), not to a thread; while user code runs it holds no lock and no
+transaction. Nobody else sees anything of it before it is written.
+"""
+
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Final, Self
+
+from refold.engine.core import Engine
+from refold.engine.pending import Pending
+from refold.errors import InvalidInput
+
+_ACTIVE: Final[ContextVar[tuple["Batch", ...]]] = ContextVar("refold_batches", default=())
+
+
+class Batch:
+    """An open batch of one engine; leaving the block commits it, an exception discards it."""
+
+    __slots__ = ("_token", "engine", "pending")
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.pending = Pending()
+        self._token: Token[tuple[Batch, ...]] | None = None
+
+    def __enter__(self) -> Self:
+        """Collect the mutations of this context from here on."""
+        self.engine.check_writable()
+        if active(self.engine) is not None:
+            message = "a batch is already open in this context; commit it before opening another"
+            raise InvalidInput(message)
+        self._token = _ACTIVE.set((*_ACTIVE.get(), self))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Write everything as one commit, or nothing if the block raised."""
+        assert self._token is not None, "a batch is left that was never entered"
+        _ACTIVE.reset(self._token)
+        if kind is None:
+            self.engine.commit(self.pending)
+
+    def __len__(self) -> int:
+        """Return the number of events collected so far."""
+        return len(self.pending.events)
+
+
+def active(engine: Engine) -> Batch | None:
+    """Return the batch that this context has open on an engine."""
+    for batch in _ACTIVE.get():
+        if batch.engine is engine:
+            return batch
+    return None
+
+
+def refuse(engine: Engine, what: str) -> None:
+    """Raise ``InvalidInput`` for what cannot be part of a batch."""
+    if active(engine) is not None:
+        message = f"{what} inside a batch is refused, because its events have no seq yet; do it after the block"
+        raise InvalidInput(message)

@@ -1,0 +1,30 @@
+"""The differences between two states, as paths with what stood there before and after."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from refold.results import Change
+
+
+def changes_between(stream: str, before: dict[str, Any], after: dict[str, Any]) -> Iterator[Change]:
+    """Return the changes from one plain state to another, view by view, in a fixed order."""
+    for view in sorted({*before, *after}):
+        for path, old, new in _differences((), before.get(view, {}), after.get(view, {})):
+            yield Change(stream, view, path, old, new)
+
+
+def _differences(
+    path: tuple[str | int, ...], before: Any, after: Any
+) -> Iterator[tuple[tuple[str | int, ...], Any, Any]]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in dict.fromkeys((*before, *after)):
+            yield from _differences((*path, key), before.get(key), after.get(key))
+    elif isinstance(before, list) and isinstance(after, list):
+        for place in range(max(len(before), len(after))):
+            yield from _differences((*path, place), _item(before, place), _item(after, place))
+    elif before != after:
+        yield path, before, after
+
+
+def _item(items: list[Any], place: int) -> Any:
+    return items[place] if place < len(items) else None

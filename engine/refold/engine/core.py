@@ -1,0 +1,500 @@
+"""The engine: stamp, log, fold. The only place where log and fold meet.
+
+One thread commits at a time (the write lock); states change only in ``_fold_batch`` under the state lock, after the
+log said that the events are durable. Reads take the state lock alone, so they never wait for a disk.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from refold import fold
+from refold.engine import writer
+from refold.engine.checkpoints import Checkpoint, Checkpoints
+from refold.engine.loader import Loader, Recorded
+from refold.engine.pending import Decide, Pending, Request
+from refold.engine.streams import APPLIED_KEY, Slot, Streams
+from refold.errors import Closed, InvalidInput, ReadOnly, WrongVersion
+from refold.event import Event, Forked, Restored
+from refold.limits import (
+    CHECKPOINT_EVENTS,
+    CHECKPOINT_ROWS_MAX,
+    FROZEN_STATES_MAX,
+    ID_HEX_CHARS,
+    PAGE_EVENTS,
+    TAIL_EVENTS_MAX,
+)
+from refold.store.protocol import Log, Row
+from refold.store.record import COMMIT, NO_LINK, SEQ, CommitRow, keyed_hash
+
+T = TypeVar("T")
+
+ANY: Final = "any"
+NO_STREAM: Final = "no stream"
+EXISTS: Final = "exists"
+STORE_ID_KEY: Final = b"store_id"
+HASH_KEY: Final = b"hash_key"
+TAGS_KEY: Final = b"tags"
+_ID_POOL_BYTES: Final = 4_000
+
+
+class Engine:
+    """The shell around one log: it stamps, writes, folds, and builds any state at any seq."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        clock_ns: Callable[[], int],
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self.log = log
+        self.clock_ns = clock_ns
+        self.random_bytes = random_bytes
+        self.write_lock = threading.RLock()
+        self.state_lock = threading.RLock()
+        self._closed = False
+        self._ids = ""
+        self._ids_at = 0
+        self._frozen: OrderedDict[tuple[int, int], fold.State] = OrderedDict()
+        self._restart()
+
+    def _restart(self) -> None:
+        """Read where the log stands: last commit, tail, keys."""
+        self.head = self.log.head()
+        last = self.log.commit_at(self.head) if self.head else None
+        commit = CommitRow._make(COMMIT.unpack(last)) if last else CommitRow(0, 1, 0, NO_LINK)
+        self._link, self._time_ns = commit.link, commit.time_ns
+        self.checkpoints = Checkpoints(self.log)
+        self.streams = Streams(self.log, self.checkpoints)
+        self.loader = Loader(self.log, self.streams, self.checkpoints)
+        applied = self.log.row("meta", APPLIED_KEY)
+        self.streams.scan_tail(SEQ.unpack(applied)[0] if applied else 0, self.head)
+        self.store_id = self.log.row("meta", STORE_ID_KEY) or b""
+        self._hash_key = self.log.row("meta", HASH_KEY) or b""
+        self.tags: set[int] = set(msgspec.msgpack.decode(self.log.row("meta", TAGS_KEY) or b"\x90", type=list[int]))
+        self.unknown_tags = sorted(tag for tag in self.tags if not fold.is_known(tag))
+        self._frozen.clear()
+
+    # Doors of what is not deterministic.
+
+    def now_ns(self) -> int:
+        """Return the time that an event appended now would get."""
+        return max(self.clock_ns(), self._time_ns)
+
+    def new_id(self) -> str:
+        """Return a fresh random id; the random source is asked once for two hundred of them."""
+        with self.state_lock:
+            if self._ids_at + ID_HEX_CHARS > len(self._ids):
+                self._ids, self._ids_at = self.random_bytes(_ID_POOL_BYTES).hex(), 0
+            self._ids_at += ID_HEX_CHARS
+            return self._ids[self._ids_at - ID_HEX_CHARS : self._ids_at]
+
+    def keyed_hash(self, content: bytes) -> bytes:
+        """Return a hash that says nothing outside this store."""
+        return keyed_hash(self._hash_key, content)
+
+    # Reading.
+
+    def check_open(self) -> None:
+        """Raise ``Closed`` after ``close``."""
+        if self._closed:
+            message = "this memory is closed; open the store again with Memory(path)"
+            raise Closed(message)
+
+    def check_writable(self) -> None:
+        """Raise unless events can be appended."""
+        self.check_open()
+        if self.log.readonly:
+            message = "this memory is read-only; open the store without readonly=True to change it"
+            raise ReadOnly(message)
+        if self.unknown_tags:
+            message = f"the store holds events of tags {self.unknown_tags} that this refold does not know; upgrade it"
+            raise ReadOnly(message)
+
+    def read(self, name: str, query: Callable[[fold.State], T], at: int | None = None) -> T:
+        """Return what ``query`` makes of a stream's state, live or at a seq; it must copy what it hands out."""
+        with self.state_lock:
+            self.check_open()
+            self._notice_foreign()
+            slot = self.streams.find(name)
+            if slot is None:
+                return query(fold.empty(name.partition("/")[0]))
+            return query(self._live(slot) if at is None or at >= slot.seq else self._frozen_state(slot, at))
+
+    def _live(self, slot: Slot) -> fold.State:
+        if slot.state is None:
+            slot.state = self.loader.state_at(slot, slot.seq)
+        return slot.state
+
+    def _frozen_state(self, slot: Slot, at: int) -> fold.State:
+        key = (slot.number, self.loader.last_seq(slot, at))
+        if not key[1]:
+            return fold.empty(slot.kind)
+        state = self._frozen.get(key)
+        if state is None:
+            state = self._frozen[key] = self.loader.state_at(slot, key[1])
+            if len(self._frozen) > FROZEN_STATES_MAX:
+                self._frozen.popitem(last=False)
+        else:
+            self._frozen.move_to_end(key)
+        return state
+
+    def _notice_foreign(self) -> None:
+        """A reader follows the process that writes: fold nothing, only forget what is no longer the head."""
+        if self.log.readonly and self.log.changed():
+            head = self.log.head()
+            if head > self.head:
+                self.streams.refresh(self.head, head)
+                self.head = head
+
+    def slot(self, name: str) -> Slot | None:
+        """Return where a stream stands, ``None`` where there is none."""
+        with self.state_lock:
+            self.check_open()
+            self._notice_foreign()
+            return self.streams.find(name)
+
+    def version(self, name: str) -> int:
+        """Return the version of a stream, 0 where there is none."""
+        slot = self.slot(name)
+        return 0 if slot is None else slot.version
+
+    def last_seq(self, name: str, at: int | None) -> int:
+        """Return the seq of a stream's last event at or before ``at``, 0 where there is none."""
+        with self.state_lock:
+            slot = self.slot(name)
+            if slot is None:
+                return 0
+            return slot.seq if at is None else self.loader.last_seq(slot, at)
+
+    def events(self, name: str, after: int, until: int | None = None) -> Iterator[Recorded]:
+        """Return the events of a stream with ``after < seq <= until``, read in short pages."""
+        while True:
+            with self.state_lock:
+                slot = self.slot(name)
+                if slot is None:
+                    return
+                last = slot.seq if until is None else min(until, slot.seq)
+                seqs: list[int] = []
+                for seq in self.loader.seqs_between(slot, after, last):
+                    seqs.append(seq)
+                    if len(seqs) == PAGE_EVENTS:
+                        break
+                page = self.loader.recorded(seqs)
+            if not page:
+                return
+            yield from page
+            after = seqs[-1]
+
+    def seq_at_time(self, time_ns: int) -> int:
+        """Return the last seq that was acknowledged at or before a time, by bisection over the commit rows."""
+        low, high = 0, self.head
+        while low < high:
+            middle = (low + high + 1) // 2
+            row = self.log.commit_at(middle)
+            assert row is not None, f"seq {middle} has no commit row"
+            commit = CommitRow._make(COMMIT.unpack(row))
+            if commit.time_ns <= time_ns:
+                low = commit.next_seq - 1
+            else:
+                high = commit.first_seq - 1
+        return low
+
+    def commit_time_ns(self, seq: int) -> int:
+        """Return when the commit that wrote ``seq`` was made, 0 for the empty log."""
+        row = self.log.commit_at(seq) if seq else None
+        return COMMIT.unpack(row)[2] if row else 0
+
+    def digests(self, slot: Slot, at: int | None) -> list[tuple[str, bytes]]:
+        """Return the digests of a stream's views, live or at a seq; those of the head are kept until it moves."""
+        if at is not None and at < slot.seq:
+            last = self.loader.last_seq(slot, at)
+            return fold.digests(self._frozen_state(slot, last)) if last else []
+        if slot.digest is None or slot.digest[0] != slot.seq:
+            slot.digest = (slot.seq, fold.digests(self._live(slot)))
+        return slot.digest[1]
+
+    def current_head(self) -> int:
+        """Return the seq of the last event, those of another process included."""
+        with self.state_lock:
+            self.check_open()
+            self._notice_foreign()
+            return self.head
+
+    # Writing.
+
+    def answered(self, request: Request) -> Recorded | None:
+        """Return the last event of a request that was answered before; ``LookupError`` if it was not."""
+        row = self.log.row("requests", request.id_hash)
+        if row is None:
+            raise LookupError
+        if row[: len(request.content_hash)] != request.content_hash:
+            message = "this request_id was used for another request; give each request an id of its own"
+            raise InvalidInput(message)
+        (last,) = SEQ.unpack(row[-SEQ.size :])
+        return self.loader.recorded([last])[0] if last else None
+
+    def note(
+        self,
+        pending: Pending,
+        name: str,
+        make: Event | Decide,
+        *,
+        opening: Event | None = None,
+        occurred_ns: int | None = None,
+        expected: object = ANY,
+        request: Request | None = None,
+        is_batch: bool = False,
+    ) -> int | None:
+        """Add an event to a commit, after what opens its stream; return its place, ``None`` where nothing changes."""
+        begin = len(pending.events)
+        try:
+            if expected != ANY:
+                self._check_version(pending, name, expected, is_batch=is_batch)
+            event = make if isinstance(make, Event) else make(self._state_in(pending, name, is_batch=is_batch))
+            if event is not None:
+                if opening is not None and self._is_closed_stream(pending, name):
+                    pending.openings[name] = self._add(pending, name, opening, occurred_ns, is_batch=is_batch)
+                place = self._add(pending, name, event, occurred_ns, is_batch=is_batch)
+        except BaseException:
+            pending.truncate(begin)
+            raise
+        if request is not None:
+            pending.requests.append((request, range(begin, len(pending.events))))
+        return None if event is None else place
+
+    def _add(self, pending: Pending, name: str, event: Event, occurred_ns: int | None, *, is_batch: bool) -> int:
+        place = pending.add(name, event, occurred_ns)
+        if is_batch:
+            if fold.is_provisional(event):
+                pending.provisional.append(place)
+            if name in pending.overlays:
+                self._fold_overlay(pending, name, place)
+        return place
+
+    def _is_closed_stream(self, pending: Pending, name: str) -> bool:
+        if name in pending.openings:
+            return False
+        slot = self.streams.find(name)
+        return slot is None or not fold.is_open(self._live_locked(slot))
+
+    def _live_locked(self, slot: Slot) -> fold.State:
+        if slot.state is None:
+            with self.state_lock:
+                return self._live(slot)
+        return slot.state
+
+    def _check_version(self, pending: Pending, name: str, expected: object, *, is_batch: bool) -> None:
+        slot = self.streams.find(name)
+        version = 0 if slot is None else slot.version
+        if is_batch:
+            pending.reads.setdefault(name, version)
+        actual = version + pending.names.count(name)
+        fits = {NO_STREAM: actual == 0, EXISTS: actual > 0}.get(expected, expected == actual)  # type: ignore[call-overload]
+        if not fits:
+            message = f"{name} is at version {actual}, not at {expected}; read it again and decide anew"
+            raise WrongVersion(message, expected=expected, actual=actual)
+
+    def _state_in(self, pending: Pending, name: str, *, is_batch: bool) -> fold.State:
+        """Return a stream's state as this commit sees it: the live one, plus what the commit itself has added."""
+        slot = self.streams.find(name)
+        if not is_batch:
+            return fold.empty(name.partition("/")[0]) if slot is None else self._live_locked(slot)
+        return self.state_in_batch(pending, name)
+
+    def state_in_batch(self, pending: Pending, name: str) -> fold.State:
+        """Return a stream's state as an open batch sees it, and remember that the batch has read it."""
+        with self.state_lock:
+            slot = self.streams.find(name)
+            pending.reads.setdefault(name, 0 if slot is None else slot.version)
+            if name in pending.overlays:
+                return pending.overlays[name]
+            if name not in pending.names:
+                return fold.empty(name.partition("/")[0]) if slot is None else self._live(slot)
+            state = fold.empty(name.partition("/")[0]) if slot is None else self.loader.state_at(slot, slot.seq)
+        pending.overlays[name] = state
+        for place, noted in enumerate(pending.names):
+            if noted == name:
+                self._fold_overlay(pending, name, place)
+        return pending.overlays[name]
+
+    def _fold_overlay(self, pending: Pending, name: str, place: int) -> None:
+        event = pending.events[place]
+        if isinstance(event, Restored):
+            pending.overlays[name] = self._base_state(event)
+        fold.fold(pending.overlays[name], pending.stamp(place), event)
+
+    def _base_state(self, event: Forked | Restored) -> fold.State:
+        with self.state_lock:
+            return self.loader.base_state(event, "conversation")
+
+    def commit(self, pending: Pending) -> Sequence[Recorded]:
+        """Write the pending events as one atomic, durable commit, fold them, and return them as recorded."""
+        with self.write_lock:
+            self.check_writable()
+            slots, born = self._slots_of(pending)
+            self._check_reads(pending, slots)
+            places = self._places(pending, slots)
+            if not places:
+                if pending.requests:
+                    self.log.write_rows(writer.request_rows(pending, _NOTHING))
+                return []
+            first_seq = self.head + 1
+            writer.resolve(pending, places, first_seq)
+            for slot in slots.values():
+                if slot.version:
+                    self._live_locked(slot)
+            bases = {place: self._base_state(event) for place, event in _bases(pending, places)}
+            batch = writer.build(
+                pending,
+                places,
+                slots,
+                first_seq=first_seq,
+                time_ns=self.now_ns(),
+                link=self._link,
+                random_bytes=self.random_bytes,
+            )
+            self.write(batch, born, [*writer.derived_rows(batch), *writer.request_rows(pending, batch)])
+            self._fold_batch(batch, slots, bases)
+            for message in pending.messages:
+                event, stamp = writer.recorded(batch, message.stamp.seq)
+                msgspec.structs.force_setattr(message, "event", event)
+                msgspec.structs.force_setattr(message, "stamp", stamp)
+        return list(map(Recorded, batch.events, batch.stamps))
+
+    def write(self, batch: writer.Batch, born: list[Slot], rows: list[Row]) -> None:
+        """Write a commit with its rows and those that wait; nothing in RAM has changed if this raises."""
+        tags = self.tags | {fold.TAGS[type(event)] for event in batch.events}
+        rows += self.streams.rows_of(born)
+        if tags != self.tags:
+            rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(tags))))
+        waiting = self.checkpoints.waiting()
+        if waiting:
+            rows += waiting
+            rows.append(("meta", APPLIED_KEY, SEQ.pack(self.streams.applied_seq(self.head))))
+        self.log.write(batch.first_seq, batch.records, [batch.commit], rows)
+        with self.state_lock:
+            self.tags = tags
+            self.checkpoints.written()
+            for slot in born:
+                self.streams.add(slot)
+            self.streams.next_number += len(born)
+            self._link, self._time_ns = batch.link, batch.stamps[-1].time_ns
+
+    def _slots_of(self, pending: Pending) -> tuple[dict[str, Slot], list[Slot]]:
+        slots: dict[str, Slot] = {}
+        born: list[Slot] = []
+        with self.state_lock:
+            for name in dict.fromkeys(pending.names):
+                slot = self.streams.find(name)
+                if slot is None:
+                    slot = self.streams.born(name, len(born))
+                    slot.state = fold.empty(slot.kind)
+                    born.append(slot)
+                slots[name] = slot
+        return slots, born
+
+    def _check_reads(self, pending: Pending, slots: dict[str, Slot]) -> None:
+        for name, version in pending.reads.items():
+            slot = slots.get(name) or self.streams.find(name)
+            actual = 0 if slot is None else slot.version
+            if actual != version:
+                message = f"{name} moved from version {version} to {actual} while a batch was open; run the batch again"
+                raise WrongVersion(message, expected=version, actual=actual)
+
+    def _places(self, pending: Pending, slots: dict[str, Slot]) -> Sequence[int]:
+        """Return the places to write: all but openings of streams that somebody else has opened meanwhile."""
+        moot = {
+            place
+            for name, place in pending.openings.items()
+            if slots[name].version and fold.is_open(self._live_locked(slots[name]))
+        }
+        everything = range(len(pending.events))
+        return [place for place in everything if place not in moot] if moot else everything
+
+    def _fold_batch(self, batch: writer.Batch, slots: dict[str, Slot], bases: dict[int, fold.State]) -> None:
+        dirty = self.streams.dirty
+        apply = fold.fold
+        with self.state_lock:
+            for place, event, stamp in zip(batch.places, batch.events, batch.stamps, strict=True):
+                slot = slots[stamp.stream]
+                if place in bases:
+                    slot.state = bases[place]
+                assert slot.state is not None, f"{slot.name} was not loaded before its commit"
+                apply(slot.state, stamp, event)
+                slot.version = stamp.version
+                slot.seq = stamp.seq
+                slot.seqs.append(stamp.seq)
+                if slot.number not in dirty:
+                    dirty[slot.number] = stamp.seq
+                if len(slot.seqs) >= (slot.due or CHECKPOINT_EVENTS):
+                    self._checkpoint(slot, kept=True)
+            self.head = batch.stamps[-1].seq
+            if self.head - self.streams.applied_seq(self.head) > TAIL_EVENTS_MAX:
+                self._shorten_tail()
+
+    # Checkpoints.
+
+    def _checkpoint(self, slot: Slot, *, kept: bool) -> None:
+        inline, pointed = fold.pack(self._live(slot))
+        row = Checkpoint(slot.seq, slot.version, kept, inline, pointed, list(slot.seqs))
+        self.checkpoints.put(slot.number, row, replaces=slot.floating)
+        slot.floating = 0 if kept else slot.seq
+        if kept:
+            slot.seqs, slot.due = [], row.due
+        self.streams.dirty.pop(slot.number, None)
+
+    def _shorten_tail(self) -> None:
+        for number in list(self.streams.dirty)[:CHECKPOINT_ROWS_MAX]:
+            self._checkpoint(self.streams.at_number(number), kept=False)
+
+    def flush(self) -> None:
+        """Store the checkpoint rows of every stream that was touched, so that the next opening has no tail."""
+        with self.write_lock, self.state_lock:
+            self.check_open()
+            if self.log.readonly or self.unknown_tags:
+                return
+            for number in list(self.streams.dirty):
+                slot = self.streams.at_number(number)
+                if slot.state is not None:
+                    self._checkpoint(slot, kept=False)
+            self._store_waiting()
+
+    def _store_waiting(self) -> None:
+        waiting = self.checkpoints.waiting()
+        if not waiting:
+            return
+        applied: Row = ("meta", APPLIED_KEY, SEQ.pack(self.streams.applied_seq(self.head)))
+        for begin in range(0, len(waiting), CHECKPOINT_ROWS_MAX):
+            self.log.write_rows(waiting[begin : begin + CHECKPOINT_ROWS_MAX])
+        self.log.write_rows([applied])
+        self.checkpoints.written()
+
+    def close(self) -> None:
+        """Store what is worth storing and release the log; a second call does nothing."""
+        with self.write_lock, self.state_lock:
+            if self._closed:
+                return
+            try:
+                self.flush()
+            finally:
+                self._closed = True
+                self.log.close()
+
+    def reload(self) -> None:
+        """Forget everything that is in RAM and read it again; for those who changed rows below the engine."""
+        with self.write_lock, self.state_lock:
+            self._restart()
+
+
+_NOTHING: Final = writer.Batch(0, [], b"", b"", (), [], [])
+
+
+def _bases(pending: Pending, places: Sequence[int]) -> Iterator[tuple[int, Any]]:
+    for place in places:
+        if type(pending.events[place]) in fold.BASE_TYPES:
+            yield place, pending.events[place]

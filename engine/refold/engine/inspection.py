@@ -1,0 +1,180 @@
+"""Verification: every promise of the log checked against its bytes, and every cache against the fold."""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from refold import fold
+from refold.engine.checkpoints import checkpoint_of, number_of
+from refold.engine.core import Engine
+from refold.engine.loader import Loader
+from refold.engine.streams import Slot, Streams
+from refold.errors import StoreCorrupt
+from refold.event import FLAG_ERASED, Erased
+from refold.limits import PAGE_EVENTS
+from refold.results import Finding
+from refold.store.protocol import scan
+from refold.store.record import (
+    ARRAY_BEGIN,
+    COMMIT,
+    FORMAT,
+    NO_LINK,
+    SEQ,
+    CommitRow,
+    Header,
+    covered,
+    header_of,
+    is_intact,
+    link_after,
+)
+
+
+class Inspection:
+    """One pass over a log and its rows; ``findings`` says what is wrong."""
+
+    def __init__(self, engine: Engine, streams: Streams, loader: Loader) -> None:
+        self._engine = engine
+        self._log = engine.log
+        self._streams = streams
+        self._loader = loader
+        self._heads: dict[int, tuple[int, int]] = {}
+        self._marked: set[int] = set()
+        self._erased: set[int] = set()
+        self._derived: set[bytes] = set()
+
+    def findings(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
+        """Return what is wrong: the file, the chain, the records, and only if those hold, rows and states."""
+        broken = False
+        for finding in self._file_and_log(progress):
+            broken = True
+            yield finding
+        if not broken:
+            yield from self._checkpoints()
+            yield from self._live_states()
+
+    def _file_and_log(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
+        yield from (Finding("file", 0, problem) for problem in self._log.verify())
+        yield from self._commits(progress)
+        yield from self._erasures()
+        yield from self._derived_rows()
+
+    def _commits(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
+        """Walk the commit rows: they must follow one another, and each link must be that of its records."""
+        previous = CommitRow(0, 1, 0, NO_LINK)
+        head = self._engine.head
+        while previous.next_seq <= head:
+            page = self._log.commits(previous.next_seq - 1, PAGE_EVENTS)
+            if not page:
+                yield Finding("chain", previous.next_seq, f"no commit row covers seq {previous.next_seq}")
+                return
+            for row in page:
+                commit = CommitRow._make(COMMIT.unpack(row))
+                yield from self._commit(previous, commit)
+                previous = commit
+                progress(commit.next_seq - 1, head)
+
+    def _commit(self, previous: CommitRow, commit: CommitRow) -> Iterator[Finding]:
+        first = commit.first_seq
+        if first != previous.next_seq:
+            yield Finding(
+                "gap", first, f"a commit begins at seq {first}, the one before ended at {previous.next_seq - 1}"
+            )
+            return
+        if commit.time_ns < previous.time_ns:
+            yield Finding("time", first, f"the commit's time {commit.time_ns} is before its predecessor's")
+        records = self._log.read(first, commit.next_seq - first)
+        if len(records) != commit.next_seq - first:
+            yield Finding("gap", first, f"{len(records)} of {commit.next_seq - first} records of the commit are there")
+            return
+        parts = [COMMIT.pack(first, commit.next_seq, commit.time_ns, NO_LINK)]
+        for seq, record in enumerate(records, first):
+            yield from self._record(seq, record)
+            parts.extend(covered(record))
+        if link_after(previous.link, parts) != commit.link:
+            yield Finding(
+                "chain", first, f"the link over seqs {first} to {commit.next_seq - 1} does not fit its records"
+            )
+
+    def _record(self, seq: int, record: bytes) -> Iterator[Finding]:
+        if len(record) < ARRAY_BEGIN:
+            yield Finding("record", seq, f"the record has {len(record)} bytes, fewer than a header")
+            return
+        header = header_of(record)
+        if header.format > FORMAT:
+            yield Finding("record", seq, f"format {header.format} is newer than {FORMAT}")
+        if not is_intact(record):
+            yield Finding("commitment", seq, "the body is not what the header commits to")
+        yield from self._order(seq, header)
+        try:
+            event = fold.decode(record[ARRAY_BEGIN:], header.tag)
+        except StoreCorrupt as error:
+            yield Finding("record", seq, str(error))
+            return
+        if header.flags & FLAG_ERASED:
+            self._marked.add(seq)
+        if isinstance(event, Erased):
+            self._erased.update(event.seqs)
+        self._derived.update(SEQ.pack(source) + SEQ.pack(seq) for source in event.sources)
+
+    def _order(self, seq: int, header: Header) -> Iterator[Finding]:
+        version, last = self._heads.get(header.stream, (0, 0))
+        if header.version != version + 1 or header.prev_seq != last:
+            yield Finding(
+                "order",
+                seq,
+                f"stream {header.stream} goes from version {version} at seq {last} "
+                f"to version {header.version} after seq {header.prev_seq}",
+            )
+        self._heads[header.stream] = (header.version, seq)
+
+    def _erasures(self) -> Iterator[Finding]:
+        for seq in sorted(self._marked - self._erased):
+            yield Finding("erasure", seq, "the body is gone, and no event says that it was erased")
+        for seq in sorted(self._erased - self._marked):
+            yield Finding("erasure", seq, "an event says that the body was erased, and it is still there")
+
+    def _derived_rows(self) -> Iterator[Finding]:
+        stored = {key for key, _ in scan(self._log, "derived", b"", PAGE_EVENTS)}
+        for key in sorted(stored ^ self._derived):
+            source, seq = SEQ.unpack(key[:8])[0], SEQ.unpack(key[8:])[0]
+            yield Finding("derived", seq, f"the index row from source {source} is missing or stands for nothing")
+
+    def _checkpoints(self) -> Iterator[Finding]:
+        """Fold every stream from its first event and compare at each checkpoint row."""
+        waiting: dict[int, list[tuple[bytes, bytes]]] = {}
+        for key, packed in scan(self._log, "checkpoints", b"", PAGE_EVENTS):
+            waiting.setdefault(number_of(key), []).append((key, packed))
+        for number, rows in waiting.items():
+            yield from self._stream_rows(self._streams.at_number(number), rows)
+
+    def _stream_rows(self, slot: Slot, rows: list[tuple[bytes, bytes]]) -> Iterator[Finding]:
+        checkpoints = [checkpoint_of(key, packed) for key, packed in rows]
+        assert all(a.seq < b.seq for a, b in pairwise(checkpoints)), f"checkpoints of {slot.name} out of order"
+        state, at = fold.empty(slot.kind), 0
+        for checkpoint in checkpoints:
+            state = self._advance(slot, state, at, checkpoint.seq)
+            at = checkpoint.seq
+            cached = fold.unpack(slot.kind, checkpoint.inline, self._loader.recorded(checkpoint.pointed))
+            if fold.digests(cached) != fold.digests(state):
+                yield Finding("checkpoint", at, f"the checkpoint of {slot.name} is not the fold of its events")
+
+    def _advance(self, slot: Slot, state: fold.State, after: int, until: int) -> fold.State:
+        seqs = list(self._loader.seqs_between(slot, after, until))
+        for begin in range(0, len(seqs), PAGE_EVENTS):
+            for event, stamp in self._loader.recorded(seqs[begin : begin + PAGE_EVENTS]):
+                if type(event) in fold.BASE_TYPES:
+                    state = self._loader.base_state(event, slot.kind)  # type: ignore[arg-type]
+                fold.fold(state, stamp, event)
+        return state
+
+    def _live_states(self) -> Iterator[Finding]:
+        for name in self._streams.names(""):
+            replayed = self._streams.find(name)
+            live = self._engine.streams.find(name)
+            assert replayed is not None, name
+            assert live is not None, name
+            if (live.version, live.seq) != (replayed.version, replayed.seq):
+                yield Finding("head", live.seq, f"{name} is at version {live.version}, its log at {replayed.version}")
+            elif live.state is not None:
+                again = fold.digests(self._loader.state_at(replayed, replayed.seq))
+                if fold.digests(live.state) != again:
+                    yield Finding("replay", live.seq, f"the live state of {name} is not the replay of its events")

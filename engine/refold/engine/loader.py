@@ -1,0 +1,125 @@
+"""Building the state of a stream at a seq: the nearest checkpoint, the events after it, and through base pointers.
+
+The same ``fold`` runs here as on a live write. A fork or a restore starts from the state of another place; the chain
+of such places is walked with a list, not by recursion, so that it may be of any length.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from refold import fold
+from refold.engine.checkpoints import Checkpoint, Checkpoints
+from refold.engine.streams import Slot, Streams
+from refold.event import Event, Forked, Restored, Stamp
+from refold.limits import PAGE_EVENTS
+from refold.store.protocol import Log
+from refold.store.record import ARRAY_BEGIN, STAMP
+
+
+class Recorded(NamedTuple):
+    """An event as it stands in the log."""
+
+    event: Event
+    stamp: Stamp
+
+
+class _Segment(NamedTuple):
+    """A stretch of one stream that is folded onto what came before it."""
+
+    checkpoint: Checkpoint | None
+    events: list[Recorded]
+
+
+class Loader:
+    """Reads events and builds states; it keeps nothing but what ``Streams`` keeps."""
+
+    def __init__(self, log: Log, streams: Streams, checkpoints: Checkpoints) -> None:
+        self._log = log
+        self._streams = streams
+        self._checkpoints = checkpoints
+
+    def recorded(self, seqs: Sequence[int]) -> list[Recorded]:
+        """Return the events at the seqs, in the given order."""
+        records = self._log.read_at(seqs)
+        return [self._recorded(seq, record) for seq, record in zip(seqs, records, strict=True)]
+
+    def _recorded(self, seq: int, record: bytes) -> Recorded:
+        number, version, time_ns, occurred_ns, cause, actor, flags, tag = STAMP.unpack_from(record)
+        stamp = Stamp(seq, self._streams.name_of(number), version, time_ns, occurred_ns, cause, actor, flags)
+        return Recorded(fold.decode(record[ARRAY_BEGIN:], tag), stamp)
+
+    def page(self, first_seq: int, limit: int = PAGE_EVENTS) -> list[Recorded]:
+        """Return up to ``limit`` events of the whole log from ``first_seq`` on."""
+        records = self._log.read(first_seq, limit)
+        return [self._recorded(seq, record) for seq, record in enumerate(records, first_seq)]
+
+    def seqs_between(self, slot: Slot, after: int, until: int) -> Iterator[int]:
+        """Return the seqs of a stream's events with ``after < seq <= until``, in order."""
+        while after < until:
+            row = self._checkpoints.after(slot.number, after)
+            held = slot.seqs if row is None else row.since
+            yield from (seq for seq in held if after < seq <= until)
+            if row is None:
+                return
+            after = row.seq
+
+    def last_seq(self, slot: Slot, seq: int) -> int:
+        """Return the seq of the stream's last event at or before ``seq``, 0 where there is none."""
+        if seq >= slot.seq:
+            return slot.seq
+        before = self._checkpoints.before(slot.number, seq)
+        last = before.seq if before is not None else 0
+        for found in self.seqs_between(slot, last, seq):
+            last = found
+        return last
+
+    def base_state(self, base: Forked | Restored, kind: str) -> fold.State:
+        """Return the state that a fork or a restore starts from."""
+        if not base.base_seq:
+            return fold.empty(kind)
+        return self.state_at(self._streams.at_number(base.base_stream), base.base_seq)
+
+    def state_at(self, slot: Slot, seq: int) -> fold.State:
+        """Return the state of a stream at a seq, built anew: changing it changes nothing else."""
+        segments = self._segments(slot, seq)
+        first = segments.pop()
+        state = self._unpacked(slot.kind, first.checkpoint)
+        self._fold(state, first.events)
+        while segments:
+            self._fold(state, segments.pop().events)
+        return state
+
+    def _segments(self, slot: Slot, seq: int) -> list[_Segment]:
+        """Return the stretches to fold, last one first: each but the first begins with a base pointer."""
+        segments: list[_Segment] = []
+        while True:
+            checkpoint = self._checkpoints.before(slot.number, seq)
+            after = checkpoint.seq if checkpoint is not None else 0
+            events = self.recorded(list(self.seqs_between(slot, after, seq)))
+            place = _last_base(events)
+            if place is None:
+                segments.append(_Segment(checkpoint, events))
+                return segments
+            segments.append(_Segment(None, events[place:]))
+            base = events[place].event
+            assert isinstance(base, (Forked, Restored)), base
+            if not base.base_seq:
+                segments.append(_Segment(None, []))
+                return segments
+            slot, seq = self._streams.at_number(base.base_stream), base.base_seq
+
+    def _unpacked(self, kind: str, checkpoint: Checkpoint | None) -> fold.State:
+        if checkpoint is None:
+            return fold.empty(kind)
+        return fold.unpack(kind, checkpoint.inline, self.recorded(checkpoint.pointed))
+
+    def _fold(self, state: fold.State, events: Sequence[Recorded]) -> None:
+        for event, stamp in events:
+            fold.fold(state, stamp, event)
+
+
+def _last_base(events: Sequence[Recorded]) -> int | None:
+    for place in range(len(events) - 1, -1, -1):
+        if type(events[place].event) in fold.BASE_TYPES:
+            return place
+    return None

@@ -1,0 +1,30 @@
+"""Opening an engine over a directory or over RAM."""
+
+from collections.abc import Callable
+
+from refold.engine.core import HASH_KEY, STORE_ID_KEY, Engine
+from refold.store.protocol import Log
+from refold.store.ram import RamLog
+
+_STORE_ID_BYTES = 16
+_HASH_KEY_BYTES = 32
+
+
+def open_engine(
+    path: str | None,
+    *,
+    readonly: bool,
+    clock_ns: Callable[[], int],
+    random_bytes: Callable[[int], bytes],
+) -> Engine:
+    """Return an engine over the store at ``path``, which is created if there is none; over RAM for ``None``."""
+    seed = {STORE_ID_KEY: random_bytes(_STORE_ID_BYTES), HASH_KEY: random_bytes(_HASH_KEY_BYTES)}
+    if path is None:
+        log: Log = RamLog()
+        log.write_rows([("meta", key, value) for key, value in seed.items()])
+    else:
+        from refold.store.directory import open_directory  # noqa: PLC0415 - a memory in RAM needs no LMDB
+        from refold.store.log import LmdbLog  # noqa: PLC0415
+
+        log = LmdbLog(open_directory(path, readonly=readonly, seed=seed))
+    return Engine(log, clock_ns=clock_ns, random_bytes=random_bytes)

@@ -1,0 +1,91 @@
+"""What a commit is made of before it is written: events with their streams, and what they depend on.
+
+A lone verb fills a ``Pending`` and commits it at once under the write lock; a batch keeps one open while user code
+runs. Events of an open batch have provisional seqs, -1 for the first, so that later ones can name them.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from refold import fold
+from refold.errors import LimitExceeded
+from refold.event import Event, Stamp
+from refold.limits import BATCH_EVENTS_MAX
+from refold.message import Message
+
+Decide: TypeAlias = Callable[[fold.State], Event | None]
+"""Looks at a stream's state and returns the event to append, or ``None`` where nothing would change."""
+
+
+class Request(NamedTuple):
+    """A caller's request id and what was asked, both as keyed hashes."""
+
+    id_hash: bytes
+    content_hash: bytes
+
+
+class Pending:
+    """The events of one commit in columns, in order, each encoded when it was noted."""
+
+    __slots__ = (
+        "arrays",
+        "begins",
+        "events",
+        "messages",
+        "names",
+        "occurred",
+        "openings",
+        "overlays",
+        "provisional",
+        "reads",
+        "requests",
+    )
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.events: list[Event] = []
+        self.arrays: list[bytes] = []
+        self.begins: list[int] = []
+        self.occurred: list[int | None] = []
+        self.messages: list[Message] = []
+        """Results that were handed out before their stamp was known; their seq is provisional."""
+        self.openings: dict[str, int] = {}
+        """Stream -> place of the event that opens it, left out if somebody else opens the stream first."""
+        self.provisional: list[int] = []
+        """Places of events that name a seq of this very commit."""
+        self.overlays: dict[str, fold.State] = {}
+        """Stream -> its state as the batch sees it, for streams that were read after the batch wrote to them."""
+        self.reads: dict[str, int] = {}
+        """Stream -> version at which the batch first read its state."""
+        self.requests: list[tuple[Request, range]] = []
+        """A request and the places of its events."""
+
+    def add(self, name: str, event: Event, occurred_ns: int | None) -> int:
+        """Add an event and return its place."""
+        array, begin = fold.encode(event)
+        place = len(self.events)
+        if place >= BATCH_EVENTS_MAX:
+            message = f"a batch of more than BATCH_EVENTS_MAX = {BATCH_EVENTS_MAX} events; commit in several batches"
+            raise LimitExceeded(message)
+        self.names.append(name)
+        self.events.append(event)
+        self.arrays.append(array)
+        self.begins.append(begin)
+        self.occurred.append(occurred_ns)
+        return place
+
+    def stamp(self, place: int) -> Stamp:
+        """Return the stamp that an event has while its batch is open."""
+        return Stamp(-(place + 1), self.names[place], 0, 0, self.occurred[place] or 0)
+
+    def truncate(self, length: int) -> None:
+        """Take back what was added from place ``length`` on: the verb that added it failed."""
+        for column in (self.names, self.events, self.arrays, self.begins, self.occurred):
+            del column[length:]
+        self.openings = {name: place for name, place in self.openings.items() if place < length}
+        self.provisional = [place for place in self.provisional if place < length]
+
+
+def place_of(provisional_seq: int) -> int:
+    """Return the place in the batch that a provisional seq stands for."""
+    return -provisional_seq - 1

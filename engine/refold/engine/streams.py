@@ -1,0 +1,177 @@
+"""The streams of a store: their numbers and names, and for each that was touched, where it stands.
+
+A name is interned once: the log's headers carry numbers. What is known of a stream without reading its events is its
+last checkpoint row plus the tail, the events after ``applied_seq`` whose headers were scanned at opening.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from refold import fold
+from refold.engine.checkpoints import Checkpoints
+from refold.errors import StoreCorrupt
+from refold.limits import PAGE_EVENTS
+from refold.store.protocol import Log, Row, scan
+from refold.store.record import STAMP
+
+STORE_STREAM: Final = "store/main"
+NUMBER_BYTES: Final = 4
+MAIN_BRANCH: Final = bytes(4)
+NEXT_NUMBER_KEY: Final = b"next_stream"
+APPLIED_KEY: Final = b"applied_seq"
+
+
+class Slot:
+    """Where one stream stands: its head, its folded state if loaded, and what its next checkpoint covers."""
+
+    __slots__ = ("digest", "due", "floating", "kind", "name", "number", "seq", "seqs", "state", "version")
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number = number
+        self.name = name
+        self.kind = name.partition("/")[0]
+        self.version = 0
+        self.seq = 0
+        self.state: fold.State | None = None
+        self.seqs: list[int] = []
+        """The seqs of the stream's events since its last kept checkpoint row."""
+        self.due = 0
+        """How many events may come before the next kept row; 0 is the default of ``Checkpoints``."""
+        self.floating = 0
+        """The seq of the row that the next one replaces, 0 where there is none."""
+        self.digest: tuple[int, list[tuple[str, bytes]]] | None = None
+        """The digests of the views at a seq, if they were computed."""
+
+
+def number_key(number: int) -> bytes:
+    """Return the key of a stream's row."""
+    return number.to_bytes(NUMBER_BYTES, "big")
+
+
+class Streams:
+    """All streams of a log, loaded as they are touched."""
+
+    def __init__(self, log: Log, checkpoints: Checkpoints) -> None:
+        self._log = log
+        self._checkpoints = checkpoints
+        self._by_name: dict[str, Slot] = {}
+        self._by_number: dict[int, Slot] = {}
+        self._names: dict[int, str] = {}
+        self._tail: dict[int, tuple[int, list[int]]] = {}
+        """Number -> (version, seqs) of the events in the tail, for streams that are not loaded yet."""
+        self.dirty: dict[int, int] = {}
+        """Number -> seq of the first event that no checkpoint row covers, in the order of that seq."""
+        stored = log.row("meta", NEXT_NUMBER_KEY)
+        self.next_number = int.from_bytes(stored, "big") if stored else 1
+
+    def scan_tail(self, applied_seq: int, head: int) -> None:
+        """Read the headers of the tail: which streams have events that no checkpoint row covers."""
+        seq = applied_seq
+        while seq < head:
+            for record in self._log.read(seq + 1, min(PAGE_EVENTS, head - seq)):
+                seq += 1
+                number, version, *_ = STAMP.unpack_from(record)
+                self._note_tail(number, version, seq)
+
+    def _note_tail(self, number: int, version: int, seq: int) -> None:
+        known = self._tail.get(number)
+        if known is None:
+            self._tail[number] = (version, [seq])
+            self.dirty[number] = seq
+        else:
+            known[1].append(seq)
+            self._tail[number] = (version, known[1])
+
+    def find(self, name: str) -> Slot | None:
+        """Return the slot of a stream, ``None`` where no event was ever written under the name."""
+        slot = self._by_name.get(name)
+        if slot is None:
+            packed = self._log.row("names", MAIN_BRANCH + name.encode())
+            if packed is not None:
+                slot = self._load(int.from_bytes(packed, "big"), name)
+        return slot
+
+    def at_number(self, number: int) -> Slot:
+        """Return the slot of a stream that a header or a base pointer names."""
+        return self._by_number.get(number) or self._load(number, self.name_of(number))
+
+    def name_of(self, number: int) -> str:
+        """Return the name of a stream."""
+        name = self._names.get(number)
+        if name is None:
+            packed = self._log.row("streams", number_key(number))
+            if packed is None:
+                message = f"stream number {number} has no name; run `refold verify` and restore a backup"
+                raise StoreCorrupt(message)
+            name = self._names[number] = msgspec.msgpack.decode(packed, type=tuple[str, int])[0]
+        return name
+
+    def _load(self, number: int, name: str) -> Slot:
+        slot = Slot(number, name)
+        row = self._checkpoints.last(number)
+        if row is not None:
+            slot.seq, slot.version = row.seq, row.version
+            if row.kept:
+                slot.due = row.due
+            else:
+                slot.floating = row.seq
+                slot.seqs = list(row.since)
+        tail = self._tail.pop(number, None)
+        if tail is not None:
+            slot.version = tail[0]
+            slot.seqs.extend(seq for seq in tail[1] if seq > slot.seq)
+            slot.seq = tail[1][-1]
+        self.add(slot)
+        return slot
+
+    def add(self, slot: Slot) -> None:
+        """Make a slot known."""
+        self._by_name[slot.name] = slot
+        self._by_number[slot.number] = slot
+        self._names[slot.number] = slot.name
+
+    def born(self, name: str, place: int) -> Slot:
+        """Return a slot for a name that has no stream yet, the ``place``-th new one of its commit; ``add`` keeps it."""
+        return Slot(self.next_number + place, name)
+
+    def rows_of(self, born: list[Slot]) -> Iterator[Row]:
+        """Return the rows that give new streams their numbers."""
+        for slot in born:
+            yield "names", MAIN_BRANCH + slot.name.encode(), number_key(slot.number)
+            yield "streams", number_key(slot.number), msgspec.msgpack.encode((slot.name, 0))
+        if born:
+            yield "meta", NEXT_NUMBER_KEY, number_key(born[-1].number + 1)
+
+    def names(self, kind: str, after: str = "") -> Iterator[str]:
+        """Return the names of all streams of a kind (``""``: of all) behind ``after``, sorted."""
+        prefix = MAIN_BRANCH + f"{kind}/".encode() if kind else MAIN_BRANCH
+        first = MAIN_BRANCH + after.encode() + b"\0" if after else prefix
+        for key, _ in scan(self._log, "names", prefix, PAGE_EVENTS, first):
+            yield key[len(MAIN_BRANCH) :].decode()
+
+    def applied_seq(self, head: int) -> int:
+        """Return the seq up to which every event is covered by a checkpoint row."""
+        return next(iter(self.dirty.values())) - 1 if self.dirty else head
+
+    def refresh(self, known: int, head: int) -> None:
+        """Take note of events that another process wrote: forget the states of their streams and extend the tail."""
+        seq = known
+        while seq < head:
+            for record in self._log.read(seq + 1, min(PAGE_EVENTS, head - seq)):
+                seq += 1
+                number, version, *_ = STAMP.unpack_from(record)
+                slot = self._by_number.get(number)
+                if slot is None:
+                    self._note_tail(number, version, seq)
+                else:
+                    slot.version, slot.seq, slot.state = version, seq, None
+                    slot.seqs.append(seq)
+
+    def forget(self) -> None:
+        """Forget every loaded stream; each is read again when touched."""
+        self._by_name.clear()
+        self._by_number.clear()
+        self._tail.clear()
+        self.dirty.clear()

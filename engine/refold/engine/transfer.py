@@ -1,0 +1,284 @@
+"""Export and load: the whole log as JSONL, and back into an empty store with every stamp as it was.
+
+A load is checked to its last line before the first event is written. It is written in large transactions; one that is
+cut off leaves a marker, and loading the same file again goes on where it stopped.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
+from itertools import islice
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import msgspec
+
+from refold import fold
+from refold.engine.core import TAGS_KEY, Engine
+from refold.engine.jsonl import JSONL_FORMAT, Head, Line, event_from_json, event_to_json, head_of, line_of
+from refold.errors import InvalidInput, NotFound, StoreCorrupt, StoreError
+from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, Event
+from refold.limits import NAME_BYTES_MAX, PAGE_EVENTS, SALT_BYTES
+from refold.results import Loaded
+from refold.store.protocol import Row
+from refold.store.record import (
+    ARRAY_BEGIN,
+    COMMIT,
+    FORMAT,
+    HEADER,
+    SCHEMA,
+    SEQ,
+    blanked,
+    commit_to,
+    covered,
+    header_of,
+    link_after,
+)
+
+_LOAD_KEY: Final = b"loaded"
+_LOAD_EVENTS: Final = 10_000
+_READ_BYTES: Final = 1 << 20
+
+
+def export(engine: Engine, path: str, at: int | None) -> int:
+    """Write the events up to ``at`` to a file, which appears whole or not at all; return how many there were."""
+    until = engine.current_head() if at is None else at
+    directory = os.path.dirname(os.path.abspath(path))
+    try:
+        with tempfile.NamedTemporaryFile("wb", dir=directory, prefix=".refold-export-", delete=False) as file:
+            try:
+                _write_lines(engine, file, until)
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+    except OSError as error:
+        message = f"exporting to {path}: {error}; give a path in a directory that is writable and has space"
+        raise StoreError(message) from error
+    return until
+
+
+def lines(engine: Engine, until: int) -> Iterator[bytes]:
+    """Return the export's lines: its head, then every event up to ``until``, read in short pages."""
+    yield msgspec.json.encode(Head(JSONL_FORMAT, engine.store_id.hex(), until)) + b"\n"
+    seq = 1
+    while seq <= until:
+        with engine.state_lock:
+            engine.check_open()
+            records = engine.log.read(seq, min(PAGE_EVENTS, until - seq + 1))
+            page = [_line(engine, place, record) for place, record in enumerate(records, seq)]
+        yield from page
+        seq += len(page)
+
+
+def _write_lines(engine: Engine, file: Any, until: int) -> None:
+    for line in lines(engine, until):
+        file.write(line)
+
+
+def _line(engine: Engine, seq: int, record: bytes) -> bytes:
+    header = header_of(record)
+    event = fold.decode(record[ARRAY_BEGIN:], header.tag)
+    if isinstance(event, fold.Unknown):
+        message = f"seq {seq} is of tag {header.tag}, which this refold does not know; upgrade it before exporting"
+        raise StoreCorrupt(message)
+    names = engine.streams.name_of
+    erased = bool(header.flags & FLAG_ERASED)
+    line = Line(
+        seq,
+        names(header.stream),
+        header.version,
+        header.time_ns,
+        header.command,
+        fold.NAMES[type(event)],
+        event_to_json(event, names, erased=erased),
+        header.occurred_ns if header.flags & FLAG_OCCURRED else None,
+        header.cause,
+        header.actor,
+        erased,
+    )
+    return msgspec.json.encode(line) + b"\n"
+
+
+class _Ready(NamedTuple):
+    """A line that was checked, with its event."""
+
+    line: Line
+    event: Event
+
+
+def load(engine: Engine, path: str, progress: Callable[[int, int], None] | None) -> Loaded:
+    """Load an export into an empty store, or go on with a load of the same file that was cut off."""
+    with engine.write_lock:
+        engine.check_writable()
+        digest, count, streams = _checked(path)
+        marker = engine.log.row("meta", _LOAD_KEY)
+        if marker == b"done" + digest:
+            return Loaded(0, streams, repeated=True)
+        if engine.head and marker != b"part" + digest:
+            message = (
+                f"the store already has {engine.head} events, and an export loads into an empty one; give a new path"
+            )
+            raise InvalidInput(message)
+        engine.log.write_rows([("meta", _LOAD_KEY, b"part" + digest)])
+        with open(path, "rb") as file:
+            _load_lines(engine, islice(_lines_of(file), engine.head, None), count, progress)
+        engine.log.write_rows([("meta", _LOAD_KEY, b"done" + digest)])
+        engine.reload()
+    return Loaded(count, streams)
+
+
+def _lines_of(file: BinaryIO) -> Iterator[_Ready]:
+    """Return the checked lines of an export behind its head."""
+    head_of(file.readline())
+    numbers = _Numbers()
+    for number, raw in enumerate(file, 2):
+        if raw.strip():
+            line = line_of(raw, number)
+            numbers.meet(line.stream)
+            yield _Ready(line, event_from_json(line, numbers.meet))
+
+
+class _Numbers:
+    """Numbers for stream names in the order in which the lines name them: the same in every pass."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, int] = {}
+
+    def meet(self, name: str) -> int:
+        """Return the number of a name, a new one at the first meeting."""
+        return self.by_name.setdefault(name, len(self.by_name) + 1)
+
+
+def _checked(path: str) -> tuple[bytes, int, int]:
+    """Read the whole file once: return its digest, its events and its streams; ``InvalidInput`` for a bad line."""
+    try:
+        with open(path, "rb") as file:
+            head = head_of(file.readline())
+            heads: dict[str, int] = {}
+            count = time_ns = 0
+            file.seek(0)
+            for count, (line, event) in enumerate(_lines_of(file), 1):
+                _check_order(line, count, heads, time_ns)
+                fold.encode(event)
+                time_ns = line.time_ns
+            file.seek(0)
+            digest = sha256()
+            while block := file.read(_READ_BYTES):
+                digest.update(block)
+    except FileNotFoundError as error:
+        message = f"there is no file {path} to load; give the path of an export"
+        raise NotFound(message) from error
+    except OSError as error:
+        message = f"reading {path}: {error}; give the path of an export"
+        raise InvalidInput(message) from error
+    if count != head.head:
+        message = f"{path} says {head.head} events and has {count}; export again, the file was cut off"
+        raise InvalidInput(message)
+    return digest.digest(), count, len(heads)
+
+
+def _check_order(line: Line, seq: int, heads: dict[str, int], time_ns: int) -> None:
+    kind, _, name = line.stream.partition("/")
+    if kind not in fold.KINDS or not name or len(name.encode()) > NAME_BYTES_MAX:
+        problem = f"the stream {line.stream!r} is of no known kind"
+    elif line.seq != seq:
+        problem = f"it should be seq {seq}"
+    elif line.version != heads.get(line.stream, 0) + 1:
+        problem = f"{line.stream} goes from version {heads.get(line.stream, 0)} to {line.version}"
+    elif line.time_ns < time_ns or not 1 <= line.command <= seq:
+        problem = "its time or its command is out of order"
+    else:
+        heads[line.stream] = line.version
+        return
+    message = f"seq {line.seq}: {problem}; export again, the file was changed"
+    raise InvalidInput(message)
+
+
+def _load_lines(
+    engine: Engine, ready: Iterable[_Ready], count: int, progress: Callable[[int, int], None] | None
+) -> None:
+    loading = _Loading(engine)
+    iterator = iter(ready)
+    while page := list(islice(iterator, _LOAD_EVENTS)):
+        loading.write(page)
+        if progress is not None:
+            progress(engine.log.head(), count)
+
+
+class _Loading:
+    """The state of a load between its transactions."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._streams = engine.streams
+        self._heads: dict[str, tuple[int, int]] = {}
+        self._numbers: dict[str, int] = {}
+        self._seq = engine.head
+        last = engine.log.commit_at(engine.head) if engine.head else None
+        self._link = COMMIT.unpack(last)[3] if last else bytes(32)
+        self._tags: set[int] = set(engine.tags)
+
+    def write(self, page: Sequence[_Ready]) -> None:
+        """Write a page of events in one transaction, with the commit rows of the commits they came in."""
+        first_seq = self._seq + 1
+        salts = self._engine.random_bytes(SALT_BYTES * len(page))
+        rows: list[Row] = []
+        records = [
+            self._record(ready, salts[place * SALT_BYTES :][:SALT_BYTES], rows) for place, ready in enumerate(page)
+        ]
+        commits = list(self._commits(page, records, first_seq))
+        rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(self._tags))))
+        self._engine.log.write(first_seq, records, commits, rows)
+
+    def _number(self, name: str, rows: list[Row]) -> int:
+        number = self._numbers.get(name)
+        if number is None:
+            slot = self._streams.find(name)
+            if slot is None:
+                slot = self._streams.born(name, 0)
+                rows.extend(self._streams.rows_of([slot]))
+                self._streams.next_number += 1
+            number = self._numbers[name] = slot.number
+            self._heads[name] = (slot.version, slot.seq)
+        return number
+
+    def _record(self, ready: _Ready, salt: bytes, rows: list[Row]) -> bytes:
+        line, event = ready
+        number = self._number(line.stream, rows)
+        if type(event) in fold.REFERRING and line.event.get("base_stream"):
+            named = self._number(line.event["base_stream"], rows)
+            event = msgspec.structs.replace(event, base_stream=named)
+        self._seq += 1
+        _, prev_seq = self._heads[line.stream]
+        self._heads[line.stream] = (line.version, self._seq)
+        tag = fold.TAGS[type(event)]
+        self._tags.add(tag)
+        rows.extend(("derived", SEQ.pack(source) + SEQ.pack(self._seq), b"") for source in event.sources)
+        occurred_ns = line.time_ns if line.occurred_ns is None else line.occurred_ns
+        flags = (FLAG_OCCURRED if line.occurred_ns is not None else 0) | (
+            FLAG_BASE if type(event) in fold.BASE_TYPES else 0
+        )
+        array, begin = fold.encode(event)
+        header = HEADER.pack(
+            *(number, line.version, line.time_ns, occurred_ns, line.cause, line.actor, flags, tag, prev_seq),
+            *(line.command, 0, 0, begin, 0, 1, SCHEMA, FORMAT, commit_to(salt, array[begin:])),
+        )
+        record = header + salt + array
+        return blanked(record, 1 + len(fold.STRUCTURAL[type(event)])) if line.erased else record
+
+    def _commits(self, page: Sequence[_Ready], records: Sequence[bytes], first_seq: int) -> Iterator[bytes]:
+        """Return a commit row for each run of events of one command: what was one commit stays one."""
+        begin = 0
+        for place in range(1, len(page) + 1):
+            if place < len(page) and page[place].line.command == page[begin].line.command:
+                continue
+            first, after, time_ns = first_seq + begin, first_seq + place, page[place - 1].line.time_ns
+            parts = [COMMIT.pack(first, after, time_ns, bytes(32))]
+            for record in records[begin:place]:
+                parts.extend(covered(record))
+            self._link = link_after(self._link, parts)
+            yield COMMIT.pack(first, after, time_ns, self._link)
+            begin = place

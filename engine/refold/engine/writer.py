@@ -1,0 +1,132 @@
+"""Turning pending events into records: header, salt, commitment, and the rows that go beside them."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from refold import fold
+from refold.engine.pending import Pending, place_of
+from refold.engine.streams import Slot
+from refold.event import FLAG_BASE, FLAG_OCCURRED, Event, Stamp
+from refold.limits import SALT_BYTES
+from refold.store.protocol import Row
+from refold.store.record import (
+    COMMIT,
+    FORMAT,
+    HEADER,
+    PREFIX_BYTES,
+    SCHEMA,
+    SEQ,
+    commit_to,
+    link_after,
+)
+
+FLAGS: Final = {event_type: FLAG_BASE if event_type in fold.BASE_TYPES else 0 for event_type in fold.TAGS}
+
+
+class Batch(NamedTuple):
+    """A commit as the log takes it, with the events and stamps to fold once it is durable."""
+
+    first_seq: int
+    records: list[bytes]
+    commit: bytes
+    link: bytes
+    places: Sequence[int]
+    events: list[Event]
+    stamps: list[Stamp]
+
+
+def build(
+    pending: Pending,
+    places: Sequence[int],
+    slots: dict[str, Slot],
+    *,
+    first_seq: int,
+    time_ns: int,
+    link: bytes,
+    random_bytes: Callable[[int], bytes],
+) -> Batch:
+    """Return the records of the pending events at ``places``, stamped from ``first_seq`` on.
+
+    One clock reading and one draw of random bytes serve the whole commit: each further one could cost a switch of
+    threads.
+    """
+    salts = random_bytes(SALT_BYTES * len(places))
+    heads = {name: (slot.number, slot.version, slot.seq) for name, slot in slots.items()}
+    names, events, arrays, begins, occurred = (
+        pending.names,
+        pending.events,
+        pending.arrays,
+        pending.begins,
+        pending.occurred,
+    )
+    records: list[bytes] = []
+    covered: list[bytes] = []
+    stamps: list[Stamp] = []
+    kept: list[Event] = []
+    pack, tags, base_flags = HEADER.pack, fold.TAGS, FLAGS
+    seq, at = first_seq, 0
+    for place in places:
+        name, event, array, begin = names[place], events[place], arrays[place], begins[place]
+        number, version, prev_seq = heads[name]
+        version += 1
+        heads[name] = (number, version, seq)
+        flags = base_flags[type(event)]
+        happened_ns = occurred[place]
+        if happened_ns is None:
+            happened_ns = time_ns
+        else:
+            flags |= FLAG_OCCURRED
+        salt = salts[at : at + SALT_BYTES]
+        header = pack(
+            *(number, version, time_ns, happened_ns, 0, 0, flags, tags[type(event)], prev_seq, first_seq),
+            *(0, 0, begin, 0, 1, SCHEMA, FORMAT, commit_to(salt, array[begin:])),
+        )
+        records.append(header + salt + array)
+        covered.append(header)
+        covered.append(array[PREFIX_BYTES:begin])
+        stamps.append(Stamp(seq, name, version, time_ns, happened_ns, 0, 0, flags))
+        kept.append(event)
+        seq += 1
+        at += SALT_BYTES
+    link = link_after(link, [COMMIT.pack(first_seq, seq, time_ns, bytes(32)), *covered])
+    return Batch(first_seq, records, COMMIT.pack(first_seq, seq, time_ns, link), link, places, kept, stamps)
+
+
+def resolve(pending: Pending, places: Sequence[int], first_seq: int) -> None:
+    """Replace the provisional seqs in pending events by the seqs they are about to get, and encode those again."""
+    if not pending.provisional:
+        return
+    seq_of = {-(place + 1): first_seq + index for index, place in enumerate(places)}
+    for place in pending.provisional:
+        event = fold.resolve(pending.events[place], seq_of)
+        pending.events[place] = event
+        pending.arrays[place], pending.begins[place] = fold.encode(event)
+
+
+def derived_rows(batch: Batch) -> list[Row]:
+    """Return an index row for each source that an event names: from the source to what was derived from it."""
+    return [
+        ("derived", SEQ.pack(source) + SEQ.pack(stamp.seq), b"")
+        for event, stamp in zip(batch.events, batch.stamps, strict=True)
+        if event.sources
+        for source in event.sources
+    ]
+
+
+def request_rows(pending: Pending, batch: Batch) -> list[Row]:
+    """Return a row for each request: what was asked, as a keyed hash, and the seqs that answered it."""
+    if not pending.requests:
+        return []
+    seq_of = {place: stamp.seq for place, stamp in zip(batch.places, batch.stamps, strict=True)}
+    rows: list[Row] = []
+    for request, places in pending.requests:
+        seqs = [seq_of[place] for place in places if place in seq_of]
+        first, last = (seqs[0], seqs[-1]) if seqs else (0, 0)
+        rows.append(("requests", request.id_hash, request.content_hash + SEQ.pack(first) + SEQ.pack(last)))
+    return rows
+
+
+def recorded(batch: Batch, provisional_seq: int) -> tuple[Event, Stamp]:
+    """Return an event of a batch as it was written, and the stamp it got."""
+    index = batch.places.index(place_of(provisional_seq))
+    return batch.events[index], batch.stamps[index]

@@ -1,0 +1,103 @@
+"""Every exception that refold raises on purpose.
+
+::
+
+    RefoldError
+    +-- InvalidInput        (also ValueError)   an argument is of the wrong type, shape or moment
+    +-- NotFound            (also KeyError)     a name or id that does not exist
+    +-- LimitExceeded       (also ValueError)   a value is over a bound of ``refold.limits``
+    +-- WrongVersion                            the stream is not where the caller expected it
+    +-- Closed                                  the memory was closed
+    +-- ReadOnly                                a mutation through a read-only or frozen handle
+    +-- EmbeddingMismatch                       vectors of another model or dimension
+    +-- HistoryTruncated                        the asked-for past was removed
+    +-- StoreError
+        +-- StoreFull                           no space on the disk or in the map
+        +-- StoreCorrupt                        bytes that cannot be what was written
+        +-- StoreVersion                        a format newer than this program, or not a store at all
+        +-- StoreBusy                           another process or handle holds what is needed
+
+Every message says what failed, the value, the bound's name, and the next step.
+"""
+
+__all__ = [
+    "Closed",
+    "EmbeddingMismatch",
+    "HistoryTruncated",
+    "InvalidInput",
+    "LimitExceeded",
+    "NotFound",
+    "ReadOnly",
+    "RefoldError",
+    "StoreBusy",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFull",
+    "StoreVersion",
+    "WrongVersion",
+]
+
+
+class RefoldError(Exception):
+    """Anything that refold raises on purpose."""
+
+
+class InvalidInput(RefoldError, ValueError):
+    """An argument is of the wrong type, shape or moment; nothing was appended."""
+
+
+class NotFound(RefoldError, KeyError):
+    """The named thing does not exist; nothing was appended."""
+
+    def __str__(self) -> str:
+        """Return the message itself: ``KeyError`` would show it in quotes."""
+        return str(self.args[0]) if self.args else ""
+
+
+class LimitExceeded(RefoldError, ValueError):
+    """A value is over a bound of ``refold.limits``; nothing was appended."""
+
+
+class WrongVersion(RefoldError):
+    """The stream was not at the version that the caller expected; nothing was appended."""
+
+    def __init__(self, message: str, *, expected: object, actual: int) -> None:
+        super().__init__(message)
+        self.expected = expected
+        self.actual = actual
+
+
+class Closed(RefoldError):
+    """The memory was closed, or belongs to a process that forked."""
+
+
+class ReadOnly(RefoldError):
+    """A mutation through a read-only memory or a handle frozen at a seq."""
+
+
+class EmbeddingMismatch(RefoldError):
+    """Vectors of another model or dimension than the store holds."""
+
+
+class HistoryTruncated(RefoldError):
+    """The asked-for past was removed from this store."""
+
+
+class StoreError(RefoldError):
+    """The store could not do what was asked; what was acknowledged is still there."""
+
+
+class StoreFull(StoreError):
+    """No space is left on the disk or in the map; reads go on."""
+
+
+class StoreCorrupt(StoreError):
+    """Bytes were read that cannot be what was written."""
+
+
+class StoreVersion(StoreError):
+    """The bytes are of a newer format, or not refold's at all."""
+
+
+class StoreBusy(StoreError):
+    """Another process or handle holds what this call needs."""

@@ -1,0 +1,197 @@
+"""What an event, a stamp and a view are, and the events that several views fold.
+
+An event is a frozen Struct, written as one msgpack array ``[tag, sources, structural..., body...]``. A field without a
+default is *structural* (order and eviction depend on it, erasure keeps it); a field with a default is *body* (erasure
+drops it). This module is pure: it may import nothing that reads a clock, a disk or a random source.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+FLAG_ERASED: Final = 1
+"""The body was blanked and the salt zeroed."""
+
+FLAG_BODY_ELSEWHERE: Final = 2
+"""The body lies outside the row."""
+
+FLAG_ENCRYPTED: Final = 4
+"""The body is a ciphertext under the record's key id."""
+
+FLAG_BASE: Final = 8
+"""The event points at the state it starts from: a fork or a restore."""
+
+FLAG_OCCURRED: Final = 16
+"""The caller or importer said when it happened; without it ``occurred_ns`` repeats ``time_ns``."""
+
+JSON: TypeAlias = "None | bool | int | float | str | list[Any] | dict[str, Any]"
+
+
+class Stamp(Struct, frozen=True, gc=False):
+    """What the engine adds at the door: where and when an event stands."""
+
+    seq: int
+    stream: str
+    version: int
+    time_ns: int
+    occurred_ns: int
+    cause: int = 0
+    actor: int = 0
+    flags: int = 0
+
+    @property
+    def erased(self) -> bool:
+        """Whether the event's body was erased."""
+        return self.flags & FLAG_ERASED != 0
+
+
+class Event(Struct, frozen=True, array_like=True, gc=False):
+    """The base of every event: the seqs it was derived from."""
+
+    sources: tuple[int, ...]
+
+
+class ConversationOpened(Event, frozen=True, tag=1):
+    """A conversation began under a budget, a token counter and an eviction policy."""
+
+    window_tokens: int
+    counter: str
+    policy: int
+    project: str | None = None
+
+
+class ConversationEnded(Event, frozen=True, tag=12):
+    """A conversation ended: its scratchpad and temporary state are gone."""
+
+
+class Forked(Event, frozen=True, tag=13):
+    """A conversation began from the state of another one at a seq."""
+
+    base_stream: int
+    base_seq: int
+    project: str | None = None
+
+
+class Restored(Event, frozen=True, tag=14):
+    """A conversation went on from an earlier state, its own or another's."""
+
+    base_stream: int
+    base_seq: int
+    project: str | None = None
+
+
+class ImportedMessage(Struct, frozen=True, array_like=True, gc=False):
+    """The structural part of a message inside an imported state."""
+
+    id: str
+    role: str
+    tokens: int
+    pinned: bool
+    call_ids: tuple[str, ...]
+    answers: str | None
+    time_ns: int
+
+
+class ImportedBody(Struct, frozen=True, array_like=True, gc=False):
+    """The body of a message inside an imported state."""
+
+    text: str | None = None
+    parts: bytes | None = None
+    name: str | None = None
+    calls: bytes | None = None
+    extra: bytes | None = None
+    erased: bool = False
+
+
+class StateImported(Event, frozen=True, tag=15):
+    """A conversation took over a whole state that was handed over as bytes."""
+
+    window_tokens: int
+    counter: str
+    policy: int
+    messages: tuple[ImportedMessage, ...]
+    bodies: tuple[ImportedBody, ...] = ()
+    entries: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    state: tuple[tuple[str, bytes], ...] = ()
+    project: str | None = None
+
+
+class SnapshotNamed(Event, frozen=True, tag=19):
+    """A state of a stream got a name under which it is kept."""
+
+    base_stream: int
+    base_seq: int
+    name: str = ""
+
+
+class Erased(Event, frozen=True, tag=20):
+    """The bodies of other events were erased."""
+
+    seqs: tuple[int, ...]
+
+
+class ForkDropped(Event, frozen=True, tag=21):
+    """A forked conversation was closed for good: its state is empty."""
+
+
+S = TypeVar("S")
+E = TypeVar("E", bound=Event)
+Handler: TypeAlias = Callable[[Any, Stamp, Any], None]
+Located: TypeAlias = Sequence[tuple[Event, Stamp]]
+"""The events at the seqs that ``pack`` returned, in the same order: what ``unpack`` gets."""
+
+
+class View(Generic[S]):
+    """One kind of memory: its streams, its empty state, its handlers, and how its state is packed and digested.
+
+    ``pack(state)`` returns small values to keep inline and the seqs of the events that hold the rest;
+    ``unpack(inline, events)`` is its inverse. ``logical(state)`` is what the digest covers, ``None`` for an empty state;
+    ``plain(state)`` is what a person compares, a nested dict with ``str`` keys.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        kinds: tuple[str, ...],
+        empty: Callable[[], S],
+        pack: Callable[[S], tuple[Any, list[int]]],
+        unpack: Callable[[Any, Located], S],
+        logical: Callable[[S], Any],
+        plain: Callable[[S], dict[str, Any]],
+    ) -> None:
+        self.name = name
+        self.kinds = kinds
+        self.empty = empty
+        self.pack = pack
+        self.unpack = unpack
+        self.logical = logical
+        self.plain = plain
+        self.handlers: dict[type[Event], Handler] = {}
+
+    def on(self, kind: type[E]) -> Callable[[Callable[[S, Stamp, E], None]], Callable[[S, Stamp, E], None]]:
+        """Return a decorator that registers the handler of one kind of event."""
+
+        def register(handler: Callable[[S, Stamp, E], None]) -> Callable[[S, Stamp, E], None]:
+            assert kind not in self.handlers, f"{self.name} folds {kind.__name__} twice"
+            self.handlers[kind] = handler
+            return handler
+
+        return register
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_JSON_VALUE = msgspec.msgpack.Decoder()
+
+
+def pack_json(value: Any) -> bytes:
+    """Return a JSON value as msgpack bytes, the form in which events and states hold it."""
+    return _ENCODER.encode(value)
+
+
+def unpack_json(packed: bytes) -> Any:
+    """Return a fresh JSON value: what leaves the engine may be changed without changing a state."""
+    return _JSON_VALUE.decode(packed)

@@ -1,0 +1,226 @@
+"""The one fold: the codec of events, the dispatch to the views, and what is derived from a folded state.
+
+Live writes, reopening, ``at``, replay, fork and restore all go through ``fold``. Pure: it may import only the views and
+what lies below them; it sees no disk, and no store sees it.
+"""
+
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeVar, Union
+
+import msgspec
+
+from refold.errors import StoreCorrupt
+from refold.event import (
+    Event,
+    Forked,
+    Handler,
+    Located,
+    Restored,
+    Stamp,
+    View,
+)
+from refold.views import VIEWS
+from refold.views.session import SESSION
+
+S = TypeVar("S")
+
+
+class Unknown(Event, frozen=True):
+    """An event whose tag this program does not know: carried through, folded into nothing."""
+
+    tag: int
+    array: bytes
+
+
+class Kind(NamedTuple):
+    """What a kind of stream folds: its views, and per event type the places and handlers that take part."""
+
+    name: str
+    views: tuple[View[Any], ...]
+    handlers: dict[type[Event], tuple[tuple[int, Handler], ...]]
+
+
+class State:
+    """The folded state of one stream: one part for each of its kind's views."""
+
+    __slots__ = ("kind", "parts")
+
+    def __init__(self, kind: Kind, parts: list[Any]) -> None:
+        self.kind = kind
+        self.parts = parts
+
+    def part(self, view: View[S]) -> S:
+        """Return the part that a view holds; it must not be changed outside a handler."""
+        part: S = self.parts[self.kind.views.index(view)]
+        return part
+
+
+def _kinds() -> dict[str, Kind]:
+    names = sorted({kind for view in VIEWS for kind in view.kinds})
+    return {name: _kind(name, tuple(view for view in VIEWS if name in view.kinds)) for name in names}
+
+
+def _kind(name: str, views: tuple[View[Any], ...]) -> Kind:
+    handlers: dict[type[Event], tuple[tuple[int, Handler], ...]] = {}
+    for place, view in enumerate(views):
+        for event_type, handler in view.handlers.items():
+            handlers[event_type] = (*handlers.get(event_type, ()), (place, handler))
+    return Kind(name, views, handlers)
+
+
+def _event_types() -> dict[int, type[Event]]:
+    types = {event_type for view in VIEWS for event_type in view.handlers}
+    return {event_type.__struct_config__.tag: event_type for event_type in sorted(types, key=_tag)}  # type: ignore[misc]
+
+
+def _tag(event_type: type[Event]) -> int:
+    tag = event_type.__struct_config__.tag
+    assert isinstance(tag, int), f"{event_type.__name__} needs an explicit number as its tag"
+    return tag
+
+
+KINDS: Final = _kinds()
+EVENT_TYPES: Final = _event_types()
+TAGS: Final = {event_type: tag for tag, event_type in EVENT_TYPES.items()}
+NAMES: Final = {
+    event_type: "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in event_type.__name__).lstrip(
+        "_"
+    )
+    for event_type in TAGS
+}
+"""The public name of each event type, snake case of its class: what JSONL and the command line show."""
+
+TYPES_BY_NAME: Final = {name: event_type for event_type, name in NAMES.items()}
+BASE_TYPES: Final = frozenset((Forked, Restored))
+"""Events that start from the state of another place, which the engine loads first."""
+
+REFERRING: Final = frozenset(event_type for event_type in TAGS if "base_stream" in event_type.__struct_fields__)
+"""Events that name another stream by its number."""
+
+_SCALAR_SEQS: Final = {event_type: "prior" for event_type in TAGS if "prior" in event_type.__struct_fields__}
+
+
+def _structural_fields(event_type: type[Event]) -> tuple[str, ...]:
+    """Return the fields without a default: erasure keeps them, and they come first."""
+    fields = msgspec.structs.fields(event_type)
+    required = [field.name for field in fields if field.required]
+    assert required == [field.name for field in fields[: len(required)]], (
+        f"{event_type.__name__}: structural fields first"
+    )
+    return tuple(required)
+
+
+STRUCTURAL: Final = {event_type: _structural_fields(event_type) for event_type in TAGS}
+
+
+def _structural_values(event_type: type[Event]) -> Callable[[Event], Any]:
+    return attrgetter(*STRUCTURAL[event_type])
+
+
+_VALUES: Final = {event_type: _structural_values(event_type) for event_type in TAGS}
+_LONE: Final = frozenset(event_type for event_type in TAGS if len(STRUCTURAL[event_type]) == 1)
+_ENCODE: Final = msgspec.msgpack.Encoder().encode
+_ENCODE_SORTED: Final = msgspec.msgpack.Encoder(order="deterministic").encode
+_DECODER: Final = msgspec.msgpack.Decoder(Union[tuple(TAGS)])  # type: ignore[var-annotated]  # noqa: UP007 - built at run time
+_PREFIX_BYTES: Final = 1
+"""An array of at most 15 elements has a prefix of one byte."""
+
+assert all(len(event_type.__struct_fields__) < 15 for event_type in TAGS), "an event has at most 14 fields"  # noqa: PLR2004
+
+decode_known: Final = _DECODER.decode
+"""Decode an array whose tag is known; the fast path of replay."""
+
+
+def encode(event: Event) -> tuple[bytes, int]:
+    """Return an event's msgpack array and the byte in it where its body begins."""
+    event_type = type(event)
+    values = _VALUES[event_type](event)
+    structural = _ENCODE((values,) if event_type in _LONE else values)
+    return _ENCODE(event), len(structural) + len(_ENCODE(TAGS[event_type]))
+
+
+def decode(array: bytes, tag: int) -> Event:
+    """Return the event of an array; one whose tag is unknown is carried as ``Unknown``."""
+    if tag not in EVENT_TYPES:
+        return Unknown((), tag, array)
+    try:
+        event: Event = _DECODER.decode(array)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        message = f"an event of tag {tag} cannot be decoded ({error}); run `refold verify` and restore a backup"
+        raise StoreCorrupt(message) from error
+    return event
+
+
+def is_known(tag: int) -> bool:
+    """Return whether this program folds events of the tag."""
+    return tag in EVENT_TYPES
+
+
+def empty(kind: str) -> State:
+    """Return the empty state of a kind of stream."""
+    found = KINDS[kind]
+    return State(found, [view.empty() for view in found.views])
+
+
+def fold(state: State, stamp: Stamp, event: Event) -> None:
+    """Apply one event to a state; the only place where states change."""
+    for place, handler in state.kind.handlers.get(type(event), ()):
+        handler(state.parts[place], stamp, event)
+
+
+def pack(state: State) -> tuple[bytes, list[int]]:
+    """Return a state as a checkpoint holds it: small values inline, and the seqs of the events with the rest."""
+    inline: list[tuple[Any, int]] = []
+    seqs: list[int] = []
+    for view, part in zip(state.kind.views, state.parts, strict=True):
+        packed, pointed = view.pack(part)
+        inline.append((packed, len(pointed)))
+        seqs += pointed
+    return _ENCODE(inline), seqs
+
+
+def unpack(kind: str, inline: bytes, events: Located) -> State:
+    """Return the state that ``pack`` packed, given the events at the seqs that it returned, in the same order."""
+    found = KINDS[kind]
+    parts: list[Any] = []
+    begin = 0
+    for view, (packed, count) in zip(found.views, msgspec.msgpack.decode(inline), strict=True):
+        parts.append(view.unpack(packed, events[begin : begin + count]))
+        begin += count
+    return State(found, parts)
+
+
+def is_open(state: State) -> bool:
+    """Return whether a conversation was opened, and not dropped since."""
+    return state.part(SESSION).opened
+
+
+def digests(state: State) -> list[tuple[str, bytes]]:
+    """Return the SHA-256 of the logical content of each view that is not empty."""
+    logicals = ((view.name, view.logical(part)) for view, part in zip(state.kind.views, state.parts, strict=True))
+    return [(name, sha256(_ENCODE_SORTED(logical)).digest()) for name, logical in logicals if logical is not None]
+
+
+def plain(state: State) -> dict[str, dict[str, Any]]:
+    """Return what each view shows a person, by view name; empty views are left out."""
+    shown = {view.name: view.plain(part) for view, part in zip(state.kind.views, state.parts, strict=True)}
+    return {name: content for name, content in shown.items() if content}
+
+
+def resolve(event: Event, seq_of: Mapping[int, int]) -> Event:
+    """Return the event with provisional seqs (negative, from inside a batch) replaced by those they became."""
+    changed: dict[str, Any] = {}
+    if any(seq < 0 for seq in event.sources):
+        changed["sources"] = tuple(seq_of.get(seq, seq) for seq in event.sources)
+    prior_field = _SCALAR_SEQS.get(type(event))
+    if prior_field is not None and getattr(event, prior_field) < 0:
+        changed[prior_field] = seq_of[getattr(event, prior_field)]
+    return msgspec.structs.replace(event, **changed) if changed else event
+
+
+def is_provisional(event: Event) -> bool:
+    """Return whether the event names a seq of its own batch, which is not known before the commit."""
+    field = _SCALAR_SEQS.get(type(event))
+    return any(seq < 0 for seq in event.sources) or (field is not None and getattr(event, field) < 0)

@@ -1,0 +1,84 @@
+"""Every bound and threshold of refold, unit last; relations between bounds are asserted below.
+
+A bound lives here and nowhere else, so that an error message, a document and a test can name it.
+"""
+
+from typing import Final
+
+# What a caller may pass.
+NAME_BYTES_MAX: Final = 400
+"""A conversation id, project, profile or journal name, in UTF-8: it is part of an LMDB key, which holds 511 bytes."""
+
+KEY_BYTES_MAX: Final = 4_096
+"""A key of the scratchpad, the state scopes or a profile, in UTF-8."""
+
+EVENT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""One encoded event. A larger value belongs in a file whose name is remembered."""
+
+JSON_DEPTH_MAX: Final = 64
+"""Nesting of lists and objects in metadata, message parts, tool calls and state values."""
+
+SOURCES_COUNT_MAX: Final = 4_096
+"""How many events one event may name as its sources."""
+
+REQUEST_BYTES_MAX: Final = 1_024
+"""A request id, in UTF-8. Only its keyed hash is kept."""
+
+BATCH_EVENTS_MAX: Final = 1_000_000
+"""Events of one batch: they are held in RAM until the block ends."""
+
+BASE_DEPTH_MAX: Final = 64
+"""Forks of forks of forks: how many forks may lie between a conversation and its origin."""
+
+# Token budgets.
+WINDOW_TOKENS_DEFAULT: Final = 128_000
+WINDOW_TOKENS_MAX: Final = 2**40
+MESSAGE_TOKENS_MAX: Final = 2**40
+
+# How the log is folded, checkpointed and read.
+CHECKPOINT_EVENTS: Final = 256
+"""A stream gets a checkpoint row after this many events, or after as many as it holds live messages, if those are more."""
+
+TAIL_EVENTS_MAX: Final = 50_000
+"""Events behind the oldest stream without a checkpoint: what opening a store has to scan."""
+
+CHECKPOINT_ROWS_MAX: Final = 500
+"""Checkpoint rows that one commit writes beside its own events when the tail has grown too long."""
+
+INLINE_BYTES_MAX: Final = 256
+"""A value up to this size stands in its checkpoint row; a larger one is pointed at."""
+
+PAGE_EVENTS: Final = 256
+"""Events read, decoded and folded at a time; no read transaction is open longer than one page takes."""
+
+FROZEN_STATES_MAX: Final = 64
+"""States at earlier seqs that the engine keeps for repeated reads."""
+
+SLICE_BYTES: Final = 2_047
+"""hashlib gives up the GIL above this size; many small releases cost far more than one long hash."""
+
+# Bytes of the record.
+SALT_BYTES: Final = 16
+HASH_BYTES: Final = 32
+ID_HEX_CHARS: Final = 20
+"""80 random bits: among a billion ids the chance of one collision is under one in a million."""
+
+LMDB_KEY_BYTES_MAX: Final = 511
+SEQ_BYTES: Final = 8
+BRANCH_BYTES: Final = 4
+
+# LMDB.
+MAP_BYTES: Final = 1024**4
+"""Address space, not disk: the file grows as it is written. Where the system grants less, it is halved until it does."""
+
+MAP_BYTES_MIN: Final = 1024**3
+
+READERS_MAX: Final = 1_024
+DATABASES_MAX: Final = 16
+
+assert BRANCH_BYTES + NAME_BYTES_MAX + len("conversation/") <= LMDB_KEY_BYTES_MAX
+assert KEY_BYTES_MAX < EVENT_BYTES_MAX
+assert SOURCES_COUNT_MAX * (SEQ_BYTES + 1) < EVENT_BYTES_MAX
+assert INLINE_BYTES_MAX < EVENT_BYTES_MAX
+assert CHECKPOINT_EVENTS < TAIL_EVENTS_MAX
+assert WINDOW_TOKENS_DEFAULT <= WINDOW_TOKENS_MAX

@@ -1,0 +1,428 @@
+"""The conversation handle: window, scratchpad, state, and the travels of one conversation through time."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from refold import checks
+from refold.engine.core import ANY
+from refold.engine.loader import Recorded
+from refold.errors import InvalidInput, LimitExceeded
+from refold.event import ConversationEnded, ConversationOpened, Event
+from refold.fold import State
+from refold.limits import EVENT_BYTES_MAX
+from refold.memory import travel
+from refold.memory.door import Door
+from refold.memory.formats import FORMATS
+from refold.memory.moments import nanoseconds, seq_at
+from refold.memory.scopes import ScopedState
+from refold.memory.snapshot import Snapshot
+from refold.message import ROLES, Message, MessageAppended, message_event
+from refold.results import Scratchpad
+from refold.text import countable
+from refold.views.scratch import SCRATCH, NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
+from refold.views.session import SESSION
+from refold.views.state import STATE, RoundEnded
+from refold.views.window import POLICY, WINDOW, WindowCleared, WindowResized
+
+if TYPE_CHECKING:
+    import datetime
+
+
+class Conversation:
+    """A handle on one conversation; it holds no state, and nothing is written before the first mutation.
+
+    >>> from refold import Memory
+    >>> chat = Memory().conversation("chat-42")
+    >>> chat.append("user", "Hello!").tokens
+    2
+    """
+
+    __slots__ = ("_at", "_door", "_opening", "_stream", "id")
+
+    def __init__(self, door: Door, conversation_id: str, opening: ConversationOpened, at: int | None) -> None:
+        self.id = conversation_id
+        self._door = door
+        self._stream = f"conversation/{conversation_id}"
+        self._opening = opening
+        self._at = at
+
+    def __repr__(self) -> str:
+        """Return the handle with its counts."""
+        messages, tokens, budget = self._read(lambda state: _counts(state, self._opening))
+        frozen = "" if self._at is None else f", at={self._at}"
+        return f"Conversation({self.id!r}{frozen}, messages={messages}, tokens={tokens}/{budget})"
+
+    def _read(self, query: Any) -> Any:
+        return self._door.read(self._stream, query, self._at)
+
+    def _note(self, make: Any, asked: tuple[Any, ...], **options: Any) -> Recorded | None:
+        return self._door.note(self._stream, make, at=self._at, asked=asked, opening=self._opening, **options)
+
+    # The window.
+
+    def append(
+        self,
+        role: str,
+        content: str | list[dict[str, Any]] | None,
+        *,
+        tokens: int | None = None,
+        name: str | None = None,
+        tool_calls: list[dict[str, Any]] | None = None,
+        tool_call_id: str | None = None,
+        pinned: bool = False,
+        metadata: dict[str, Any] | None = None,
+        occurred: "int | datetime.datetime | None" = None,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> Message:
+        """Append a message and return it; the oldest groups leave the window if it no longer fits.
+
+        ``tokens=None`` counts with the memory's token counter, and the count is recorded. ``occurred`` is when it
+        happened (nanoseconds or an aware datetime). Raises ``InvalidInput`` for a wrong type or role,
+        ``LimitExceeded`` when pinned messages alone would exceed the budget, ``WrongVersion`` when ``expected`` fails.
+
+        >>> chat.append("user", "Hello!", tokens=3).role
+        'user'
+        """
+        door = self._door
+        event = message_event(
+            door.sources(sources),
+            door.engine.new_id(),
+            role,
+            content,
+            self._count(content, tool_calls) if tokens is None else checks.tokens(tokens),
+            checks.flag(pinned, "pinned"),
+            name,
+            tool_calls,
+            tool_call_id,
+            metadata,
+        )
+        recorded = self._note(
+            self._fitting(event) if pinned or event.answers is not None else event,
+            ("append", role, event.text, event.parts, name, event.calls, event.answers, pinned, event.extra, tokens),
+            occurred_ns=None if occurred is None else nanoseconds(occurred, "occurred"),
+            expected=expected,
+            request_id=request_id,
+        )
+        assert recorded is not None, "an append always appends"
+        return self._handed_out(recorded)
+
+    def _handed_out(self, recorded: Recorded) -> Message:
+        event, stamp = recorded
+        assert isinstance(event, MessageAppended), event
+        message = Message(event, stamp)
+        if stamp.seq < 0:
+            self._door.expect_stamp(message)
+        return message
+
+    def _count(self, content: Any, tool_calls: Any) -> int:
+        counter = self._door.counter
+        if isinstance(content, str) and tool_calls is None:
+            return checks.tokens(counter.count(checks.text(content, "content")))
+        if content is not None and not isinstance(content, str):
+            checks.packed_json(checks.json_objects(content, "content"), "content")
+        if tool_calls is not None:
+            checks.packed_json(checks.json_objects(tool_calls, "tool_calls"), "tool_calls")
+        if content is not None and isinstance(content, str):
+            checks.text(content, "content")
+        return checks.tokens(sum(counter.count(text) for text in countable(content, tool_calls)))
+
+    def _fitting(self, event: MessageAppended) -> Any:
+        """Return the decision to append a message that is pinned, or that answers into a group that may be."""
+
+        def decide(state: State) -> Event:
+            window = state.part(WINDOW)
+            budget = window.window_tokens if window.policy else self._opening.window_tokens
+            held = window.pinned_with(event)
+            if held > budget:
+                message = (
+                    f"pinned messages would hold {held} tokens, over this window's {budget}; "
+                    f"pin less, raise set_window_tokens, or clear_window() first"
+                )
+                raise LimitExceeded(message)
+            return event
+
+        return decide
+
+    def window(self, last: int | None = None) -> list[Message]:
+        """Return the live messages, oldest first, as a new list; ``last`` keeps only the newest ones, 0 none.
+
+        >>> [message.content for message in chat.window(last=1)]
+        ['Hello!']
+        """
+        if last is None:
+            messages: list[Message] = self._read(lambda state: list(state.part(WINDOW).messages))
+            return messages
+        wanted = checks.count(last, "last")
+        messages = self.window()
+        return messages[max(len(messages) - wanted, 0) :]
+
+    def messages(self, format: Literal["openai", "anthropic"] = "openai") -> list[dict[str, Any]]:  # noqa: A002 - the word its users say
+        """Return the window as dicts for a provider's API; fields that were not given are absent.
+
+        In ``"anthropic"`` form, system and developer messages are left out: that API takes them as ``system=``.
+        """
+        if format not in FORMATS:
+            message = f"format is {checks.shown(format)}; give one of {', '.join(sorted(FORMATS))}"
+            raise InvalidInput(message)
+        return FORMATS[format](self.window())
+
+    def token_count(self) -> int:
+        """Return the tokens of the live messages, a running sum."""
+        count: int = self._read(lambda state: state.part(WINDOW).tokens)
+        return count
+
+    @property
+    def window_tokens(self) -> int:
+        """The token budget of the window: what was recorded, or what the first mutation would record."""
+        budget: int = self._read(lambda state: _counts(state, self._opening)[2])
+        return budget
+
+    @property
+    def project(self) -> str | None:
+        """The project that the conversation belongs to, or would be opened in."""
+
+        def query(state: State) -> str | None:
+            return state.part(SESSION).project or self._opening.project
+
+        project: str | None = self._read(query)
+        return project
+
+    @property
+    def version(self) -> int:
+        """The version of the conversation's stream: what ``expected`` compares with; 0 before the first mutation."""
+        if self._at is not None:
+            last = self._door.engine.last_seq(self._stream, self._at)
+            return self._door.engine.loader.recorded([last])[0].stamp.version if last else 0
+        return self._door.engine.version(self._stream)
+
+    def set_window_tokens(
+        self,
+        window_tokens: int,
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> None:
+        """Change the token budget; what no longer fits is evicted at that seq."""
+        checks.window_tokens(window_tokens)
+        cited = self._door.sources(sources)
+
+        def decide(state: State) -> Event | None:
+            window = state.part(WINDOW)
+            if window.policy and window.window_tokens == window_tokens:
+                return None
+            if window.pinned_tokens > window_tokens:
+                message = (
+                    f"pinned messages hold {window.pinned_tokens} tokens, over the asked-for {window_tokens}; "
+                    f"give at least that many, or clear_window() first"
+                )
+                raise LimitExceeded(message)
+            return WindowResized(cited, window_tokens)
+
+        self._note(decide, ("set_window_tokens", window_tokens), expected=expected, request_id=request_id)
+
+    def clear_window(
+        self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
+    ) -> None:
+        """Empty the window, pinned messages too; the log keeps them."""
+        cited = self._door.sources(sources)
+        self._note(
+            lambda state: WindowCleared(cited) if state.part(WINDOW).messages else None,
+            ("clear_window",),
+            expected=expected,
+            request_id=request_id,
+        )
+
+    # The scratchpad.
+
+    def set(
+        self,
+        key: str,
+        value: str,
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> None:
+        """Set a key of the scratchpad; the value is a str."""
+        checks.key(key)
+        checks.text(value, "value")
+        cited = self._door.sources(sources)
+
+        def decide(state: State) -> Event | None:
+            entries = state.part(SCRATCH).entries
+            same = entries.values.get(key) == value
+            return None if same else ScratchpadSet(cited, entries.prior(key), key, value)
+
+        self._note(decide, ("set", key, value), expected=expected, request_id=request_id)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key of the scratchpad, or ``default``."""
+        checks.key(key)
+        return self._read(lambda state: state.part(SCRATCH).entries.values.get(key, default))
+
+    def delete(
+        self,
+        key: str,
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> bool:
+        """Remove a key of the scratchpad; return whether it was there."""
+        checks.key(key)
+        cited = self._door.sources(sources)
+
+        def decide(state: State) -> Event | None:
+            prior = state.part(SCRATCH).entries.prior(key)
+            return ScratchpadDeleted(cited, prior, key) if prior else None
+
+        return self._note(decide, ("delete", key), expected=expected, request_id=request_id) is not None
+
+    def keys(self) -> list[str]:
+        """Return the keys of the scratchpad, sorted."""
+        keys: list[str] = self._read(lambda state: sorted(state.part(SCRATCH).entries.values))
+        return keys
+
+    def note(
+        self,
+        text: str,
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> None:
+        """Add a free-form note to the scratchpad."""
+        event = NoteAdded(self._door.sources(sources), checks.text(text, "text", EVENT_BYTES_MAX))
+        self._note(event, ("note", text), expected=expected, request_id=request_id)
+
+    def notes(self) -> list[str]:
+        """Return the notes of the scratchpad, oldest first."""
+        notes: list[str] = self._read(lambda state: [text for _, text in state.part(SCRATCH).notes])
+        return notes
+
+    def scratchpad(self) -> Scratchpad:
+        """Return the whole scratchpad: keys, sorted, and notes."""
+
+        def query(state: State) -> Scratchpad:
+            scratch = state.part(SCRATCH)
+            entries = scratch.entries.values
+            return Scratchpad({key: entries[key] for key in sorted(entries)}, [text for _, text in scratch.notes])
+
+        scratchpad: Scratchpad = self._read(query)
+        return scratchpad
+
+    def clear(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> None:
+        """Empty the scratchpad."""
+        cited = self._door.sources(sources)
+        self._note(
+            lambda state: None if state.part(SCRATCH).is_empty else ScratchpadCleared(cited),
+            ("clear",),
+            expected=expected,
+            request_id=request_id,
+        )
+
+    # State scopes.
+
+    @property
+    def state(self) -> ScopedState:
+        """The JSON values under ``temp:``, ``session:`` and ``project:`` keys, as a mapping."""
+        return ScopedState(self._door, self._stream, self._opening, self.project, self._at)
+
+    def end_round(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> None:
+        """Drop the temporary state: a tool round is over."""
+        cited = self._door.sources(sources)
+        self._note(
+            lambda state: RoundEnded(cited) if state.part(STATE).has_temp else None,
+            ("end_round",),
+            expected=expected,
+            request_id=request_id,
+        )
+
+    def end(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> None:
+        """Drop scratchpad and temporary state: the conversation is over; the window stays readable."""
+        cited = self._door.sources(sources)
+
+        def decide(state: State) -> Event | None:
+            idle = state.part(SCRATCH).is_empty and not state.part(STATE).has_temp
+            return None if idle else ConversationEnded(cited)
+
+        self._note(decide, ("end",), expected=expected, request_id=request_id)
+
+    # Time.
+
+    def events(self, after: int = 0) -> Iterator[Recorded]:
+        """Return the conversation's events with a seq greater than ``after``, each with its stamp."""
+        checks.count(after, "after")
+        return self._door.engine.events(self._stream, after, self._at)
+
+    def at(self, at: "int | datetime.datetime") -> "Conversation":
+        """Return the conversation as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
+        seq = seq_at(self._door.engine, at, self._at)
+        return Conversation(self._door, self.id, self._opening, seq)
+
+    def snapshot(self, name: str | None = None) -> Snapshot:
+        """Return a pointer to the present state; a named one is recorded and kept, an unnamed one writes nothing."""
+        return travel.snapshot(self._door, self._stream, name, self._at)
+
+    def restore(
+        self,
+        snapshot: Snapshot | str,
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> None:
+        """Go on from an earlier state, of this or another conversation or store; history stays.
+
+        Raises ``NotFound`` for a name that does not exist, ``InvalidInput`` for a state that does not add up.
+        """
+        event = travel.restoration(self._door, self._stream, snapshot, self._door.sources(sources))
+        asked = ("restore", snapshot if isinstance(snapshot, str) else [snapshot.stream, snapshot.seq])
+        self._note(event, asked, expected=expected, request_id=request_id)
+
+    def fork(
+        self,
+        new_id: str,
+        *,
+        at: "int | datetime.datetime | None" = None,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> "Conversation":
+        """Begin another conversation from this one's state, now or at a seq; one event, nothing is copied."""
+        seq = None if at is None else seq_at(self._door.engine, at)
+        stream = f"conversation/{checks.name(new_id, 'new_id')}"
+        asked = ("fork", self._stream, seq)
+        event = travel.forking(self._door, self._stream, stream, seq, self._door.sources(sources))
+        self._door.note(stream, event, at=self._at, asked=asked, expected=expected, request_id=request_id)
+        return Conversation(self._door, new_id, self._opening, None)
+
+    def close(
+        self,
+        *,
+        drop: bool = False,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> None:
+        """Be done with the handle; ``drop=True`` ends a fork for good: its state is empty from then on."""
+        if checks.flag(drop, "drop"):
+            decide = travel.dropping(self._stream, self._door.sources(sources))
+            self._note(decide, ("close", drop), expected=expected, request_id=request_id)
+
+    def replay(self, *, after: int = 0, until: int | None = None) -> Iterator["travel.Step"]:
+        """Return the conversation's steps with ``after < seq <= until``: event, changes, evictions, before and after."""
+        checks.count(after, "after")
+        end = self._at if until is None else seq_at(self._door.engine, until, self._at)
+        return travel.steps(self._door, self._stream, self.at, after, end)
+
+
+def _counts(state: State, opening: ConversationOpened) -> tuple[int, int, int]:
+    window = state.part(WINDOW)
+    return len(window.messages), window.tokens, window.window_tokens if window.policy else opening.window_tokens
+
+
+__all__ = ["POLICY", "ROLES", "Conversation"]

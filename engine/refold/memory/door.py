@@ -1,0 +1,138 @@
+"""The door between the public handles and the engine: the options that every mutation takes, in one place."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from refold import checks, fold
+from refold.engine import batch as batches
+from refold.engine.core import ANY, EXISTS, NO_STREAM, Engine
+from refold.engine.loader import Recorded
+from refold.engine.pending import Decide, Pending, Request
+from refold.errors import InvalidInput, ReadOnly
+from refold.event import Event, pack_json
+from refold.message import Message
+from refold.text import TokenCounter
+
+T = TypeVar("T")
+
+
+class Door:
+    """What the handles of one memory share: the engine, and the defaults that a constructor gave."""
+
+    __slots__ = ("counter", "engine", "path", "timezone", "window_tokens")
+
+    def __init__(
+        self, engine: Engine, *, counter: TokenCounter, timezone: str, window_tokens: int, path: str | None
+    ) -> None:
+        self.engine = engine
+        self.counter = counter
+        self.timezone = timezone
+        self.window_tokens = window_tokens
+        self.path = path
+
+    def read(self, stream: str, query: Callable[[fold.State], T], at: int | None) -> T:
+        """Return what ``query`` makes of a stream's state: at a seq, in this context's batch, or live."""
+        if at is None:
+            batch = batches.active(self.engine)
+            if batch is not None:
+                return query(self.engine.state_in_batch(batch.pending, stream))
+        return self.engine.read(stream, query, at)
+
+    def note(
+        self,
+        stream: str,
+        make: Event | Decide,
+        *,
+        at: int | None,
+        asked: tuple[Any, ...],
+        opening: Event | None = None,
+        occurred_ns: int | None = None,
+        expected: object = ANY,
+        request_id: str | None = None,
+    ) -> Recorded | None:
+        """Commit one mutation, or add it to this context's batch; return its event, ``None`` where nothing changed."""
+        engine = self.engine
+        if at is not None:
+            message = f"{stream} is frozen at seq {at}; mutate the live handle, or fork it at this seq"
+            raise ReadOnly(message)
+        engine.check_writable()
+        if expected is not ANY:
+            _check_expected(expected)
+        request = None if request_id is None else self._request(request_id, stream, asked)
+        batch = batches.active(engine)
+        if batch is None:
+            return self._note_alone(stream, make, opening, occurred_ns, expected, request)
+        if request is not None:
+            try:
+                return engine.answered(request)
+            except LookupError:
+                self._refuse_repeat(batch.pending, request)
+        place = engine.note(
+            batch.pending,
+            stream,
+            make,
+            opening=opening,
+            occurred_ns=occurred_ns,
+            expected=expected,
+            request=request,
+            is_batch=True,
+        )
+        return None if place is None else Recorded(batch.pending.events[place], batch.pending.stamp(place))
+
+    def _note_alone(
+        self,
+        stream: str,
+        make: Event | Decide,
+        opening: Event | None,
+        occurred_ns: int | None,
+        expected: object,
+        request: Request | None,
+    ) -> Recorded | None:
+        engine = self.engine
+        with engine.write_lock:
+            if request is not None:
+                try:
+                    return engine.answered(request)
+                except LookupError:
+                    pass
+            pending = Pending()
+            place = engine.note(
+                pending,
+                stream,
+                make,
+                opening=opening,
+                occurred_ns=occurred_ns,
+                expected=expected,
+                request=request,
+            )
+            if place is None and request is None:
+                return None
+            recorded = engine.commit(pending)
+        return None if place is None else recorded[-1]
+
+    def _request(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> Request:
+        id_hash = self.engine.keyed_hash(b"id" + checks.request_id(request_id))
+        return Request(id_hash, self.engine.keyed_hash(b"asked" + pack_json([stream, *asked])))
+
+    def _refuse_repeat(self, pending: Pending, request: Request) -> None:
+        if any(known.id_hash == request.id_hash for known, _ in pending.requests):
+            message = "this request_id was already used in this batch; give each request an id of its own"
+            raise InvalidInput(message)
+
+    def expect_stamp(self, message: Message) -> None:
+        """Let the engine fill in a message's stamp when this context's batch is committed."""
+        batch = batches.active(self.engine)
+        assert batch is not None, "a provisional result outside a batch"
+        batch.pending.messages.append(message)
+
+    def sources(self, sources: Sequence[Any]) -> tuple[int, ...]:
+        """Return the seqs that sources stand for."""
+        return checks.sources(sources, self.engine.head) if sources else ()
+
+
+def _check_expected(expected: object) -> None:
+    if expected in (ANY, NO_STREAM, EXISTS):
+        return
+    if not isinstance(expected, int) or isinstance(expected, bool) or expected < 0:
+        message = f"expected is {checks.shown(expected)}; give ANY, NO_STREAM, EXISTS or a version from 0 on"
+        raise InvalidInput(message)

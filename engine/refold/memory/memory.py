@@ -1,0 +1,286 @@
+"""The memory handle: opening a store, its conversations, profiles and journals, and the whole of it through time."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from refold import checks
+from refold.engine import history, transfer
+from refold.engine.batch import Batch, refuse
+from refold.engine.opening import open_engine
+from refold.engine.streams import STORE_STREAM
+from refold.errors import InvalidInput, ReadOnly
+from refold.event import ConversationOpened
+from refold.limits import WINDOW_TOKENS_DEFAULT
+from refold.memory.conversation import Conversation
+from refold.memory.door import Door
+from refold.memory.handles import Journal, Profile
+from refold.memory.moments import seq_at, zone
+from refold.memory.snapshot import Snapshot
+from refold.results import Change, Loaded, Report, Stats
+from refold.text import ByteClassCounter, TokenCounter
+from refold.views.session import SESSION
+from refold.views.settings import SETTINGS
+from refold.views.window import POLICY, WINDOW
+
+if TYPE_CHECKING:
+    import datetime
+
+
+class Memory:
+    """An agent's memory: a directory, created or opened; without a path it lives in RAM and keeps nothing.
+
+    Raises ``NotFound`` for a missing parent directory, ``StoreVersion`` for a path that is not a store,
+    ``StoreBusy`` when another process writes to it.
+
+    >>> with Memory() as memory:
+    ...     chat = memory.conversation("chat-42")
+    ...     _ = chat.append("user", "Hello!")
+    ...     memory.conversations()
+    ['chat-42']
+    """
+
+    __slots__ = ("_at", "_door")
+
+    def __init__(
+        self,
+        path: "str | os.PathLike[str] | None" = None,
+        *,
+        durability: str = "durable",
+        window_tokens: int = WINDOW_TOKENS_DEFAULT,
+        memory_bytes: None = None,
+        embedder: None = None,
+        token_counter: TokenCounter | None = None,
+        timezone: str = "UTC",
+        clear_scratchpads_on_open: bool = False,
+        readonly: bool = False,
+        witness: None = None,
+        clock_ns: Callable[[], int] = time.time_ns,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        _refuse_unbuilt(durability, memory_bytes=memory_bytes, embedder=embedder, witness=witness)
+        checks.window_tokens(window_tokens)
+        zone(timezone)
+        counter = ByteClassCounter() if token_counter is None else _checked_counter(token_counter)
+        if path is None and readonly:
+            checks.invalid("a memory in RAM is empty, so readonly=True makes no sense; give a path")
+        checked = None if path is None else _checked_path(path)
+        engine = open_engine(
+            checked, readonly=checks.flag(readonly, "readonly"), clock_ns=clock_ns, random_bytes=random_bytes
+        )
+        self._door = Door(engine, counter=counter, timezone=timezone, window_tokens=window_tokens, path=checked)
+        self._at: int | None = None
+        if checks.flag(clear_scratchpads_on_open, "clear_scratchpads_on_open"):
+            self._clear_scratchpads()
+
+    @staticmethod
+    def _frozen(door: Door, at: int) -> "Memory":
+        memory = Memory.__new__(Memory)
+        memory._door = door  # noqa: SLF001 - its own kind
+        memory._at = at  # noqa: SLF001
+        return memory
+
+    def _clear_scratchpads(self) -> None:
+        for conversation_id in self.conversations():
+            self.conversation(conversation_id).clear()
+
+    def __enter__(self) -> Self:
+        """Return the memory; leaving the block closes it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the memory."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Return the memory with its counts."""
+        frozen = "" if self._at is None else f", at={self._at}"
+        return f"Memory({self._door.path!r}{frozen}, events={self.head}, conversations={len(self.conversations())})"
+
+    def _refuse_frozen(self, verb: str) -> None:
+        if self._at is not None:
+            message = f"this memory is frozen at seq {self._at}; {verb} the live one"
+            raise ReadOnly(message)
+
+    # Handles.
+
+    def conversation(
+        self, conversation_id: str, *, project: str | None = None, window_tokens: int | None = None
+    ) -> Conversation:
+        """Return a handle on a conversation; nothing is written before its first mutation.
+
+        ``project`` and ``window_tokens`` are recorded when it is opened; other values than the recorded ones raise
+        ``InvalidInput``.
+        """
+        checks.name(conversation_id, "conversation_id")
+        if project is not None:
+            checks.name(project, "project")
+        if window_tokens is not None:
+            checks.window_tokens(window_tokens)
+        budget = self._door.window_tokens if window_tokens is None else window_tokens
+        opening = ConversationOpened((), budget, self._door.counter.id, POLICY, project)
+        if project is not None or window_tokens is not None:
+            self._check_opened(conversation_id, project, window_tokens)
+        return Conversation(self._door, conversation_id, opening, self._at)
+
+    def _check_opened(self, conversation_id: str, project: str | None, window_tokens: int | None) -> None:
+        stream = f"conversation/{conversation_id}"
+        known, budget = self._door.read(
+            stream, lambda state: (state.part(SESSION), state.part(WINDOW).window_tokens), self._at
+        )
+        if not known.opened:
+            return
+        if project is not None and project != known.project:
+            message = f"{stream} belongs to project {known.project!r}, not {project!r}; leave project= out"
+            raise InvalidInput(message)
+        if window_tokens is not None and window_tokens != budget:
+            message = (
+                f"{stream} has a budget of {budget} tokens, not {window_tokens}; use set_window_tokens to change it"
+            )
+            raise InvalidInput(message)
+
+    def profile(self, name: str = "default") -> Profile:
+        """Return a handle on a profile."""
+        return Profile(self._door, checks.name(name, "name"), self._at)
+
+    def journal(self, name: str = "default") -> Journal:
+        """Return a handle on a journal."""
+        return Journal(self._door, checks.name(name, "name"), self._at)
+
+    def conversations(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
+        """Return the ids of the conversations, sorted; ``after`` and ``limit`` page through them."""
+        return self._ids("conversation", after, limit)
+
+    def projects(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
+        """Return the ids of the projects that hold something, sorted."""
+        return self._ids("project", after, limit)
+
+    def _ids(self, kind: str, after: str | None, limit: int | None) -> list[str]:
+        wanted = None if limit is None else checks.count(limit, "limit")
+        return history.ids(self._door.engine, kind, at=self._at, after=after, limit=wanted)
+
+    def snapshots(self) -> list[Snapshot]:
+        """Return the named snapshots of all conversations, in the order of their seqs."""
+        engine = self._door.engine
+        known = engine.read(STORE_STREAM, lambda state: list(state.part(SETTINGS).snapshots.values()), self._at)
+        ordered = sorted(known, key=lambda named: (named.seq, named.stream, named.name))
+        return [Snapshot(engine.streams.name_of(named.stream), named.seq, named.name, engine) for named in ordered]
+
+    # The whole through time.
+
+    @property
+    def head(self) -> int:
+        """The seq of the last event, 0 while the log is empty; on a frozen memory, the seq at which it is frozen."""
+        self._door.engine.check_open()
+        if self._at is not None:
+            return self._at
+        return self._door.engine.current_head()
+
+    def at(self, at: "int | datetime.datetime") -> "Memory":
+        """Return the memory as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
+        return Memory._frozen(self._door, seq_at(self._door.engine, at, self.head))
+
+    def diff(self, a: Any, b: Any) -> list[Change]:
+        """Return what differs between two states, each a seq, an aware datetime, a Memory, Conversation or Snapshot."""
+        return history.diff(self._door.engine, self._side(a), self._side(b))
+
+    def _side(self, side: Any) -> tuple[str | None, int]:
+        """Return the stream (``None``: all of them) and the seq that one side of a diff means."""
+        if isinstance(side, Memory):
+            return None, side.head
+        if isinstance(side, Conversation):
+            stream, at = side._stream, side._at  # noqa: SLF001 - a handle of the same room
+            return stream, self.head if at is None else at
+        if isinstance(side, Snapshot):
+            return side.stream, side.seq
+        return None, seq_at(self._door.engine, side, self.head)
+
+    def batch(self) -> Batch:
+        """Return a context in which mutations are collected into one commit; an exception discards them all.
+
+        >>> memory = Memory()
+        >>> with memory.batch():
+        ...     memory.profile().set("theme", "dark")
+        ...     memory.profile().set("editor", "vi")
+        >>> memory.head
+        2
+        """
+        self._refuse_frozen("batch")
+        return Batch(self._door.engine)
+
+    def state_hash(self, at: "int | datetime.datetime | None" = None) -> str:
+        """Return the SHA-256 of the logical content of every stream, in hex; equal states have equal hashes."""
+        seq = self._at if at is None else seq_at(self._door.engine, at, self.head)
+        return history.state_hash(self._door.engine, seq)
+
+    def replay_hash(self, at: "int | datetime.datetime | None" = None) -> str:
+        """Return ``state_hash`` of a replay from the first event, without any checkpoint: what it must equal."""
+        seq = self._at if at is None else seq_at(self._door.engine, at, self.head)
+        return history.replay_hash(self._door.engine, seq)
+
+    def verify(self, progress: Callable[[int, int], None] | None = None) -> Report:
+        """Return a report on chain, gaps, commitments, checkpoints and live states; ``progress(done, all)`` is called."""
+        return history.verify(self._door.engine, progress)
+
+    # The store.
+
+    def export(self, path: "str | os.PathLike[str]") -> int:
+        """Write every event with its stamp to a JSONL file, atomically; return how many there were."""
+        return transfer.export(self._door.engine, _checked_path(path), self._at)
+
+    def load(self, path: "str | os.PathLike[str]", progress: Callable[[int, int], None] | None = None) -> Loaded:
+        """Load an export into this memory, which must be empty; stamps are kept, so ``state_hash`` is equal.
+
+        A file that was loaded before changes nothing. Raises ``InvalidInput``, naming the line, before anything was
+        written if the file is not an export or is damaged.
+        """
+        self._refuse_frozen("load into")
+        refuse(self._door.engine, "a load")
+        return transfer.load(self._door.engine, _checked_path(path), progress)
+
+    def stats(self) -> Stats:
+        """Return counts of events, streams and bytes."""
+        return history.stats(self._door.engine, self._door.path, self._at)
+
+    def flush(self) -> None:
+        """Store the checkpoints of all that was touched, so that the next opening is quick."""
+        if self._at is None:
+            self._door.engine.flush()
+
+    def close(self) -> None:
+        """Flush and release the store; a second call does nothing. A frozen memory has nothing to release."""
+        if self._at is None:
+            self._door.engine.close()
+
+    def __iter__(self) -> Iterator[NoReturn]:
+        """Refuse: a memory has several things to iterate over."""
+        message = "a Memory is not iterable; use conversations(), snapshots() or conversation(id).events()"
+        raise TypeError(message)
+
+
+def _refuse_unbuilt(durability: object, **options: object) -> None:
+    if durability != "durable":
+        checks.invalid(f"durability is {checks.shown(durability)}; this version of refold offers 'durable' only")
+    for option, value in options.items():
+        if value is not None:
+            checks.invalid(f"{option} is not offered by this version of refold; leave it out")
+
+
+def _checked_counter(counter: object) -> TokenCounter:
+    if not isinstance(counter, TokenCounter):
+        checks.invalid(f"token_counter needs an id and count(text), which {checks.shown(counter)} lacks")
+    checks.name(counter.id, "token_counter.id")
+    return counter
+
+
+def _checked_path(path: object) -> str:
+    if not isinstance(path, (str, os.PathLike)):
+        checks.invalid(f"path must be a str or a path, not {type(path).__name__} ({checks.shown(path)})")
+    checked = os.fspath(path)
+    if not isinstance(checked, str) or not checked:
+        checks.invalid(f"path is {checks.shown(checked)}; give the path of a directory")
+    return checked

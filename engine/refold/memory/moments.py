@@ -1,0 +1,87 @@
+"""Times and seqs as callers give them."""
+
+import datetime as dates
+
+from refold import checks
+from refold.engine.core import Engine
+from refold.errors import InvalidInput, NotFound
+
+_EPOCH = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
+_MICROSECOND = dates.timedelta(microseconds=1)
+_NS_MAX = 2**63 - 1
+
+
+def nanoseconds(moment: object, what: str) -> int:
+    """Return a moment given as nanoseconds since 1970 or as an aware datetime."""
+    if isinstance(moment, dates.datetime):
+        if moment.tzinfo is None:
+            message = f"{what} is the naive datetime {moment}; give it a time zone, such as datetime.UTC"
+            raise InvalidInput(message)
+        return (moment - _EPOCH) // _MICROSECOND * 1_000
+    if not isinstance(moment, int) or isinstance(moment, bool):
+        message = (
+            f"{what} must be nanoseconds or an aware datetime, not {type(moment).__name__} ({checks.shown(moment)})"
+        )
+        raise InvalidInput(message)
+    if not -_NS_MAX <= moment <= _NS_MAX:
+        message = f"{what} is {moment}, beyond the 64 bits of a timestamp in nanoseconds"
+        raise InvalidInput(message)
+    return moment
+
+
+def seq_at(engine: Engine, at: object, head: int | None = None) -> int:
+    """Return the seq that ``at`` means: itself, or the last one acknowledged at or before an aware datetime."""
+    limit = engine.head if head is None else head
+    if isinstance(at, dates.datetime):
+        return min(engine.seq_at_time(nanoseconds(at, "at")), limit)
+    if not isinstance(at, int) or isinstance(at, bool):
+        message = f"at must be a seq or an aware datetime, not {type(at).__name__} ({checks.shown(at)})"
+        raise InvalidInput(message)
+    if not 0 <= at <= limit:
+        message = f"seq {at} is not in this log, which runs from 0 (empty) to {limit}; give a seq that has happened"
+        raise InvalidInput(message)
+    return at
+
+
+def day_of(day: object, what: str) -> str:
+    """Return a day as ``YYYY-MM-DD``, given as a date or as such a string."""
+    if isinstance(day, dates.datetime):
+        message = f"{what} is a datetime; give its date, in the time zone you mean"
+        raise InvalidInput(message)
+    if isinstance(day, dates.date):
+        return day.isoformat()
+    try:
+        return dates.date.fromisoformat(checks.text(day, what)).isoformat()
+    except ValueError as error:
+        message = f"{what} is {checks.shown(day)}; give a date or a string such as '2026-11-21'"
+        raise InvalidInput(message) from error
+
+
+def day_at(time_ns: int, timezone: str) -> str:
+    """Return the day of a moment in a time zone."""
+    moment = _EPOCH + dates.timedelta(microseconds=time_ns // 1_000)
+    return moment.astimezone(zone(timezone)).date().isoformat()
+
+
+def days_before(day: str, count: int) -> str:
+    """Return the day ``count`` days before a day; the first of all days if there is none so early."""
+    date = dates.date.fromisoformat(day)
+    return (date - dates.timedelta(days=min(count, date.toordinal() - 1))).isoformat()
+
+
+def zone(timezone: object) -> dates.tzinfo:
+    """Return a time zone by its IANA name."""
+    if not isinstance(timezone, str):
+        message = f"timezone must be an IANA name such as 'Europe/Oslo', not {checks.shown(timezone)}"
+        raise InvalidInput(message)
+    if timezone == "UTC":
+        return dates.UTC
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - UTC, the default, does without
+
+    try:
+        return ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        message = (
+            f"time zone {timezone!r} is not known here; give an IANA name such as 'Europe/Oslo', or install tzdata"
+        )
+        raise NotFound(message) from error

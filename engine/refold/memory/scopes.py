@@ -1,0 +1,156 @@
+"""The state of a conversation as a mapping of JSON values, by the lifetimes that the keys' prefixes name."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from refold import checks
+from refold.engine.core import ANY
+from refold.errors import InvalidInput
+from refold.event import ConversationOpened, Event, unpack_json
+from refold.fold import State
+from refold.memory.door import Door
+from refold.views.state import PROJECT, SESSION, STATE, StateDeleted, StateSet
+
+
+class ScopedState:
+    """A mapping of JSON values: ``temp:`` until the round ends, ``session:`` (or no prefix), ``project:`` beyond.
+
+    >>> from refold import Memory
+    >>> chat = Memory().conversation("chat-42", project="acme")
+    >>> chat.state["plan"] = ["read", "write"]
+    >>> chat.state.set("project:language", "Python")
+    >>> sorted(chat.state)
+    ['plan', 'project:language']
+    """
+
+    __slots__ = ("_at", "_door", "_opening", "_project", "_stream")
+
+    def __init__(
+        self, door: Door, stream: str, opening: ConversationOpened, project: str | None, at: int | None
+    ) -> None:
+        self._door = door
+        self._stream = stream
+        self._opening = opening
+        self._project = project
+        self._at = at
+
+    def _place(self, key: str) -> tuple[str, str]:
+        """Return the stream that a key lives in, and the key there."""
+        checks.key(key)
+        if not key.startswith(PROJECT):
+            return self._stream, key.removeprefix(SESSION)
+        if self._project is None:
+            message = f"{checks.shown(key)} needs a project; open the conversation with project=..."
+            raise InvalidInput(message)
+        return f"project/{self._project}", key.removeprefix(PROJECT)
+
+    def _note(self, stream: str, decide: Any, asked: tuple[Any, ...], expected: object, request_id: str | None) -> bool:
+        opening = self._opening if stream == self._stream else None
+        door = self._door
+        noted = door.note(
+            stream, decide, at=self._at, asked=asked, opening=opening, expected=expected, request_id=request_id
+        )
+        return noted is not None
+
+    def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> None:
+        """Set a key to a JSON value; setting the value it has appends nothing."""
+        stream, held = self._place(key)
+        if not held:
+            message = f"key {checks.shown(key)} is only a prefix; give it a name behind the colon"
+            raise InvalidInput(message)
+        packed = checks.packed_json(value, "value")
+        cited = self._door.sources(sources)
+
+        def decide(state: State) -> Event | None:
+            entries = state.part(STATE).entries
+            return None if entries.values.get(held) == packed else StateSet(cited, entries.prior(held), held, packed)
+
+        self._note(stream, decide, ("state.set", held, packed), expected, request_id)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, fresh, or ``default``."""
+        stream, held = self._place(key)
+        packed = self._door.read(stream, lambda state: state.part(STATE).entries.values.get(held), self._at)
+        return default if packed is None else unpack_json(packed)
+
+    def delete(
+        self,
+        key: str,
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> bool:
+        """Remove a key; return whether it was there."""
+        stream, held = self._place(key)
+        cited = self._door.sources(sources)
+
+        def decide(state: State) -> Event | None:
+            prior = state.part(STATE).entries.prior(held)
+            return StateDeleted(cited, prior, held) if prior else None
+
+        return self._note(stream, decide, ("state.delete", held), expected, request_id)
+
+    def _keys(self) -> list[str]:
+        def query(state: State) -> list[str]:
+            return sorted(state.part(STATE).entries.values)
+
+        own = self._door.read(self._stream, query, self._at)
+        if self._project is None:
+            return own
+        shared = self._door.read(f"project/{self._project}", query, self._at)
+        return own + [PROJECT + key for key in shared]
+
+    def keys(self) -> list[str]:
+        """Return the keys, session keys without their prefix, each scope sorted."""
+        return self._keys()
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Return keys and values."""
+        return [(key, self[key]) for key in self._keys()]
+
+    def values(self) -> list[Any]:
+        """Return the values in the order of ``keys``."""
+        return [self[key] for key in self._keys()]
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value of a key; ``KeyError`` where there is none."""
+        missing = object()
+        value = self.get(key, missing)
+        if value is missing:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Set a key to a JSON value."""
+        self.set(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        """Remove a key; ``KeyError`` where there is none."""
+        if not self.delete(key):
+            raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether a key has a value."""
+        missing = object()
+        return isinstance(key, str) and bool(key) and self.get(key, missing) is not missing
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the keys."""
+        return iter(self._keys())
+
+    def __len__(self) -> int:
+        """Return how many keys there are."""
+        return len(self._keys())
+
+    def __repr__(self) -> str:
+        """Return the mapping with its counts."""
+        return f"ScopedState({self._stream!r}, keys={len(self)})"

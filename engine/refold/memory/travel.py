@@ -1,0 +1,218 @@
+"""Snapshots, restores, forks and replays of one conversation: how each is decided and what each returns."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from refold import checks, fold
+from refold.engine import batch as batches
+from refold.engine.changes import changes_between
+from refold.engine.loader import Recorded
+from refold.engine.streams import STORE_STREAM
+from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly
+from refold.event import Event, ForkDropped, Forked, Restored, SnapshotNamed, Stamp
+from refold.fold import State
+from refold.limits import BASE_DEPTH_MAX, NAME_BYTES_MAX
+from refold.memory.door import Door
+from refold.memory.snapshot import Carried, Snapshot, exported
+from refold.message import Message, MessageAppended
+from refold.results import Change
+from refold.views.session import SESSION
+from refold.views.settings import SETTINGS, Named
+from refold.views.window import WINDOW, WindowResized
+
+
+class Step(Struct, frozen=True):
+    """One step of a replay: the event, what it changed, what it pushed out, and the states around it."""
+
+    event: Event
+    stamp: Stamp
+    before: Any
+    """The conversation just before, a frozen ``Conversation``."""
+    after: Any
+    """The conversation just after, a frozen ``Conversation``."""
+    changes: tuple[Change, ...]
+    evicted: tuple[Message, ...]
+
+
+def snapshot(door: Door, stream: str, name: str | None, at: int | None) -> Snapshot:
+    """Return a pointer to a stream's state; with a name, record it, once and for ever."""
+    batches.refuse(door.engine, "a snapshot")
+    if name is None:
+        return Snapshot(stream, door.engine.last_seq(stream, at), None, door.engine)
+    checks.text(name, "name", NAME_BYTES_MAX, "NAME_BYTES_MAX")
+    if not name:
+        checks.invalid("the snapshot's name is empty; give it at least one character, or None for an unnamed one")
+    if at is not None:
+        message = f"{stream} is frozen at seq {at}; name a snapshot of the live handle, or take an unnamed one here"
+        raise ReadOnly(message)
+    with door.engine.write_lock:
+        slot = door.engine.slot(stream)
+        if slot is None:
+            message = f"{stream} has no events yet, so there is no state to name; append something first"
+            raise NotFound(message)
+        pointer = Snapshot(stream, slot.seq, name, door.engine)
+        decide = _naming(slot.number, pointer)
+        door.note(STORE_STREAM, decide, at=None, asked=("snapshot", stream, name))
+    return pointer
+
+
+def _naming(number: int, pointer: Snapshot) -> Callable[[State], Event | None]:
+    name = pointer.name or ""
+
+    def decide(state: State) -> Event | None:
+        known = state.part(SETTINGS).snapshots.get((number, name))
+        if known is None:
+            return SnapshotNamed((), number, pointer.seq, name)
+        if known.seq != pointer.seq:
+            message = f"snapshot {name!r} of {pointer.stream} already stands at seq {known.seq}; give another name"
+            raise InvalidInput(message)
+        return None
+
+    return decide
+
+
+def named(door: Door, stream: str, name: str) -> Snapshot:
+    """Return the snapshot of a stream that was kept under a name."""
+    slot = door.engine.slot(stream)
+    number = 0 if slot is None else slot.number
+    found: Named | None = door.read(
+        STORE_STREAM, lambda state: state.part(SETTINGS).snapshots.get((number, name)), None
+    )
+    if found is None:
+        message = f"{stream} has no snapshot named {checks.shown(name)}; memory.snapshots() lists those that exist"
+        raise NotFound(message)
+    return Snapshot(stream, found.seq, name, door.engine)
+
+
+def restoration(door: Door, stream: str, snapshot: object, sources: tuple[int, ...]) -> Callable[[State], Event | None]:
+    """Return the decision to go on from a snapshot, given as such, as a name, or carried over from another store."""
+    if isinstance(snapshot, str):
+        snapshot = named(door, stream, snapshot)
+    if not isinstance(snapshot, Snapshot):
+        checks.invalid(f"restore takes a Snapshot or a name, not {type(snapshot).__name__} ({checks.shown(snapshot)})")
+    pointer = _local(door, snapshot)
+    if pointer is None:
+        return _importing(door, snapshot, sources)
+    if not pointer.stream.startswith("conversation/"):
+        checks.invalid(f"{pointer.stream} is no conversation; restore a conversation's snapshot")
+    number = 0
+    if pointer.seq:
+        slot = door.engine.slot(pointer.stream)
+        assert slot is not None, f"{pointer.stream} has a state at seq {pointer.seq} and no number"
+        number = slot.number
+
+    def decide(state: State) -> Event | None:
+        event = Restored(sources, number, pointer.seq, state.part(SESSION).project)
+        target = door.engine.loader.base_state(event, "conversation")
+        return None if _same_state(state, target) else event
+
+    return decide
+
+
+def _same_state(state: State, target: State) -> bool:
+    """Return whether two states differ in nothing but the project, which is identity and does not travel."""
+    views = [WINDOW.name, "scratch", "state"]
+    mine, other = dict(fold.digests(state)), dict(fold.digests(target))
+    return all(mine.get(view) == other.get(view) for view in views)
+
+
+def _local(door: Door, snapshot: Snapshot) -> Snapshot | None:
+    """Return the snapshot as a pointer into this store, ``None`` if its state must be imported."""
+    if snapshot.origin is door.engine:
+        return snapshot
+    carried = _carried(snapshot)
+    if carried.store_id != door.engine.store_id or carried.seq > door.engine.head:
+        return None
+    here = door.engine.read(carried.stream, exported, carried.seq)
+    # A copied store has the same id and may have gone on differently: only the same state is the same place.
+    return snapshot if here == carried.state else None
+
+
+def _carried(snapshot: Snapshot) -> Carried:
+    if isinstance(snapshot.origin, Carried):
+        return snapshot.origin
+    if snapshot.origin is None:
+        checks.invalid("this Snapshot was made by hand; take one with chat.snapshot() or Snapshot.from_bytes()")
+    return _carried(Snapshot.from_bytes(snapshot.to_bytes()))
+
+
+def _importing(door: Door, snapshot: Snapshot, sources: tuple[int, ...]) -> Callable[[State], Event | None]:
+    state_bytes = _carried(snapshot).state
+
+    def decide(state: State) -> Event | None:
+        project = state.part(SESSION).project
+        unchanged = exported(state) == msgspec.structs.replace(state_bytes, project=project)
+        return None if unchanged else msgspec.structs.replace(state_bytes, project=project, sources=sources)
+
+    return decide
+
+
+def forking(
+    door: Door, stream: str, new_stream: str, seq: int | None, sources: tuple[int, ...]
+) -> Callable[[State], Event | None]:
+    """Return the decision to begin a stream from another one's state."""
+    engine = door.engine
+    batches.refuse(engine, "a fork")
+
+    def decide(_: State) -> Event | None:
+        if engine.version(new_stream):
+            message = f"{new_stream} already exists; fork to an id that is new"
+            raise InvalidInput(message)
+        base_seq = engine.last_seq(stream, seq)
+        slot = engine.slot(stream)
+        session = engine.read(stream, lambda state: state.part(SESSION), base_seq)
+        if session.depth >= BASE_DEPTH_MAX:
+            message = (
+                f"{stream} is already {session.depth} forks deep, BASE_DEPTH_MAX = {BASE_DEPTH_MAX}; fork an ancestor"
+            )
+            raise LimitExceeded(message)
+        return Forked(sources, slot.number if slot and base_seq else 0, base_seq, session.project)
+
+    return decide
+
+
+def dropping(stream: str, sources: tuple[int, ...]) -> Callable[[State], Event | None]:
+    """Return the decision to end a fork for good."""
+
+    def decide(state: State) -> Event | None:
+        session = state.part(SESSION)
+        if not session.depth:
+            message = f"{stream} is not a fork, so it cannot be dropped; clear it, or erase it"
+            raise InvalidInput(message)
+        return ForkDropped(sources)
+
+    return decide
+
+
+def steps(door: Door, stream: str, frozen: Callable[[int], Any], after: int, until: int | None) -> Iterator[Step]:
+    """Return the steps of a stream's events with ``after < seq <= until``."""
+    engine = door.engine
+    last = engine.last_seq(stream, after)
+    shown = engine.read(stream, fold.plain, last)
+    window = engine.read(stream, lambda state: list(state.part(WINDOW).messages), last)
+    for recorded in engine.events(stream, after, until):
+        seq = recorded.stamp.seq
+        shown_after = engine.read(stream, fold.plain, seq)
+        window_after = engine.read(stream, lambda state: list(state.part(WINDOW).messages), seq)
+        yield Step(
+            recorded.event,
+            recorded.stamp,
+            frozen(seq - 1),
+            frozen(seq),
+            tuple(changes_between(stream, shown, shown_after)),
+            tuple(_evicted(recorded, window, window_after)),
+        )
+        shown, window = shown_after, window_after
+
+
+def _evicted(recorded: Recorded, before: list[Message], after: list[Message]) -> Iterator[Message]:
+    """Return the messages that a budget pushed out; a cleared window evicts nothing."""
+    event, stamp = recorded
+    if not isinstance(event, (MessageAppended, WindowResized)):
+        return
+    live = {message.event.id for message in after}
+    entered = [Message(event, stamp)] if isinstance(event, MessageAppended) else []
+    yield from (message for message in [*before, *entered] if message.event.id not in live)

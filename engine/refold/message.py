@@ -1,0 +1,243 @@
+"""The message: its event, the frozen form in which it is handed out, and its digest.
+
+Lists and dicts inside a message are held as msgpack bytes and decoded at each access, so that nothing mutable leaves
+the engine. Pure.
+"""
+
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import msgspec
+from msgspec import Struct
+
+from refold import checks
+from refold.errors import InvalidInput
+from refold.event import Event, ImportedBody, ImportedMessage, Stamp, StateImported, unpack_json
+
+Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "function"]
+ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
+TOOL_ROLES: Final = frozenset(("tool", "function"))
+
+
+class MessageAppended(Event, frozen=True, tag=2):
+    """A message was added to a conversation."""
+
+    id: str
+    role: Role
+    tokens: int
+    pinned: bool
+    call_ids: tuple[str, ...]
+    answers: str | None
+    text: str | None = None
+    parts: bytes | None = None
+    name: str | None = None
+    calls: bytes | None = None
+    extra: bytes | None = None
+
+    @property
+    def content(self) -> str | list[dict[str, Any]] | None:
+        """The content as it was given."""
+        return self.text if self.parts is None else unpack_json(self.parts)
+
+    @property
+    def tool_calls(self) -> list[dict[str, Any]] | None:
+        """The tool calls as they were given."""
+        return None if self.calls is None else unpack_json(self.calls)
+
+    @property
+    def tool_call_id(self) -> str | None:
+        """The id of the call that a tool message answers."""
+        return self.answers if self.role in TOOL_ROLES else None
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """The metadata as it was given."""
+        return None if self.extra is None else unpack_json(self.extra)
+
+
+class Message(Struct, frozen=True, gc=False):
+    """A message as it stands in the log; lists and dicts are fresh at each access.
+
+    ``seq`` is ``None`` inside a batch, until the block ends.
+    """
+
+    event: MessageAppended
+    stamp: Stamp
+
+    @property
+    def id(self) -> str:
+        """The message's id, made when it was appended."""
+        return self.event.id
+
+    @property
+    def seq(self) -> int:
+        """The message's position in the log, ``None`` while its batch is open."""
+        return self.stamp.seq if self.stamp.seq > 0 else None  # type: ignore[return-value]
+
+    @property
+    def role(self) -> str:
+        """One of system, developer, user, assistant, tool, function."""
+        return self.event.role
+
+    @property
+    def content(self) -> str | list[dict[str, Any]] | None:
+        """The content as it was given; ``None`` once erased."""
+        return self.event.content
+
+    @property
+    def tokens(self) -> int:
+        """The tokens counted or given when the message was appended."""
+        return self.event.tokens
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the message, and with it its group, is kept from eviction."""
+        return self.event.pinned
+
+    @property
+    def name(self) -> str | None:
+        """The name of the speaker or tool, if given."""
+        return self.event.name
+
+    @property
+    def tool_calls(self) -> list[dict[str, Any]] | None:
+        """The tool calls as they were given."""
+        return self.event.tool_calls
+
+    @property
+    def tool_call_id(self) -> str | None:
+        """The id of the call that a tool message answers."""
+        return self.event.tool_call_id
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """The metadata as it was given."""
+        return self.event.metadata
+
+    @property
+    def time_ns(self) -> int:
+        """When the message was acknowledged, in nanoseconds since 1970; ``None`` while its batch is open."""
+        return self.stamp.time_ns if self.stamp.seq > 0 else None  # type: ignore[return-value]
+
+    @property
+    def occurred_ns(self) -> int:
+        """When the message happened: as said by the caller, else ``time_ns``."""
+        return self.stamp.occurred_ns if self.stamp.seq > 0 else None  # type: ignore[return-value]
+
+    @property
+    def erased(self) -> bool:
+        """Whether the message's text was erased; its place, role and tokens stay."""
+        return self.stamp.erased
+
+    def __repr__(self) -> str:
+        """Return the message's short form."""
+        return f"Message(seq={self.seq}, role={self.role!r}, content={self.content!r}, tokens={self.tokens})"
+
+
+_ENCODE = msgspec.msgpack.Encoder().encode
+
+
+def message_digest(message: Message) -> bytes:
+    """Return the SHA-256 of everything that a message says, of 32 bytes."""
+    stamp, event = message.stamp, message.event
+    when = (stamp.seq, stamp.time_ns, stamp.occurred_ns, stamp.erased)
+    return sha256(_ENCODE((when, msgspec.structs.astuple(event)[1:]))).digest()
+
+
+def plain_message(message: Message) -> dict[str, Any]:
+    """Return a message as a dict of what was given, without what was not."""
+    fields = ("seq", "role", "content", "tokens", "pinned", "name", "tool_calls", "tool_call_id", "metadata", "erased")
+    said = {field: getattr(message, field) for field in fields}
+    return {field: value for field, value in said.items() if value is not None and value is not False}
+
+
+def imported_messages(event: StateImported, stamp: Stamp) -> Iterator[Message]:
+    """Return the messages of an imported state, in order; where it was erased they have no content."""
+    bodies = event.bodies or (ImportedBody(),) * len(event.messages)
+    for skeleton, body in zip(event.messages, bodies, strict=True):
+        yield _imported_message(skeleton, body, stamp)
+
+
+def _imported_message(skeleton: ImportedMessage, body: ImportedBody, stamp: Stamp) -> Message:
+    event = MessageAppended(
+        (),
+        skeleton.id,
+        cast("Role", skeleton.role),
+        skeleton.tokens,
+        skeleton.pinned,
+        skeleton.call_ids,
+        skeleton.answers,
+        body.text,
+        body.parts,
+        body.name,
+        body.calls,
+        body.extra,
+    )
+    time_ns, flags = skeleton.time_ns, stamp.flags | int(body.erased)
+    return Message(event, Stamp(stamp.seq, stamp.stream, stamp.version, time_ns, time_ns, flags=flags))
+
+
+def message_event(  # noqa: PLR0917 - the parts of a message, checked in one place
+    sources: tuple[int, ...],
+    message_id: str,
+    role: object,
+    content: object,
+    tokens: int,
+    pinned: bool,  # noqa: FBT001 - positional, like every part of this row
+    name: object,
+    tool_calls: object,
+    tool_call_id: object,
+    metadata: object,
+) -> MessageAppended:
+    """Return the event of a message whose parts were checked, with the ids of the calls it makes and answers."""
+    if role not in ROLES:
+        message = f"role is {checks.shown(role)}; give one of {', '.join(ROLES)}"
+        raise InvalidInput(message)
+    text, parts = (content, None) if isinstance(content, str) or content is None else (None, content)
+    if text is not None:
+        checks.text(text, "content")
+    blocks = None if parts is None else checks.json_objects(parts, "content")
+    calls = None if tool_calls is None else _calls(role, tool_calls)
+    return MessageAppended(
+        sources,
+        message_id,
+        cast("Role", role),
+        tokens,
+        pinned,
+        () if calls is None and blocks is None else _call_ids(role, calls or [], blocks or []),
+        _answered(role, tool_call_id, blocks),
+        text,
+        None if blocks is None else checks.packed_json(blocks, "content"),
+        None if name is None else checks.text(name, "name"),
+        None if calls is None else checks.packed_json(calls, "tool_calls"),
+        None if metadata is None else checks.json_object(metadata, "metadata"),
+    )
+
+
+def _calls(role: object, tool_calls: object) -> list[dict[str, Any]]:
+    if role != "assistant":
+        message = f"a {role} message has tool_calls; only an assistant message makes calls"
+        raise InvalidInput(message)
+    return checks.json_objects(tool_calls, "tool_calls")
+
+
+def _call_ids(role: object, calls: list[dict[str, Any]], blocks: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Return the ids of the calls that a message makes, as tool calls or as ``tool_use`` blocks of its content."""
+    if role != "assistant":
+        return ()
+    used = [block for block in blocks if block.get("type") == "tool_use"]
+    return tuple(dict.fromkeys(call["id"] for call in [*calls, *used] if isinstance(call.get("id"), str)))
+
+
+def _answered(role: object, tool_call_id: object, blocks: list[dict[str, Any]] | None) -> str | None:
+    """Return the id of the call that a message answers, given or in a ``tool_result`` block of its content."""
+    if tool_call_id is not None:
+        if role not in TOOL_ROLES:
+            message = f"a {role} message has a tool_call_id; only a tool message answers a call"
+            raise InvalidInput(message)
+        return checks.text(tool_call_id, "tool_call_id")
+    if role == "assistant" or blocks is None:
+        return None
+    answers = (block.get("tool_use_id") for block in blocks if block.get("type") == "tool_result")
+    return next((call_id for call_id in answers if isinstance(call_id, str)), None)

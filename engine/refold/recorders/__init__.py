@@ -1,0 +1,1 @@
+"""Recorders: readers of other programs' sessions, each turning a file into messages for the log."""

@@ -1,0 +1,98 @@
+"""What the engine asks of a log: bytes in order, rows beside them, and nothing about what they mean."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal, Protocol, TypeAlias
+
+Table: TypeAlias = Literal["checkpoints", "derived", "digests", "meta", "names", "requests", "streams"]
+TABLES: Final[tuple[Table, ...]] = ("checkpoints", "derived", "digests", "meta", "names", "requests", "streams")
+
+Row: TypeAlias = tuple[Table, bytes, bytes | None]
+"""A row to put beside the log; ``None`` as its value deletes it."""
+
+
+class Log(Protocol):
+    """An append-only sequence of records from seq 1, commit rows over them, and tables of rows.
+
+    ``write`` is atomic and durable when it returns. Every read is short: no transaction outlives the call.
+    """
+
+    @property
+    def readonly(self) -> bool:
+        """Whether this log refuses to write."""
+        ...
+
+    def head(self) -> int:
+        """Return the seq of the last record, 0 in an empty log."""
+        ...
+
+    def write(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
+    ) -> None:
+        """Append records from ``first_seq`` on with their commit rows, and put the rows, in one transaction."""
+        ...
+
+    def write_rows(self, rows: Sequence[Row]) -> None:
+        """Put rows beside the log in one transaction."""
+        ...
+
+    def read(self, first_seq: int, limit: int) -> list[bytes]:
+        """Return up to ``limit`` records from ``first_seq`` on, in order."""
+        ...
+
+    def read_at(self, seqs: Sequence[int]) -> list[bytes]:
+        """Return the records at the given seqs, in the given order; ``StoreCorrupt`` if one is missing."""
+        ...
+
+    def commit_at(self, seq: int) -> bytes | None:
+        """Return the commit row of the commit that wrote ``seq``, ``None`` beyond the head."""
+        ...
+
+    def commits(self, after: int, limit: int) -> list[bytes]:
+        """Return up to ``limit`` commit rows whose last seq is greater than ``after``, in order."""
+        ...
+
+    def row(self, table: Table, key: bytes) -> bytes | None:
+        """Return the value of a row, ``None`` where there is none."""
+        ...
+
+    def rows(self, table: Table, first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return up to ``limit`` rows with keys from ``first`` on, in order."""
+        ...
+
+    def row_before(self, table: Table, key: bytes) -> tuple[bytes, bytes] | None:
+        """Return the last row whose key is at most ``key``."""
+        ...
+
+    def erase(self, records: Sequence[tuple[int, bytes]], rows: Sequence[Row]) -> None:
+        """Replace records by their erased forms, and put the rows, in one transaction."""
+        ...
+
+    def changed(self) -> bool:
+        """Return whether another process may have written since the last call; cheap enough for every read."""
+        ...
+
+    def size_bytes(self) -> int:
+        """Return what the log takes on disk, or in RAM."""
+        ...
+
+    def verify(self) -> list[str]:
+        """Return what the storage engine itself finds wrong with its file."""
+        ...
+
+    def close(self) -> None:
+        """Release everything; a second call does nothing."""
+        ...
+
+
+def scan(log: Log, table: Table, prefix: bytes, page: int, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    """Return the rows of a table whose keys begin with ``prefix``, from ``first`` on, read in pages."""
+    first = first or prefix
+    while True:
+        rows = log.rows(table, first, page)
+        for key, value in rows:
+            if not key.startswith(prefix):
+                return
+            yield key, value
+        if len(rows) < page:
+            return
+        first = rows[-1][0] + b"\0"

@@ -1,0 +1,118 @@
+"""The log in RAM: the same behaviour without a disk, for ``Memory()`` and for tests."""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
+
+from refold.errors import ReadOnly, StoreCorrupt
+from refold.store.protocol import TABLES, Row, Table
+from refold.store.record import COMMIT, last_seq_of
+
+
+class RamLog:
+    """A log that keeps nothing beyond the process."""
+
+    def __init__(self, *, readonly: bool = False) -> None:
+        self.readonly = readonly
+        self._records: list[bytes] = []
+        self._commits: list[bytes] = []
+        self._lasts: list[int] = []
+        self._tables: dict[Table, dict[bytes, bytes]] = {table: {} for table in TABLES}
+        self._keys: dict[Table, list[bytes]] = {table: [] for table in TABLES}
+
+    def head(self) -> int:
+        """Return the seq of the last record."""
+        return len(self._records)
+
+    def write(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
+    ) -> None:
+        """Append records and their commit rows, and put the rows."""
+        self._refuse_readonly()
+        assert first_seq == len(self._records) + 1, f"seq {first_seq} after {len(self._records)}"
+        self._records.extend(records)
+        self._commits.extend(commits)
+        self._lasts.extend(last_seq_of(commit) for commit in commits)
+        self._put(rows)
+
+    def write_rows(self, rows: Sequence[Row]) -> None:
+        """Put rows beside the log."""
+        self._refuse_readonly()
+        self._put(rows)
+
+    def _refuse_readonly(self) -> None:
+        if self.readonly:
+            message = "this log is read-only; open it without readonly=True to write"
+            raise ReadOnly(message)
+
+    def _put(self, rows: Sequence[Row]) -> None:
+        for table, key, value in rows:
+            held, keys = self._tables[table], self._keys[table]
+            if value is None:
+                if held.pop(key, None) is not None:
+                    del keys[bisect_left(keys, key)]
+            else:
+                if key not in held:
+                    insort(keys, key)
+                held[key] = value
+
+    def read(self, first_seq: int, limit: int) -> list[bytes]:
+        """Return up to ``limit`` records from ``first_seq`` on."""
+        return self._records[max(first_seq, 1) - 1 : max(first_seq, 1) - 1 + limit]
+
+    def read_at(self, seqs: Sequence[int]) -> list[bytes]:
+        """Return the records at the given seqs."""
+        records = self._records
+        for seq in seqs:
+            if not 1 <= seq <= len(records):
+                message = f"seq {seq} is missing; the log ends at {len(records)}"
+                raise StoreCorrupt(message)
+        return [records[seq - 1] for seq in seqs]
+
+    def commit_at(self, seq: int) -> bytes | None:
+        """Return the commit row of the commit that wrote ``seq``."""
+        place = bisect_left(self._lasts, seq)
+        return self._commits[place] if place < len(self._commits) else None
+
+    def commits(self, after: int, limit: int) -> list[bytes]:
+        """Return up to ``limit`` commit rows whose last seq is greater than ``after``."""
+        begin = bisect_right(self._lasts, after)
+        return self._commits[begin : begin + limit]
+
+    def row(self, table: Table, key: bytes) -> bytes | None:
+        """Return the value of a row."""
+        return self._tables[table].get(key)
+
+    def rows(self, table: Table, first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return up to ``limit`` rows with keys from ``first`` on."""
+        keys = self._keys[table]
+        begin = bisect_left(keys, first)
+        return [(key, self._tables[table][key]) for key in keys[begin : begin + limit]]
+
+    def row_before(self, table: Table, key: bytes) -> tuple[bytes, bytes] | None:
+        """Return the last row whose key is at most ``key``."""
+        keys = self._keys[table]
+        place = bisect_right(keys, key)
+        return (keys[place - 1], self._tables[table][keys[place - 1]]) if place else None
+
+    def erase(self, records: Sequence[tuple[int, bytes]], rows: Sequence[Row]) -> None:
+        """Replace records by their erased forms, and put the rows."""
+        self._refuse_readonly()
+        for seq, record in records:
+            self._records[seq - 1] = record
+        self._put(rows)
+
+    def changed(self) -> bool:
+        """Return ``False``: nobody else can write here."""
+        return False
+
+    def size_bytes(self) -> int:
+        """Return the bytes of all records, commit rows and rows."""
+        rows = sum(len(key) + len(value) for held in self._tables.values() for key, value in held.items())
+        return sum(map(len, self._records)) + COMMIT.size * len(self._commits) + rows
+
+    def verify(self) -> list[str]:
+        """Return nothing: there is no file."""
+        return []
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""

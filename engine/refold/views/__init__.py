@@ -1,0 +1,14 @@
+"""The views: one file for each kind of memory, registered here in the order in which a stream holds them."""
+
+from typing import Any, Final
+
+from refold.event import View
+from refold.views.journal import JOURNAL
+from refold.views.profile import PROFILE
+from refold.views.scratch import SCRATCH
+from refold.views.session import SESSION
+from refold.views.settings import SETTINGS
+from refold.views.state import STATE
+from refold.views.window import WINDOW
+
+VIEWS: Final[tuple[View[Any], ...]] = (WINDOW, SCRATCH, STATE, SESSION, PROFILE, JOURNAL, SETTINGS)

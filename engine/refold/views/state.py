@@ -1,0 +1,137 @@
+"""State scopes: JSON values under ``temp:``, ``session:`` and ``project:`` keys.
+
+The first two live in the conversation's stream, the third in the project's, so that it outlives every conversation.
+Keys are held without the prefix of their own stream's default scope: ``session:`` in a conversation, ``project:`` in a
+project.
+"""
+
+from typing import Any, Final
+
+from refold.event import ConversationEnded, Event, ForkDropped, Located, Stamp, StateImported, View, unpack_json
+from refold.keyed import Keyed
+
+TEMP: Final = "temp:"
+SESSION: Final = "session:"
+PROJECT: Final = "project:"
+
+
+class StateSet(Event, frozen=True, tag=9):
+    """A key of the state got a JSON value."""
+
+    prior: int
+    key: str = ""
+    packed: bytes = b"\xc0"
+
+    @property
+    def value(self) -> Any:
+        """The JSON value, fresh at each access."""
+        return unpack_json(self.packed)
+
+
+class StateDeleted(Event, frozen=True, tag=10):
+    """A key of the state was removed."""
+
+    prior: int
+    key: str = ""
+
+
+class RoundEnded(Event, frozen=True, tag=11):
+    """A tool round ended: the temporary state is gone."""
+
+
+class Scopes:
+    """The values of one stream by key, each as msgpack bytes."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self) -> None:
+        self.entries: Keyed[bytes] = Keyed()
+
+    @property
+    def has_temp(self) -> bool:
+        """Whether there is temporary state that the end of a round would clear."""
+        return any(map(_is_temp, self.entries.values))
+
+
+def _is_temp(key: str) -> bool:
+    return key.startswith(TEMP)
+
+
+def _pack(scopes: Scopes) -> tuple[Any, list[int]]:
+    return scopes.entries.pack()
+
+
+def _unpack(inline: Any, events: Located) -> Scopes:
+    scopes = Scopes()
+    located = iter(events)
+    scopes.entries.unpack(inline, lambda key: _value_of(next(located)[0], key))
+    return scopes
+
+
+def _value_of(event: Event, key: str) -> bytes:
+    if isinstance(event, StateImported):
+        return dict(event.state)[key]
+    assert isinstance(event, StateSet), f"{event!r} was packed as a state value"
+    return event.packed
+
+
+def _logical(scopes: Scopes) -> Any:
+    entries = scopes.entries
+    return [[key, entries.values[key], entries.seqs[key]] for key in sorted(entries.values)] or None
+
+
+def _plain(scopes: Scopes) -> dict[str, Any]:
+    return {key: unpack_json(scopes.entries.values[key]) for key in sorted(scopes.entries.values)}
+
+
+STATE = View(
+    "state",
+    kinds=("conversation", "project"),
+    empty=Scopes,
+    pack=_pack,
+    unpack=_unpack,
+    logical=_logical,
+    plain=_plain,
+)
+
+
+@STATE.on(StateSet)
+def state_set(scopes: Scopes, stamp: Stamp, event: StateSet) -> None:
+    """Hold the value under its key."""
+    if stamp.erased:
+        scopes.entries.drop_seq(event.prior)
+    else:
+        scopes.entries.put(stamp.seq, event.key, event.packed)
+
+
+@STATE.on(StateDeleted)
+def state_deleted(scopes: Scopes, stamp: Stamp, event: StateDeleted) -> None:
+    """Drop the key."""
+    if stamp.erased:
+        scopes.entries.drop_seq(event.prior)
+    else:
+        scopes.entries.drop(event.key)
+
+
+@STATE.on(RoundEnded)
+def round_ended(scopes: Scopes, stamp: Stamp, event: RoundEnded) -> None:
+    """Drop the temporary keys."""
+    scopes.entries.drop_where(_is_temp)
+
+
+@STATE.on(ConversationEnded)
+def conversation_ended(scopes: Scopes, stamp: Stamp, event: ConversationEnded) -> None:
+    """Drop the temporary keys; the session's stay readable."""
+    scopes.entries.drop_where(_is_temp)
+
+
+@STATE.on(StateImported)
+def state_imported(scopes: Scopes, stamp: Stamp, event: StateImported) -> None:
+    """Hold exactly the imported values."""
+    scopes.entries.replace(stamp.seq, event.state)
+
+
+@STATE.on(ForkDropped)
+def fork_dropped(scopes: Scopes, stamp: Stamp, event: ForkDropped) -> None:
+    """Drop everything."""
+    scopes.entries.clear()

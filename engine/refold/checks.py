@@ -5,7 +5,7 @@ Pure. Every message names the argument, the value or its size, the bound, and wh
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from refold.errors import InvalidInput, LimitExceeded
 from refold.event import pack_json
@@ -117,13 +117,13 @@ def _check_json(value: object, where: str, depth: int) -> None:
     if isinstance(value, str):
         text(value, where)
     elif isinstance(value, dict):
-        for held, inner in value.items():
+        for held, inner in cast("dict[object, object]", value).items():
             if not isinstance(held, str):
                 invalid(f"{where} has a key of type {type(held).__name__} ({shown(held)}); JSON keys are str")
             text(held, f"a key of {where}")
             _check_json(inner, f"{where}[{shown(held)}]", depth + 1)
     elif isinstance(value, list):
-        for place, inner in enumerate(value):
+        for place, inner in enumerate(cast("list[object]", value)):
             _check_json(inner, f"{where}[{place}]", depth + 1)
     else:
         _check_scalar(value, where)
@@ -146,17 +146,18 @@ def json_object(value: object, what: str) -> bytes:
     """Return a dict of JSON values as msgpack bytes."""
     if not isinstance(value, dict):
         invalid(f"{what} must be a dict, not {type(value).__name__} ({shown(value)})")
-    return packed_json(value, what)
+    return packed_json(cast("object", value), what)
 
 
 def json_objects(value: object, what: str) -> list[dict[str, Any]]:
     """Return a list of dicts."""
     if not isinstance(value, list):
         invalid(f"{what} must be a list of dicts, not {type(value).__name__} ({shown(value)})")
-    for place, item in enumerate(value):
+    items = cast("list[object]", value)
+    for place, item in enumerate(items):
         if not isinstance(item, dict):
             invalid(f"{what}[{place}] must be a dict, not {type(item).__name__} ({shown(item)})")
-    return value
+    return cast("list[dict[str, Any]]", items)
 
 
 def count(value: object, what: str) -> int:
@@ -180,10 +181,11 @@ def sources(value: object, head: int) -> tuple[int, ...]:
     """Return the seqs of sources given as seqs or as results that carry one; provisional seqs are negative."""
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
         invalid(f"sources must be a list or tuple of seqs or results, not {type(value).__name__} ({shown(value)})")
-    if len(value) > SOURCES_COUNT_MAX:
-        message = f"{len(value)} sources are over SOURCES_COUNT_MAX = {SOURCES_COUNT_MAX}; name the most important ones"
+    items = cast("Sequence[object]", value)
+    if len(items) > SOURCES_COUNT_MAX:
+        message = f"{len(items)} sources are over SOURCES_COUNT_MAX = {SOURCES_COUNT_MAX}; name the most important ones"
         raise LimitExceeded(message)
-    return tuple(_source(item, head) for item in value)
+    return tuple(_source(item, head) for item in items)
 
 
 def _source(item: object, head: int) -> int:

@@ -26,7 +26,7 @@ FLAG_BASE: Final = 8
 FLAG_OCCURRED: Final = 16
 """The caller or importer said when it happened; without it ``occurred_ns`` repeats ``time_ns``."""
 
-JSON: TypeAlias = "None | bool | int | float | str | list[Any] | dict[str, Any]"
+JSON: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 
 
 class Stamp(Struct, frozen=True, gc=False):
@@ -145,11 +145,11 @@ Located: TypeAlias = Sequence[tuple[Event, Stamp]]
 
 
 class View(Generic[S]):
-    """One kind of memory: its streams, its empty state, its handlers, and how its state is packed and digested.
+    """One kind of memory: its streams, its empty state, its handlers, and how a state is packed and digested.
 
     ``pack(state)`` returns small values to keep inline and the seqs of the events that hold the rest;
-    ``unpack(inline, events)`` is its inverse. ``logical(state)`` is what the digest covers, ``None`` for an empty state;
-    ``plain(state)`` is what a person compares, a nested dict with ``str`` keys.
+    ``unpack(inline, events)`` is its inverse. ``logical(state)`` is what the digest covers, ``None`` for an
+    empty state; ``plain(state)`` is what a person compares, a nested dict with ``str`` keys.
     """
 
     def __init__(

@@ -123,7 +123,7 @@ _VALUES: Final = {event_type: _structural_values(event_type) for event_type in T
 _LONE: Final = frozenset(event_type for event_type in TAGS if len(STRUCTURAL[event_type]) == 1)
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _ENCODE_SORTED: Final = msgspec.msgpack.Encoder(order="deterministic").encode
-_DECODER: Final = msgspec.msgpack.Decoder(Union[tuple(TAGS)])  # type: ignore[var-annotated]  # noqa: UP007 - built at run time
+_DECODER: Final = msgspec.msgpack.Decoder(Union[tuple(TAGS)])  # noqa: UP007 - built at run time
 _PREFIX_BYTES: Final = 1
 """An array of at most 15 elements has a prefix of one byte."""
 

@@ -37,7 +37,7 @@ MESSAGE_TOKENS_MAX: Final = 2**40
 
 # How the log is folded, checkpointed and read.
 CHECKPOINT_EVENTS: Final = 256
-"""A stream gets a checkpoint row after this many events, or after as many as it holds live messages, if those are more."""
+"""A stream gets a checkpoint row after this many events, or after as many as its last row pointed at, if more."""
 
 TAIL_EVENTS_MAX: Final = 50_000
 """Events behind the oldest stream without a checkpoint: what opening a store has to scan."""
@@ -69,7 +69,7 @@ BRANCH_BYTES: Final = 4
 
 # LMDB.
 MAP_BYTES: Final = 1024**4
-"""Address space, not disk: the file grows as it is written. Where the system grants less, it is halved until it does."""
+"""Address space, not disk: the file grows as it is written. Halved until the system grants it."""
 
 MAP_BYTES_MIN: Final = 1024**3
 

@@ -202,7 +202,7 @@ def message_event(  # noqa: PLR0917 - the parts of a message, checked in one pla
     return MessageAppended(
         sources,
         message_id,
-        cast("Role", role),
+        role,
         tokens,
         pinned,
         () if calls is None and blocks is None else _call_ids(role, calls or [], blocks or []),

@@ -28,7 +28,7 @@ class Change(Struct, frozen=True):
 
 
 class Finding(Struct, frozen=True):
-    """One thing that is not as it should be: what was checked, at which seq (0: nowhere in the log), and what was found."""
+    """One thing that is not as it should be: what was checked, at which seq (0: none), and what was found."""
 
     check: str
     seq: int

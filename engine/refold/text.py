@@ -5,7 +5,7 @@ Pure: nothing here reads anything but its arguments.
 
 from collections.abc import Iterator
 from math import ceil
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 _LETTERS: Final = bytes(range(65, 91)) + bytes(range(97, 123))
 _UPPERCASE: Final = bytes(range(65, 91))
@@ -78,9 +78,9 @@ def _texts_of_part(part: dict[str, Any]) -> Iterator[str]:
     if isinstance(inner, str):
         yield inner
     elif isinstance(inner, list):
-        for nested in inner:
+        for nested in cast("list[object]", inner):
             if isinstance(nested, dict):
-                yield from _texts_of_part(nested)
+                yield from _texts_of_part(cast("dict[str, Any]", nested))
 
 
 def _texts_of_call(call: dict[str, Any]) -> Iterator[str]:

@@ -17,11 +17,15 @@ def _differences(
     path: tuple[str | int, ...], before: Any, after: Any
 ) -> Iterator[tuple[tuple[str | int, ...], Any, Any]]:
     if isinstance(before, dict) and isinstance(after, dict):
-        for key in dict.fromkeys((*before, *after)):
-            yield from _differences((*path, key), before.get(key), after.get(key))
+        olds: dict[str, Any] = before
+        news: dict[str, Any] = after
+        for key in dict.fromkeys((*olds, *news)):
+            yield from _differences((*path, key), olds.get(key), news.get(key))
     elif isinstance(before, list) and isinstance(after, list):
-        for place in range(max(len(before), len(after))):
-            yield from _differences((*path, place), _item(before, place), _item(after, place))
+        firsts: list[Any] = before
+        seconds: list[Any] = after
+        for place in range(max(len(firsts), len(seconds))):
+            yield from _differences((*path, place), _item(firsts, place), _item(seconds, place))
     elif before != after:
         yield path, before, after
 

@@ -12,20 +12,18 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from refold import fold
-from refold.engine import writer
-from refold.engine.checkpoints import Checkpoint, Checkpoints
+from refold.engine import times, writer
+from refold.engine.checkpoints import Checkpoints
+from refold.engine.ids import Ids
+from refold.engine.keeper import Keeper
 from refold.engine.loader import Loader, Recorded
-from refold.engine.pending import Decide, Pending, Request
+from refold.engine.pending import Pending, Request
 from refold.engine.streams import APPLIED_KEY, Slot, Streams
 from refold.errors import Closed, InvalidInput, ReadOnly, WrongVersion
-from refold.event import Event, Forked, Restored
+from refold.event import Forked, Restored
 from refold.limits import (
-    CHECKPOINT_EVENTS,
-    CHECKPOINT_ROWS_MAX,
     FROZEN_STATES_MAX,
-    ID_HEX_CHARS,
     PAGE_EVENTS,
-    TAIL_EVENTS_MAX,
 )
 from refold.store.protocol import Log, Row
 from refold.store.record import COMMIT, NO_LINK, SEQ, CommitRow, keyed_hash
@@ -38,7 +36,6 @@ EXISTS: Final = "exists"
 STORE_ID_KEY: Final = b"store_id"
 HASH_KEY: Final = b"hash_key"
 TAGS_KEY: Final = b"tags"
-_ID_POOL_BYTES: Final = 4_000
 
 
 class Engine:
@@ -57,8 +54,7 @@ class Engine:
         self.write_lock = threading.RLock()
         self.state_lock = threading.RLock()
         self._closed = False
-        self._ids = ""
-        self._ids_at = 0
+        self._ids = Ids(random_bytes)
         self._frozen: OrderedDict[tuple[int, int], fold.State] = OrderedDict()
         self._restart()
 
@@ -71,6 +67,7 @@ class Engine:
         self.checkpoints = Checkpoints(self.log)
         self.streams = Streams(self.log, self.checkpoints)
         self.loader = Loader(self.log, self.streams, self.checkpoints)
+        self.keeper = Keeper(self.log, self.streams, self.checkpoints, self.live)
         applied = self.log.row("meta", APPLIED_KEY)
         self.streams.scan_tail(SEQ.unpack(applied)[0] if applied else 0, self.head)
         self.store_id = self.log.row("meta", STORE_ID_KEY) or b""
@@ -86,12 +83,8 @@ class Engine:
         return max(self.clock_ns(), self._time_ns)
 
     def new_id(self) -> str:
-        """Return a fresh random id; the random source is asked once for two hundred of them."""
-        with self.state_lock:
-            if self._ids_at + ID_HEX_CHARS > len(self._ids):
-                self._ids, self._ids_at = self.random_bytes(_ID_POOL_BYTES).hex(), 0
-            self._ids_at += ID_HEX_CHARS
-            return self._ids[self._ids_at - ID_HEX_CHARS : self._ids_at]
+        """Return a fresh random id."""
+        return self._ids.new()
 
     def keyed_hash(self, content: bytes) -> bytes:
         """Return a hash that says nothing outside this store."""
@@ -123,12 +116,23 @@ class Engine:
             slot = self.streams.find(name)
             if slot is None:
                 return query(fold.empty(name.partition("/")[0]))
-            return query(self._live(slot) if at is None or at >= slot.seq else self._frozen_state(slot, at))
+            return query(self.live(slot) if at is None or at >= slot.seq else self._frozen_state(slot, at))
 
-    def _live(self, slot: Slot) -> fold.State:
-        if slot.state is None:
-            slot.state = self.loader.state_at(slot, slot.seq)
-        return slot.state
+    def find(self, name: str) -> Slot | None:
+        """Return the slot of a stream, ``None`` where there is none."""
+        slot = self.streams.known(name)
+        if slot is None:
+            with self.state_lock:
+                slot = self.streams.find(name)
+        return slot
+
+    def live(self, slot: Slot) -> fold.State:
+        """Return the live state of a stream, loaded if it is not."""
+        state = slot.state
+        if state is None:
+            with self.state_lock:
+                state = slot.state = self.loader.state_at(slot, slot.seq)
+        return state
 
     def _frozen_state(self, slot: Slot, at: int) -> fold.State:
         key = (slot.number, self.loader.last_seq(slot, at))
@@ -191,23 +195,12 @@ class Engine:
             after = seqs[-1]
 
     def seq_at_time(self, time_ns: int) -> int:
-        """Return the last seq that was acknowledged at or before a time, by bisection over the commit rows."""
-        low, high = 0, self.head
-        while low < high:
-            middle = (low + high + 1) // 2
-            row = self.log.commit_at(middle)
-            assert row is not None, f"seq {middle} has no commit row"
-            commit = CommitRow._make(COMMIT.unpack(row))
-            if commit.time_ns <= time_ns:
-                low = commit.next_seq - 1
-            else:
-                high = commit.first_seq - 1
-        return low
+        """Return the last seq that was acknowledged at or before a time."""
+        return times.seq_at_time(self.log, self.current_head(), time_ns)
 
     def commit_time_ns(self, seq: int) -> int:
         """Return when the commit that wrote ``seq`` was made, 0 for the empty log."""
-        row = self.log.commit_at(seq) if seq else None
-        return COMMIT.unpack(row)[2] if row else 0
+        return times.time_at_seq(self.log, seq)
 
     def digests(self, slot: Slot, at: int | None) -> list[tuple[str, bytes]]:
         """Return the digests of a stream's views, live or at a seq; those of the head are kept until it moves."""
@@ -215,7 +208,7 @@ class Engine:
             last = self.loader.last_seq(slot, at)
             return fold.digests(self._frozen_state(slot, last)) if last else []
         if slot.digest is None or slot.digest[0] != slot.seq:
-            slot.digest = (slot.seq, fold.digests(self._live(slot)))
+            slot.digest = (slot.seq, fold.digests(self.live(slot)))
         return slot.digest[1]
 
     def current_head(self) -> int:
@@ -238,97 +231,8 @@ class Engine:
         (last,) = SEQ.unpack(row[-SEQ.size :])
         return self.loader.recorded([last])[0] if last else None
 
-    def note(
-        self,
-        pending: Pending,
-        name: str,
-        make: Event | Decide,
-        *,
-        opening: Event | None = None,
-        occurred_ns: int | None = None,
-        expected: object = ANY,
-        request: Request | None = None,
-        is_batch: bool = False,
-    ) -> int | None:
-        """Add an event to a commit, after what opens its stream; return its place, ``None`` where nothing changes."""
-        begin = len(pending.events)
-        try:
-            if expected != ANY:
-                self._check_version(pending, name, expected, is_batch=is_batch)
-            event = make if isinstance(make, Event) else make(self._state_in(pending, name, is_batch=is_batch))
-            if event is not None:
-                if opening is not None and self._is_closed_stream(pending, name):
-                    pending.openings[name] = self._add(pending, name, opening, occurred_ns, is_batch=is_batch)
-                place = self._add(pending, name, event, occurred_ns, is_batch=is_batch)
-        except BaseException:
-            pending.truncate(begin)
-            raise
-        if request is not None:
-            pending.requests.append((request, range(begin, len(pending.events))))
-        return None if event is None else place
-
-    def _add(self, pending: Pending, name: str, event: Event, occurred_ns: int | None, *, is_batch: bool) -> int:
-        place = pending.add(name, event, occurred_ns)
-        if is_batch:
-            if fold.is_provisional(event):
-                pending.provisional.append(place)
-            if name in pending.overlays:
-                self._fold_overlay(pending, name, place)
-        return place
-
-    def _is_closed_stream(self, pending: Pending, name: str) -> bool:
-        if name in pending.openings:
-            return False
-        slot = self.streams.find(name)
-        return slot is None or not fold.is_open(self._live_locked(slot))
-
-    def _live_locked(self, slot: Slot) -> fold.State:
-        if slot.state is None:
-            with self.state_lock:
-                return self._live(slot)
-        return slot.state
-
-    def _check_version(self, pending: Pending, name: str, expected: object, *, is_batch: bool) -> None:
-        slot = self.streams.find(name)
-        version = 0 if slot is None else slot.version
-        if is_batch:
-            pending.reads.setdefault(name, version)
-        actual = version + pending.names.count(name)
-        fits = {NO_STREAM: actual == 0, EXISTS: actual > 0}.get(expected, expected == actual)  # type: ignore[call-overload]
-        if not fits:
-            message = f"{name} is at version {actual}, not at {expected}; read it again and decide anew"
-            raise WrongVersion(message, expected=expected, actual=actual)
-
-    def _state_in(self, pending: Pending, name: str, *, is_batch: bool) -> fold.State:
-        """Return a stream's state as this commit sees it: the live one, plus what the commit itself has added."""
-        slot = self.streams.find(name)
-        if not is_batch:
-            return fold.empty(name.partition("/")[0]) if slot is None else self._live_locked(slot)
-        return self.state_in_batch(pending, name)
-
-    def state_in_batch(self, pending: Pending, name: str) -> fold.State:
-        """Return a stream's state as an open batch sees it, and remember that the batch has read it."""
-        with self.state_lock:
-            slot = self.streams.find(name)
-            pending.reads.setdefault(name, 0 if slot is None else slot.version)
-            if name in pending.overlays:
-                return pending.overlays[name]
-            if name not in pending.names:
-                return fold.empty(name.partition("/")[0]) if slot is None else self._live(slot)
-            state = fold.empty(name.partition("/")[0]) if slot is None else self.loader.state_at(slot, slot.seq)
-        pending.overlays[name] = state
-        for place, noted in enumerate(pending.names):
-            if noted == name:
-                self._fold_overlay(pending, name, place)
-        return pending.overlays[name]
-
-    def _fold_overlay(self, pending: Pending, name: str, place: int) -> None:
-        event = pending.events[place]
-        if isinstance(event, Restored):
-            pending.overlays[name] = self._base_state(event)
-        fold.fold(pending.overlays[name], pending.stamp(place), event)
-
-    def _base_state(self, event: Forked | Restored) -> fold.State:
+    def base_state(self, event: Forked | Restored) -> fold.State:
+        """Return the state that a fork or a restore starts from, built anew."""
         with self.state_lock:
             return self.loader.base_state(event, "conversation")
 
@@ -347,8 +251,8 @@ class Engine:
             writer.resolve(pending, places, first_seq)
             for slot in slots.values():
                 if slot.version:
-                    self._live_locked(slot)
-            bases = {place: self._base_state(event) for place, event in _bases(pending, places)}
+                    self.live(slot)
+            bases = {place: self.base_state(event) for place, event in _bases(pending, places)}
             batch = writer.build(
                 pending,
                 places,
@@ -358,16 +262,21 @@ class Engine:
                 link=self._link,
                 random_bytes=self.random_bytes,
             )
-            self.write(batch, born, [*writer.derived_rows(batch), *writer.request_rows(pending, batch)])
-            self._fold_batch(batch, slots, bases)
+            try:
+                self._write(batch, born, [*writer.derived_rows(batch), *writer.request_rows(pending, batch)])
+                self._fold_batch(batch, slots, bases)
+            except BaseException:
+                # Whatever cut this off, an interrupt included: what is durable is what the log says.
+                self.reload()
+                raise
             for message in pending.messages:
                 event, stamp = writer.recorded(batch, message.stamp.seq)
                 msgspec.structs.force_setattr(message, "event", event)
                 msgspec.structs.force_setattr(message, "stamp", stamp)
         return list(map(Recorded, batch.events, batch.stamps))
 
-    def write(self, batch: writer.Batch, born: list[Slot], rows: list[Row]) -> None:
-        """Write a commit with its rows and those that wait; nothing in RAM has changed if this raises."""
+    def _write(self, batch: writer.Batch, born: list[Slot], rows: list[Row]) -> None:
+        """Write a commit with its rows and those that wait."""
         tags = self.tags | {fold.TAGS[type(event)] for event in batch.events}
         rows += self.streams.rows_of(born)
         if tags != self.tags:
@@ -375,7 +284,7 @@ class Engine:
         waiting = self.checkpoints.waiting()
         if waiting:
             rows += waiting
-            rows.append(("meta", APPLIED_KEY, SEQ.pack(self.streams.applied_seq(self.head))))
+            rows.append(self.keeper.applied(self.head))
         self.log.write(batch.first_seq, batch.records, [batch.commit], rows)
         with self.state_lock:
             self.tags = tags
@@ -411,14 +320,13 @@ class Engine:
         moot = {
             place
             for name, place in pending.openings.items()
-            if slots[name].version and fold.is_open(self._live_locked(slots[name]))
+            if slots[name].version and fold.is_open(self.live(slots[name]))
         }
         everything = range(len(pending.events))
         return [place for place in everything if place not in moot] if moot else everything
 
     def _fold_batch(self, batch: writer.Batch, slots: dict[str, Slot], bases: dict[int, fold.State]) -> None:
-        dirty = self.streams.dirty
-        apply = fold.fold
+        apply, note_folded = fold.fold, self.keeper.folded
         with self.state_lock:
             for place, event, stamp in zip(batch.places, batch.events, batch.stamps, strict=True):
                 slot = slots[stamp.stream]
@@ -429,50 +337,16 @@ class Engine:
                 slot.version = stamp.version
                 slot.seq = stamp.seq
                 slot.seqs.append(stamp.seq)
-                if slot.number not in dirty:
-                    dirty[slot.number] = stamp.seq
-                if len(slot.seqs) >= (slot.due or CHECKPOINT_EVENTS):
-                    self._checkpoint(slot, kept=True)
+                note_folded(slot)
             self.head = batch.stamps[-1].seq
-            if self.head - self.streams.applied_seq(self.head) > TAIL_EVENTS_MAX:
-                self._shorten_tail()
-
-    # Checkpoints.
-
-    def _checkpoint(self, slot: Slot, *, kept: bool) -> None:
-        inline, pointed = fold.pack(self._live(slot))
-        row = Checkpoint(slot.seq, slot.version, kept, inline, pointed, list(slot.seqs))
-        self.checkpoints.put(slot.number, row, replaces=slot.floating)
-        slot.floating = 0 if kept else slot.seq
-        if kept:
-            slot.seqs, slot.due = [], row.due
-        self.streams.dirty.pop(slot.number, None)
-
-    def _shorten_tail(self) -> None:
-        for number in list(self.streams.dirty)[:CHECKPOINT_ROWS_MAX]:
-            self._checkpoint(self.streams.at_number(number), kept=False)
+            self.keeper.shorten_tail(self.head)
 
     def flush(self) -> None:
         """Store the checkpoint rows of every stream that was touched, so that the next opening has no tail."""
         with self.write_lock, self.state_lock:
             self.check_open()
-            if self.log.readonly or self.unknown_tags:
-                return
-            for number in list(self.streams.dirty):
-                slot = self.streams.at_number(number)
-                if slot.state is not None:
-                    self._checkpoint(slot, kept=False)
-            self._store_waiting()
-
-    def _store_waiting(self) -> None:
-        waiting = self.checkpoints.waiting()
-        if not waiting:
-            return
-        applied: Row = ("meta", APPLIED_KEY, SEQ.pack(self.streams.applied_seq(self.head)))
-        for begin in range(0, len(waiting), CHECKPOINT_ROWS_MAX):
-            self.log.write_rows(waiting[begin : begin + CHECKPOINT_ROWS_MAX])
-        self.log.write_rows([applied])
-        self.checkpoints.written()
+            if not self.log.readonly and not self.unknown_tags:
+                self.keeper.flush(self.head)
 
     def close(self) -> None:
         """Store what is worth storing and release the log; a second call does nothing."""

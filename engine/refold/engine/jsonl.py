@@ -105,14 +105,18 @@ def event_from_json(line: Line, number_of: Callable[[str], int]) -> Event:
             for field in msgspec.structs.fields(event_type)
             if _PACKED.get(field.name, field.name) in shown or field.required
         }
-        surplus = set(shown) - {_PACKED.get(field.name, field.name) for field in msgspec.structs.fields(event_type)}
-        if surplus:
-            message = f"unknown fields {', '.join(sorted(surplus))}"
-            raise msgspec.ValidationError(message)
+        _refuse_surplus(shown, event_type)
         return event_type(**values)
     except (msgspec.ValidationError, TypeError, KeyError) as error:
         message = f"seq {line.seq} is not a {line.kind} event ({error}); export again, or mend the line"
         raise InvalidInput(message) from error
+
+
+def _refuse_surplus(shown: dict[str, Any], event_type: type[Event]) -> None:
+    surplus = set(shown) - {_PACKED.get(field, field) for field in event_type.__struct_fields__}
+    if surplus:
+        message = f"unknown fields {', '.join(sorted(surplus))}"
+        raise msgspec.ValidationError(message)
 
 
 def _field(shown: dict[str, Any], field: msgspec.structs.FieldInfo, number_of: Callable[[str], int]) -> Any:

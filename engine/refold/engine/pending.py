@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from refold import fold
 from refold.errors import LimitExceeded
 from refold.event import Event, Stamp
-from refold.limits import BATCH_EVENTS_MAX
+from refold.limits import BATCH_EVENTS_MAX, EVENT_BYTES_MAX
 from refold.message import Message
 
 Decide: TypeAlias = Callable[[fold.State], Event | None]
@@ -63,6 +63,11 @@ class Pending:
     def add(self, name: str, event: Event, occurred_ns: int | None) -> int:
         """Add an event and return its place."""
         array, begin = fold.encode(event)
+        if len(array) > EVENT_BYTES_MAX:
+            message = (
+                f"the event is {len(array):,} bytes, over EVENT_BYTES_MAX = {EVENT_BYTES_MAX:,}; store less in one call"
+            )
+            raise LimitExceeded(message)
         place = len(self.events)
         if place >= BATCH_EVENTS_MAX:
             message = f"a batch of more than BATCH_EVENTS_MAX = {BATCH_EVENTS_MAX} events; commit in several batches"
@@ -80,6 +85,8 @@ class Pending:
 
     def truncate(self, length: int) -> None:
         """Take back what was added from place ``length`` on: the verb that added it failed."""
+        for name in set(self.names[length:]):
+            self.overlays.pop(name, None)
         for column in (self.names, self.events, self.arrays, self.begins, self.occurred):
             del column[length:]
         self.openings = {name: place for name, place in self.openings.items() if place < length}

@@ -12,13 +12,13 @@ import msgspec
 from refold import fold
 from refold.engine.checkpoints import Checkpoints
 from refold.errors import StoreCorrupt
-from refold.limits import PAGE_EVENTS
+from refold.limits import BRANCH_BYTES, PAGE_EVENTS
 from refold.store.protocol import Log, Row, scan
 from refold.store.record import STAMP
 
 STORE_STREAM: Final = "store/main"
 NUMBER_BYTES: Final = 4
-MAIN_BRANCH: Final = bytes(4)
+MAIN_BRANCH: Final = bytes(BRANCH_BYTES)
 NEXT_NUMBER_KEY: Final = b"next_stream"
 APPLIED_KEY: Final = b"applied_seq"
 
@@ -83,6 +83,10 @@ class Streams:
         else:
             known[1].append(seq)
             self._tail[number] = (version, known[1])
+
+    def known(self, name: str) -> Slot | None:
+        """Return the slot of a stream that was touched before; needs no lock."""
+        return self._by_name.get(name)
 
     def find(self, name: str) -> Slot | None:
         """Return the slot of a stream, ``None`` where no event was ever written under the name."""

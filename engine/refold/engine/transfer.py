@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import islice
-from typing import Any, BinaryIO, Final, NamedTuple
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 
@@ -43,16 +44,17 @@ _READ_BYTES: Final = 1 << 20
 def export(engine: Engine, path: str, at: int | None) -> int:
     """Write the events up to ``at`` to a file, which appears whole or not at all; return how many there were."""
     until = engine.current_head() if at is None else at
-    directory = os.path.dirname(os.path.abspath(path))
+    target = Path(path)
     try:
-        with tempfile.NamedTemporaryFile("wb", dir=directory, prefix=".refold-export-", delete=False) as file:
+        with tempfile.NamedTemporaryFile("wb", dir=target.parent, prefix=".refold-export-", delete=False) as file:
+            written = Path(file.name)
             try:
-                _write_lines(engine, file, until)
+                file.writelines(lines(engine, until))
                 file.flush()
                 os.fsync(file.fileno())
-                os.replace(file.name, path)
+                written.replace(target)
             except BaseException:
-                os.unlink(file.name)
+                written.unlink()
                 raise
     except OSError as error:
         message = f"exporting to {path}: {error}; give a path in a directory that is writable and has space"
@@ -71,11 +73,6 @@ def lines(engine: Engine, until: int) -> Iterator[bytes]:
             page = [_line(engine, place, record) for place, record in enumerate(records, seq)]
         yield from page
         seq += len(page)
-
-
-def _write_lines(engine: Engine, file: Any, until: int) -> None:
-    for line in lines(engine, until):
-        file.write(line)
 
 
 def _line(engine: Engine, seq: int, record: bytes) -> bytes:
@@ -123,7 +120,7 @@ def load(engine: Engine, path: str, progress: Callable[[int, int], None] | None)
             )
             raise InvalidInput(message)
         engine.log.write_rows([("meta", _LOAD_KEY, b"part" + digest)])
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             _load_lines(engine, islice(_lines_of(file), engine.head, None), count, progress)
         engine.log.write_rows([("meta", _LOAD_KEY, b"done" + digest)])
         engine.reload()
@@ -155,7 +152,7 @@ class _Numbers:
 def _checked(path: str) -> tuple[bytes, int, int]:
     """Read the whole file once: return its digest, its events and its streams; ``InvalidInput`` for a bad line."""
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             head = head_of(file.readline())
             heads: dict[str, int] = {}
             count = time_ns = 0

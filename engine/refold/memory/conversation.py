@@ -1,24 +1,24 @@
 """The conversation handle: window, scratchpad, state, and the travels of one conversation through time."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from refold import checks
 from refold.engine.core import ANY
 from refold.engine.loader import Recorded
+from refold.engine.pending import Decide
 from refold.errors import InvalidInput, LimitExceeded
 from refold.event import ConversationEnded, ConversationOpened, Event
 from refold.fold import State
 from refold.limits import EVENT_BYTES_MAX
-from refold.memory import travel
+from refold.memory import composing, travel
 from refold.memory.door import Door
 from refold.memory.formats import FORMATS
 from refold.memory.moments import nanoseconds, seq_at
 from refold.memory.scopes import ScopedState
 from refold.memory.snapshot import Snapshot
-from refold.message import ROLES, Message, MessageAppended, message_event
+from refold.message import ROLES, Message, message_event
 from refold.results import Scratchpad
-from refold.text import countable
 from refold.views.scratch import SCRATCH, NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 from refold.views.session import SESSION
 from refold.views.state import STATE, RoundEnded
@@ -26,6 +26,8 @@ from refold.views.window import POLICY, WINDOW, WindowCleared, WindowResized
 
 if TYPE_CHECKING:
     import datetime
+
+T = TypeVar("T")
 
 
 class Conversation:
@@ -52,11 +54,16 @@ class Conversation:
         frozen = "" if self._at is None else f", at={self._at}"
         return f"Conversation({self.id!r}{frozen}, messages={messages}, tokens={tokens}/{budget})"
 
-    def _read(self, query: Any) -> Any:
+    def _read(self, query: Callable[[State], T]) -> T:
         return self._door.read(self._stream, query, self._at)
 
-    def _note(self, make: Any, asked: tuple[Any, ...], **options: Any) -> Recorded | None:
+    def _note(self, make: Event | Decide, asked: tuple[Any, ...], **options: Any) -> Recorded | None:
         return self._door.note(self._stream, make, at=self._at, asked=asked, opening=self._opening, **options)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The conversation's stream and the seq at which the handle stands: what a diff compares."""
+        return self._stream, self._door.engine.current_head() if self._at is None else self._at
 
     # The window.
 
@@ -91,7 +98,7 @@ class Conversation:
             door.engine.new_id(),
             role,
             content,
-            self._count(content, tool_calls) if tokens is None else checks.tokens(tokens),
+            composing.counted(door.counter, content, tool_calls) if tokens is None else checks.tokens(tokens),
             checks.flag(pinned, "pinned"),
             name,
             tool_calls,
@@ -99,51 +106,14 @@ class Conversation:
             metadata,
         )
         recorded = self._note(
-            self._fitting(event) if pinned or event.answers is not None else event,
+            composing.fitting(event, self._opening) if pinned or event.answers is not None else event,
             ("append", role, event.text, event.parts, name, event.calls, event.answers, pinned, event.extra, tokens),
             occurred_ns=None if occurred is None else nanoseconds(occurred, "occurred"),
             expected=expected,
             request_id=request_id,
         )
         assert recorded is not None, "an append always appends"
-        return self._handed_out(recorded)
-
-    def _handed_out(self, recorded: Recorded) -> Message:
-        event, stamp = recorded
-        assert isinstance(event, MessageAppended), event
-        message = Message(event, stamp)
-        if stamp.seq < 0:
-            self._door.expect_stamp(message)
-        return message
-
-    def _count(self, content: Any, tool_calls: Any) -> int:
-        counter = self._door.counter
-        if isinstance(content, str) and tool_calls is None:
-            return checks.tokens(counter.count(checks.text(content, "content")))
-        if content is not None and not isinstance(content, str):
-            checks.packed_json(checks.json_objects(content, "content"), "content")
-        if tool_calls is not None:
-            checks.packed_json(checks.json_objects(tool_calls, "tool_calls"), "tool_calls")
-        if content is not None and isinstance(content, str):
-            checks.text(content, "content")
-        return checks.tokens(sum(counter.count(text) for text in countable(content, tool_calls)))
-
-    def _fitting(self, event: MessageAppended) -> Any:
-        """Return the decision to append a message that is pinned, or that answers into a group that may be."""
-
-        def decide(state: State) -> Event:
-            window = state.part(WINDOW)
-            budget = window.window_tokens if window.policy else self._opening.window_tokens
-            held = window.pinned_with(event)
-            if held > budget:
-                message = (
-                    f"pinned messages would hold {held} tokens, over this window's {budget}; "
-                    f"pin less, raise set_window_tokens, or clear_window() first"
-                )
-                raise LimitExceeded(message)
-            return event
-
-        return decide
+        return composing.handed_out(door, recorded)
 
     def window(self, last: int | None = None) -> list[Message]:
         """Return the live messages, oldest first, as a new list; ``last`` keeps only the newest ones, 0 none.
@@ -152,8 +122,7 @@ class Conversation:
         ['Hello!']
         """
         if last is None:
-            messages: list[Message] = self._read(lambda state: list(state.part(WINDOW).messages))
-            return messages
+            return self._read(lambda state: list(state.part(WINDOW).messages))
         wanted = checks.count(last, "last")
         messages = self.window()
         return messages[max(len(messages) - wanted, 0) :]
@@ -170,14 +139,12 @@ class Conversation:
 
     def token_count(self) -> int:
         """Return the tokens of the live messages, a running sum."""
-        count: int = self._read(lambda state: state.part(WINDOW).tokens)
-        return count
+        return self._read(lambda state: state.part(WINDOW).tokens)
 
     @property
     def window_tokens(self) -> int:
         """The token budget of the window: what was recorded, or what the first mutation would record."""
-        budget: int = self._read(lambda state: _counts(state, self._opening)[2])
-        return budget
+        return self._read(lambda state: _counts(state, self._opening)[2])
 
     @property
     def project(self) -> str | None:
@@ -186,8 +153,7 @@ class Conversation:
         def query(state: State) -> str | None:
             return state.part(SESSION).project or self._opening.project
 
-        project: str | None = self._read(query)
-        return project
+        return self._read(query)
 
     @property
     def version(self) -> int:
@@ -283,8 +249,7 @@ class Conversation:
 
     def keys(self) -> list[str]:
         """Return the keys of the scratchpad, sorted."""
-        keys: list[str] = self._read(lambda state: sorted(state.part(SCRATCH).entries.values))
-        return keys
+        return self._read(lambda state: sorted(state.part(SCRATCH).entries.values))
 
     def note(
         self,
@@ -300,8 +265,7 @@ class Conversation:
 
     def notes(self) -> list[str]:
         """Return the notes of the scratchpad, oldest first."""
-        notes: list[str] = self._read(lambda state: [text for _, text in state.part(SCRATCH).notes])
-        return notes
+        return self._read(lambda state: [text for _, text in state.part(SCRATCH).notes])
 
     def scratchpad(self) -> Scratchpad:
         """Return the whole scratchpad: keys, sorted, and notes."""
@@ -311,8 +275,7 @@ class Conversation:
             entries = scratch.entries.values
             return Scratchpad({key: entries[key] for key in sorted(entries)}, [text for _, text in scratch.notes])
 
-        scratchpad: Scratchpad = self._read(query)
-        return scratchpad
+        return self._read(query)
 
     def clear(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> None:
         """Empty the scratchpad."""
@@ -414,7 +377,7 @@ class Conversation:
             self._note(decide, ("close", drop), expected=expected, request_id=request_id)
 
     def replay(self, *, after: int = 0, until: int | None = None) -> Iterator["travel.Step"]:
-        """Return the conversation's steps with ``after < seq <= until``: event, changes, evictions, before and after."""
+        """Return the steps with ``after < seq <= until``: event, changes, evictions, and the states around each."""
         checks.count(after, "after")
         end = self._at if until is None else seq_at(self._door.engine, until, self._at)
         return travel.steps(self._door, self._stream, self.at, after, end)

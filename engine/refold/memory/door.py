@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from refold import checks, fold
 from refold.engine import batch as batches
+from refold.engine import noting
 from refold.engine.core import ANY, EXISTS, NO_STREAM, Engine
 from refold.engine.loader import Recorded
 from refold.engine.pending import Decide, Pending, Request
@@ -35,7 +36,8 @@ class Door:
         if at is None:
             batch = batches.active(self.engine)
             if batch is not None:
-                return query(self.engine.state_in_batch(batch.pending, stream))
+                with self.engine.state_lock:
+                    return query(noting.state_in_batch(self.engine, batch.pending, stream))
         return self.engine.read(stream, query, at)
 
     def note(
@@ -67,7 +69,8 @@ class Door:
                 return engine.answered(request)
             except LookupError:
                 self._refuse_repeat(batch.pending, request)
-        place = engine.note(
+        place = noting.note(
+            engine,
             batch.pending,
             stream,
             make,
@@ -79,7 +82,7 @@ class Door:
         )
         return None if place is None else Recorded(batch.pending.events[place], batch.pending.stamp(place))
 
-    def _note_alone(
+    def _note_alone(  # noqa: PLR0917 - the options of note, positional: this is the hot path
         self,
         stream: str,
         make: Event | Decide,
@@ -96,7 +99,8 @@ class Door:
                 except LookupError:
                     pass
             pending = Pending()
-            place = engine.note(
+            place = noting.note(
+                engine,
                 pending,
                 stream,
                 make,

@@ -1,7 +1,7 @@
 """Messages as providers' APIs take them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -63,7 +63,7 @@ def _parsed(arguments: Any) -> Any:
             arguments = msgspec.json.decode(arguments or "{}")
         except msgspec.DecodeError:
             return {"arguments": arguments}
-    return arguments if isinstance(arguments, dict) else {"arguments": arguments}
+    return cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {"arguments": arguments}
 
 
 def _result_block(message: Message) -> list[dict[str, Any]]:

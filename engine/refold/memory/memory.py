@@ -4,10 +4,10 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from refold import checks
-from refold.engine import history, transfer
+from refold.engine import history
 from refold.engine.batch import Batch, refuse
 from refold.engine.opening import open_engine
 from refold.engine.streams import STORE_STREAM
@@ -57,7 +57,7 @@ class Memory:
         clear_scratchpads_on_open: bool = False,
         readonly: bool = False,
         witness: None = None,
-        clock_ns: Callable[[], int] = time.time_ns,
+        clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one door for time
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         _refuse_unbuilt(durability, memory_bytes=memory_bytes, embedder=embedder, witness=witness)
@@ -193,8 +193,7 @@ class Memory:
         if isinstance(side, Memory):
             return None, side.head
         if isinstance(side, Conversation):
-            stream, at = side._stream, side._at  # noqa: SLF001 - a handle of the same room
-            return stream, self.head if at is None else at
+            return side.place
         if isinstance(side, Snapshot):
             return side.stream, side.seq
         return None, seq_at(self._door.engine, side, self.head)
@@ -223,13 +222,15 @@ class Memory:
         return history.replay_hash(self._door.engine, seq)
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Report:
-        """Return a report on chain, gaps, commitments, checkpoints and live states; ``progress(done, all)`` is called."""
+        """Return what is wrong with chain, order, bodies, checkpoints and states; calls ``progress(done, all)``."""
         return history.verify(self._door.engine, progress)
 
     # The store.
 
     def export(self, path: "str | os.PathLike[str]") -> int:
         """Write every event with its stamp to a JSONL file, atomically; return how many there were."""
+        from refold.engine import transfer  # noqa: PLC0415 - loaded only by those who move a store
+
         return transfer.export(self._door.engine, _checked_path(path), self._at)
 
     def load(self, path: "str | os.PathLike[str]", progress: Callable[[int, int], None] | None = None) -> Loaded:
@@ -239,6 +240,8 @@ class Memory:
         written if the file is not an export or is damaged.
         """
         self._refuse_frozen("load into")
+        from refold.engine import transfer  # noqa: PLC0415 - as in export
+
         refuse(self._door.engine, "a load")
         return transfer.load(self._door.engine, _checked_path(path), progress)
 
@@ -278,9 +281,10 @@ def _checked_counter(counter: object) -> TokenCounter:
 
 
 def _checked_path(path: object) -> str:
-    if not isinstance(path, (str, os.PathLike)):
+    if isinstance(path, os.PathLike):
+        path = os.fspath(cast("os.PathLike[str]", path))
+    if not isinstance(path, str):
         checks.invalid(f"path must be a str or a path, not {type(path).__name__} ({checks.shown(path)})")
-    checked = os.fspath(path)
-    if not isinstance(checked, str) or not checked:
-        checks.invalid(f"path is {checks.shown(checked)}; give the path of a directory")
-    return checked
+    if not path:
+        checks.invalid("path is empty; give the path of a directory")
+    return path

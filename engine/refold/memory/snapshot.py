@@ -1,12 +1,13 @@
 """Snapshots: a pointer to a state, and its rendering as portable bytes for a hand-over."""
 
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import Struct
 
 from refold import checks, fold
+from refold.engine.core import Engine
 from refold.errors import InvalidInput, StoreVersion
 from refold.event import ImportedBody, ImportedMessage, StateImported
 from refold.message import ROLES, Message
@@ -71,14 +72,16 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
 
     def _rendered(self) -> Carried:
         engine = self.origin
-        return engine.read(
-            self.stream,
-            lambda state: Carried(engine.store_id, self.stream, self.seq, state.part(WINDOW).tokens, exported(state)),
-            self.seq,
-        )
+        assert isinstance(engine, Engine), "this Snapshot was made by hand; take one with chat.snapshot()"
+        store_id = engine.store_id
+
+        def render(state: fold.State) -> Carried:
+            return Carried(store_id, self.stream, self.seq, state.part(WINDOW).tokens, exported(state))
+
+        return engine.read(self.stream, render, self.seq)
 
     @staticmethod
-    def from_bytes(rendered: bytes) -> "Snapshot":
+    def from_bytes(rendered: object) -> "Snapshot":
         """Return the snapshot of bytes that ``to_bytes`` gave.
 
         Raises ``InvalidInput`` for bytes that are damaged or not a snapshot, ``StoreVersion`` for a newer format.
@@ -87,10 +90,10 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
         return Snapshot(carried.stream, carried.seq, None, carried)
 
 
-def _carried(rendered: bytes) -> Carried:
+def _carried(rendered: object) -> Carried:
     if not isinstance(rendered, (bytes, bytearray, memoryview)):
         checks.invalid(f"snapshot bytes must be bytes, not {type(rendered).__name__}; give what to_bytes() returned")
-    rendered = bytes(rendered)
+    rendered = bytes(cast("bytes", rendered))
     if len(rendered) < _HEAD_BYTES or not rendered.startswith(_MAGIC):
         checks.invalid("these bytes are not a refold snapshot; give what to_bytes() returned, whole")
     found = rendered[len(_MAGIC)]

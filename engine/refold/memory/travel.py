@@ -95,7 +95,7 @@ def restoration(door: Door, stream: str, snapshot: object, sources: tuple[int, .
         checks.invalid(f"restore takes a Snapshot or a name, not {type(snapshot).__name__} ({checks.shown(snapshot)})")
     pointer = _local(door, snapshot)
     if pointer is None:
-        return _importing(door, snapshot, sources)
+        return _importing(snapshot, sources)
     if not pointer.stream.startswith("conversation/"):
         checks.invalid(f"{pointer.stream} is no conversation; restore a conversation's snapshot")
     number = 0
@@ -139,7 +139,7 @@ def _carried(snapshot: Snapshot) -> Carried:
     return _carried(Snapshot.from_bytes(snapshot.to_bytes()))
 
 
-def _importing(door: Door, snapshot: Snapshot, sources: tuple[int, ...]) -> Callable[[State], Event | None]:
+def _importing(snapshot: Snapshot, sources: tuple[int, ...]) -> Callable[[State], Event | None]:
     state_bytes = _carried(snapshot).state
 
     def decide(state: State) -> Event | None:

@@ -7,7 +7,6 @@ open a file only once in a process, so read-only handles of the same process sha
 import errno
 import fcntl
 import os
-import tempfile
 import threading
 from typing import Final
 
@@ -15,7 +14,7 @@ import lmdb
 import msgspec
 
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFull, StoreVersion
-from refold.limits import DATABASES_MAX, MAP_BYTES, MAP_BYTES_MIN, READERS_MAX
+from refold.limits import DATABASES_MAX, LMDB_KEY_BYTES_MAX, MAP_BYTES, MAP_BYTES_MIN, READERS_MAX
 from refold.store.protocol import TABLES
 from refold.store.record import FORMAT
 
@@ -41,7 +40,7 @@ class Directory:
     """An opened store directory: its environment and the locks that this handle holds."""
 
     def __init__(
-        self, path: str, env: lmdb.Environment, identity: tuple[int, int], locks: list[int], readonly: bool
+        self, path: str, env: lmdb.Environment, identity: tuple[int, int], locks: list[int], *, readonly: bool
     ) -> None:
         self.path = path
         self.env = env
@@ -82,13 +81,13 @@ def open_directory(path: str, *, readonly: bool, seed: dict[bytes, bytes]) -> Di
         try:
             _check_format(env, path)
         except BaseException:
-            Directory(path, env, identity, [], readonly).release()
+            Directory(path, env, identity, [], readonly=readonly).release()
             raise
     except BaseException:
         for lock in locks:
             os.close(lock)
         raise
-    return Directory(path, env, identity, locks, readonly)
+    return Directory(path, env, identity, locks, readonly=readonly)
 
 
 def _exists(path: str, *, readonly: bool) -> bool:
@@ -115,6 +114,8 @@ def _exists(path: str, *, readonly: bool) -> bool:
 
 
 def _create(path: str, seed: dict[bytes, bytes]) -> None:
+    import tempfile  # noqa: PLC0415 - only creation needs it, and it is slow to import
+
     path = os.path.abspath(path)
     parent = os.path.dirname(path)
     try:
@@ -211,7 +212,7 @@ def _open_environment(path: str) -> lmdb.Environment:
     map_bytes = MAP_BYTES
     while True:
         try:
-            return lmdb.open(path, map_size=map_bytes, max_dbs=DATABASES_MAX, max_readers=READERS_MAX, max_spare_txns=1)
+            env = lmdb.open(path, map_size=map_bytes, max_dbs=DATABASES_MAX, max_readers=READERS_MAX, max_spare_txns=1)
         except lmdb.MemoryError as error:
             if map_bytes <= MAP_BYTES_MIN:
                 message = (
@@ -222,6 +223,9 @@ def _open_environment(path: str) -> lmdb.Environment:
         except lmdb.Error as error:
             message = f"{path} cannot be opened as a store ({error}); run `python -m lmdb verify {path}`"
             raise StoreVersion(message) from error
+        else:
+            assert env.max_key_size() >= LMDB_KEY_BYTES_MAX, env.max_key_size()
+            return env
 
 
 def _check_format(env: lmdb.Environment, path: str) -> None:

@@ -4,7 +4,7 @@ It promises that what ``write`` returned from survives a power cut (two flushes 
 ``writemap``) and that no transaction outlives a call. Of a record it reads the header at most, never the array.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -56,7 +56,7 @@ class LmdbLog:
         return self._env
 
     @contextmanager
-    def _guard(self, doing: str) -> Iterator[None]:
+    def _guard(self, doing: str) -> Generator[None, None, None]:
         try:
             yield
         except lmdb.Error as error:
@@ -202,7 +202,7 @@ class LmdbLog:
         """Return what LMDB's offline verifier finds; it reads the file as it lies on disk."""
         import lmdb.verify as offline  # noqa: PLC0415 - loaded only by those who ask
 
-        problems: list[str] = offline.verify(self._path)
+        problems: list[str] = offline.verify(self._path)  # type: ignore[no-untyped-call]
         return problems
 
     def close(self) -> None:

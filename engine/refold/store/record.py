@@ -43,7 +43,6 @@ COMMIT: Final = Struct(">QQq32s")
 NO_LINK: Final = bytes(HASH_BYTES)
 NO_SALT: Final = bytes(SALT_BYTES)
 
-assert HEADER_BYTES == 106, HEADER_BYTES
 assert FLAGS_BEGIN + FLAGS.size + 2 == STAMP.size
 
 

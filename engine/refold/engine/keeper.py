@@ -1,0 +1,62 @@
+"""Keeping checkpoints: when a stream gets a row, and how the tail of the log stays short."""
+
+from collections.abc import Callable
+
+from refold import fold
+from refold.engine.checkpoints import Checkpoint, Checkpoints
+from refold.engine.streams import APPLIED_KEY, Slot, Streams
+from refold.limits import CHECKPOINT_EVENTS, CHECKPOINT_ROWS_MAX, TAIL_EVENTS_MAX
+from refold.store.protocol import Log, Row
+from refold.store.record import SEQ
+
+
+class Keeper:
+    """Packs states into checkpoint rows; what it packs waits in ``Checkpoints`` for the next commit."""
+
+    def __init__(
+        self, log: Log, streams: Streams, checkpoints: Checkpoints, live: Callable[[Slot], fold.State]
+    ) -> None:
+        self._log = log
+        self._streams = streams
+        self._checkpoints = checkpoints
+        self._live = live
+
+    def folded(self, slot: Slot) -> None:
+        """Take note that an event of the stream was folded; pack a kept row where one is due."""
+        dirty = self._streams.dirty
+        if slot.number not in dirty:
+            dirty[slot.number] = slot.seq
+        if len(slot.seqs) >= (slot.due or CHECKPOINT_EVENTS):
+            self._pack(slot, kept=True)
+
+    def shorten_tail(self, head: int) -> None:
+        """Pack the streams that have waited longest once the tail is over its bound."""
+        if head - self._streams.applied_seq(head) > TAIL_EVENTS_MAX:
+            for number in list(self._streams.dirty)[:CHECKPOINT_ROWS_MAX]:
+                self._pack(self._streams.at_number(number), kept=False)
+
+    def _pack(self, slot: Slot, *, kept: bool) -> None:
+        inline, pointed = fold.pack(self._live(slot))
+        row = Checkpoint(slot.seq, slot.version, kept, inline, pointed, list(slot.seqs))
+        self._checkpoints.put(slot.number, row, replaces=slot.floating)
+        slot.floating = 0 if kept else slot.seq
+        if kept:
+            slot.seqs, slot.due = [], row.due
+        self._streams.dirty.pop(slot.number, None)
+
+    def applied(self, head: int) -> Row:
+        """Return the row that says up to which seq everything is covered once the waiting rows are stored."""
+        return "meta", APPLIED_KEY, SEQ.pack(self._streams.applied_seq(head))
+
+    def flush(self, head: int) -> None:
+        """Store a row for every stream that is loaded and has none, so that the next opening has no tail to scan."""
+        for number in list(self._streams.dirty):
+            slot = self._streams.at_number(number)
+            if slot.state is not None:
+                self._pack(slot, kept=False)
+        waiting = self._checkpoints.waiting()
+        if waiting:
+            for begin in range(0, len(waiting), CHECKPOINT_ROWS_MAX):
+                self._log.write_rows(waiting[begin : begin + CHECKPOINT_ROWS_MAX])
+            self._log.write_rows([self.applied(head)])
+            self._checkpoints.written()

@@ -1,0 +1,99 @@
+"""Noting: one verb's event added to a commit, decided on the state that the commit itself sees."""
+
+from refold import fold
+from refold.engine.core import ANY, EXISTS, NO_STREAM, Engine
+from refold.engine.pending import Decide, Pending, Request
+from refold.errors import WrongVersion
+from refold.event import Event, Restored
+
+
+def note(
+    engine: Engine,
+    pending: Pending,
+    name: str,
+    make: Event | Decide,
+    *,
+    opening: Event | None = None,
+    occurred_ns: int | None = None,
+    expected: object = ANY,
+    request: Request | None = None,
+    is_batch: bool = False,
+) -> int | None:
+    """Add an event to a commit, after what opens its stream; return its place, ``None`` where nothing changes."""
+    begin = len(pending.events)
+    place: int | None = None
+    try:
+        if expected != ANY:
+            _check_version(engine, pending, name, expected, is_batch=is_batch)
+        event = make if isinstance(make, Event) else make(_state_in(engine, pending, name, is_batch=is_batch))
+        if event is not None:
+            if opening is not None and _is_closed_stream(engine, pending, name):
+                pending.openings[name] = _add(engine, pending, name, opening, occurred_ns, is_batch=is_batch)
+            place = _add(engine, pending, name, event, occurred_ns, is_batch=is_batch)
+    except BaseException:
+        pending.truncate(begin)
+        raise
+    if request is not None:
+        pending.requests.append((request, range(begin, len(pending.events))))
+    return place
+
+
+def _add(engine: Engine, pending: Pending, name: str, event: Event, occurred_ns: int | None, *, is_batch: bool) -> int:
+    place = pending.add(name, event, occurred_ns)
+    if is_batch:
+        if fold.is_provisional(event):
+            pending.provisional.append(place)
+        if name in pending.overlays:
+            _fold_overlay(engine, pending, name, place)
+    return place
+
+
+def _is_closed_stream(engine: Engine, pending: Pending, name: str) -> bool:
+    if name in pending.openings:
+        return False
+    slot = engine.find(name)
+    return slot is None or not fold.is_open(engine.live(slot))
+
+
+def _check_version(engine: Engine, pending: Pending, name: str, expected: object, *, is_batch: bool) -> None:
+    slot = engine.find(name)
+    version = 0 if slot is None else slot.version
+    if is_batch:
+        pending.reads.setdefault(name, version)
+    actual = version + pending.names.count(name)
+    fits = {NO_STREAM: actual == 0, EXISTS: actual > 0}.get(expected, expected == actual)  # type: ignore[call-overload]
+    if not fits:
+        message = f"{name} is at version {actual}, not at {expected}; read it again and decide anew"
+        raise WrongVersion(message, expected=expected, actual=actual)
+
+
+def _state_in(engine: Engine, pending: Pending, name: str, *, is_batch: bool) -> fold.State:
+    """Return a stream's state as this commit sees it: the live one, plus what the commit itself has added."""
+    slot = engine.find(name)
+    if not is_batch:
+        return fold.empty(name.partition("/")[0]) if slot is None else engine.live(slot)
+    return state_in_batch(engine, pending, name)
+
+
+def state_in_batch(engine: Engine, pending: Pending, name: str) -> fold.State:
+    """Return a stream's state as an open batch sees it, and remember that the batch has read it."""
+    with engine.state_lock:
+        slot = engine.find(name)
+        pending.reads.setdefault(name, 0 if slot is None else slot.version)
+        if name in pending.overlays:
+            return pending.overlays[name]
+        if name not in pending.names:
+            return fold.empty(name.partition("/")[0]) if slot is None else engine.live(slot)
+        state = fold.empty(name.partition("/")[0]) if slot is None else engine.loader.state_at(slot, slot.seq)
+    pending.overlays[name] = state
+    for place, noted in enumerate(pending.names):
+        if noted == name:
+            _fold_overlay(engine, pending, name, place)
+    return pending.overlays[name]
+
+
+def _fold_overlay(engine: Engine, pending: Pending, name: str, place: int) -> None:
+    event = pending.events[place]
+    if isinstance(event, Restored):
+        pending.overlays[name] = engine.base_state(event)
+    fold.fold(pending.overlays[name], pending.stamp(place), event)

@@ -1,0 +1,27 @@
+"""From times to seqs and back, by the commit rows of the log: every event of a commit has the commit's time."""
+
+from refold.store.protocol import Log
+from refold.store.record import COMMIT, CommitRow
+
+
+def seq_at_time(log: Log, head: int, time_ns: int) -> int:
+    """Return the last seq that was acknowledged at or before a time, 0 if none was, by bisection."""
+    low, high = 0, head
+    while low < high:
+        commit = _commit_at(log, (low + high + 1) // 2)
+        if commit.time_ns <= time_ns:
+            low = commit.next_seq - 1
+        else:
+            high = commit.first_seq - 1
+    return min(low, head)
+
+
+def time_at_seq(log: Log, seq: int) -> int:
+    """Return when the commit that wrote ``seq`` was made, 0 for seq 0."""
+    return _commit_at(log, seq).time_ns if seq else 0
+
+
+def _commit_at(log: Log, seq: int) -> CommitRow:
+    row = log.commit_at(seq)
+    assert row is not None, f"seq {seq} has no commit row"
+    return CommitRow._make(COMMIT.unpack(row))

@@ -1,0 +1,53 @@
+"""Composing a message: counting its tokens, checking that pins fit, and handing it out."""
+
+from collections.abc import Callable
+from typing import Any
+
+from refold import checks
+from refold.engine.loader import Recorded
+from refold.errors import LimitExceeded
+from refold.event import ConversationOpened, Event
+from refold.fold import State
+from refold.memory.door import Door
+from refold.message import Message, MessageAppended
+from refold.text import TokenCounter, countable
+from refold.views.window import WINDOW
+
+
+def counted(counter: TokenCounter, content: Any, tool_calls: Any) -> int:
+    """Return the tokens of a message whose parts are checked first: a counter sees only what can be stored."""
+    if isinstance(content, str):
+        checks.text(content, "content")
+    elif content is not None:
+        checks.packed_json(checks.json_objects(content, "content"), "content")
+    if tool_calls is not None:
+        checks.packed_json(checks.json_objects(tool_calls, "tool_calls"), "tool_calls")
+    return checks.tokens(sum(counter.count(text) for text in countable(content, tool_calls)))
+
+
+def fitting(event: MessageAppended, opening: ConversationOpened) -> Callable[[State], Event]:
+    """Return the decision to append a message that is pinned, or that answers into a group that may be."""
+
+    def decide(state: State) -> Event:
+        window = state.part(WINDOW)
+        budget = window.window_tokens if window.policy else opening.window_tokens
+        held = window.pinned_with(event)
+        if held > budget:
+            message = (
+                f"pinned messages would hold {held} tokens, over this window's {budget}; "
+                f"pin less, raise set_window_tokens, or clear_window() first"
+            )
+            raise LimitExceeded(message)
+        return event
+
+    return decide
+
+
+def handed_out(door: Door, recorded: Recorded) -> Message:
+    """Return the message of a recorded event; the engine fills in its stamp if its batch is still open."""
+    event, stamp = recorded
+    assert isinstance(event, MessageAppended), event
+    message = Message(event, stamp)
+    if stamp.seq < 0:
+        door.expect_stamp(message)
+    return message

@@ -27,7 +27,12 @@ _SHOWN_CHARS: Final = 60
 
 def shown(value: object) -> str:
     """Return a value as a message shows it: short."""
-    text = repr(value)
+    if isinstance(value, (str, bytes)):
+        value = value[: _SHOWN_CHARS + 1]
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a caller's repr may fail in any way, for one on deep nesting or a huge integer
+        text = f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
 
 
@@ -42,7 +47,7 @@ def _too_large(what: str, size: int, bound: str, limit: int, advice: str) -> NoR
 
 
 def text(value: object, what: str, limit: int = EVENT_BYTES_MAX, bound: str = "EVENT_BYTES_MAX") -> str:
-    """Return a string that can be stored: of UTF-8 without lone surrogates, and not over the bound."""
+    """Return a plain string that can be stored: of UTF-8 without lone surrogates, and not over the bound."""
     if not isinstance(value, str):
         invalid(f"{what} must be a str, not {type(value).__name__} ({shown(value)}); convert it first")
     if len(value) > limit:
@@ -53,7 +58,7 @@ def text(value: object, what: str, limit: int = EVENT_BYTES_MAX, bound: str = "E
         invalid(f"{what} holds a lone surrogate at character {error.start}; decode the text as UTF-8 before storing it")
     if size > limit:
         _too_large(what, size, bound, limit, "shorten it, or keep it in a file and store the file's name")
-    return value
+    return value if type(value) is str else str.__str__(value)
 
 
 def name(value: object, what: str) -> str:
@@ -77,15 +82,17 @@ def integer(value: object, what: str, least: int, most: int, bound: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         invalid(f"{what} must be an int, not {type(value).__name__} ({shown(value)})")
     if value < least:
-        invalid(f"{what} is {value}, below {least}; give a number from {least} to {bound} = {most}")
+        invalid(f"{what} is {shown(value)}, below {least}; give a number from {least} to {bound} = {most}")
     if value > most:
-        message = f"{what} is {value}, over {bound} = {most}; give a smaller number"
+        message = f"{what} is {shown(value)}, over {bound} = {most}; give a smaller number"
         raise LimitExceeded(message)
-    return value
+    return int(value)
 
 
 def tokens(value: object) -> int:
     """Return the token count of a message."""
+    if type(value) is int and 0 <= value <= MESSAGE_TOKENS_MAX:
+        return value
     return integer(value, "tokens", 0, MESSAGE_TOKENS_MAX, "MESSAGE_TOKENS_MAX")
 
 
@@ -165,8 +172,8 @@ def count(value: object, what: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         invalid(f"{what} must be an int, not {type(value).__name__} ({shown(value)})")
     if value < 0:
-        invalid(f"{what} is {value}; give 0 or more")
-    return value
+        invalid(f"{what} is {shown(value)}; give 0 or more")
+    return int(value)
 
 
 def request_id(value: object) -> bytes:
@@ -194,5 +201,5 @@ def _source(item: object, head: int) -> int:
     if not isinstance(seq, int) or isinstance(seq, bool):
         invalid(f"a source must be a seq or a result that has one, not {type(item).__name__} ({shown(item)})")
     if (stamp is None and not 1 <= seq <= head) or seq > head:
-        invalid(f"source {seq} is not a seq of this log, which runs from 1 to {head}")
-    return seq
+        invalid(f"source {shown(seq)} is not a seq of this log, which runs from 1 to {head}")
+    return int(seq)

@@ -183,7 +183,18 @@ class View(Generic[S]):
         return register
 
 
-_ENCODER = msgspec.msgpack.Encoder()
+_PLAIN_TYPES = (str, int, float)
+
+
+def _plain_value(value: object) -> object:
+    """Return the plain value of an instance of a subclass of ``str``, ``int`` or ``float``."""
+    for plain_type in _PLAIN_TYPES:
+        if isinstance(value, plain_type):
+            return plain_type(value)
+    raise NotImplementedError(type(value).__name__)
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain_value)
 _JSON_VALUE = msgspec.msgpack.Decoder()
 
 

@@ -194,9 +194,10 @@ def message_event(  # noqa: PLR0917 - the parts of a message, checked in one pla
     if role not in ROLES:
         message = f"role is {checks.shown(role)}; give one of {', '.join(ROLES)}"
         raise InvalidInput(message)
+    role = ROLES[ROLES.index(role)]
     text, parts = (content, None) if isinstance(content, str) or content is None else (None, content)
     if text is not None:
-        checks.text(text, "content")
+        text = checks.text(text, "content")
     blocks = None if parts is None else checks.json_objects(parts, "content")
     calls = None if tool_calls is None else _calls(role, tool_calls)
     return MessageAppended(
@@ -227,7 +228,8 @@ def _call_ids(role: object, calls: list[dict[str, Any]], blocks: list[dict[str, 
     if role != "assistant":
         return ()
     used = [block for block in blocks if block.get("type") == "tool_use"]
-    return tuple(dict.fromkeys(call["id"] for call in [*calls, *used] if isinstance(call.get("id"), str)))
+    ids = (call.get("id") for call in [*calls, *used])
+    return tuple(dict.fromkeys(checks.text(call_id, "a call's id") for call_id in ids if isinstance(call_id, str)))
 
 
 def _answered(role: object, tool_call_id: object, blocks: list[dict[str, Any]] | None) -> str | None:
@@ -240,4 +242,4 @@ def _answered(role: object, tool_call_id: object, blocks: list[dict[str, Any]] |
     if role == "assistant" or blocks is None:
         return None
     answers = (block.get("tool_use_id") for block in blocks if block.get("type") == "tool_result")
-    return next((call_id for call_id in answers if isinstance(call_id, str)), None)
+    return next((checks.text(call_id, "tool_use_id") for call_id in answers if isinstance(call_id, str)), None)

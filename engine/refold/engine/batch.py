@@ -28,6 +28,9 @@ class Batch:
     def __enter__(self) -> Self:
         """Collect the mutations of this context from here on."""
         self.engine.check_writable()
+        if self._token is not None:
+            message = "this batch was used before; take a new one with memory.batch()"
+            raise InvalidInput(message)
         if active(self.engine) is not None:
             message = "a batch is already open in this context; commit it before opening another"
             raise InvalidInput(message)

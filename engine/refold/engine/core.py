@@ -75,6 +75,8 @@ class Engine:
         self.tags: set[int] = set(msgspec.msgpack.decode(self.log.row("meta", TAGS_KEY) or b"\x90", type=list[int]))
         self.unknown_tags = sorted(tag for tag in self.tags if not fold.is_known(tag))
         self._frozen.clear()
+        self.is_writable = not self._closed and not self.log.readonly and not self.unknown_tags
+        """Whether events can be appended; ``check_writable`` says why not."""
 
     # Doors of what is not deterministic.
 
@@ -236,8 +238,8 @@ class Engine:
         with self.state_lock:
             return self.loader.base_state(event, "conversation")
 
-    def commit(self, pending: Pending) -> Sequence[Recorded]:
-        """Write the pending events as one atomic, durable commit, fold them, and return them as recorded."""
+    def commit(self, pending: Pending) -> writer.Batch:
+        """Write the pending events as one atomic, durable commit, fold them, and return them with their stamps."""
         with self.write_lock:
             self.check_writable()
             slots, born = self._slots_of(pending)
@@ -246,7 +248,7 @@ class Engine:
             if not places:
                 if pending.requests:
                     self.log.write_rows(writer.request_rows(pending, _NOTHING))
-                return []
+                return _NOTHING
             first_seq = self.head + 1
             writer.resolve(pending, places, first_seq)
             for slot in slots.values():
@@ -269,11 +271,8 @@ class Engine:
                 # Whatever cut this off, an interrupt included: what is durable is what the log says.
                 self.reload()
                 raise
-            for message in pending.messages:
-                event, stamp = writer.recorded(batch, message.stamp.seq)
-                msgspec.structs.force_setattr(message, "event", event)
-                msgspec.structs.force_setattr(message, "stamp", stamp)
-        return list(map(Recorded, batch.events, batch.stamps))
+            writer.hand_out(pending, batch)
+        return batch
 
     def _write(self, batch: writer.Batch, born: list[Slot], rows: list[Row]) -> None:
         """Write a commit with its rows and those that wait."""
@@ -357,6 +356,7 @@ class Engine:
                 self.flush()
             finally:
                 self._closed = True
+                self.is_writable = False
                 self.log.close()
 
     def reload(self) -> None:

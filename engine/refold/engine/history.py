@@ -1,6 +1,6 @@
 """What is asked of the whole log: hashes, differences, counts, and whether everything is as it should be."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Final
 
@@ -12,7 +12,7 @@ from refold.engine.checkpoints import Checkpoints
 from refold.engine.core import Engine
 from refold.engine.inspection import Inspection
 from refold.engine.loader import Loader
-from refold.engine.streams import STORE_STREAM, Slot, Streams
+from refold.engine.streams import STORE_STREAM, Streams
 from refold.limits import PAGE_EVENTS
 from refold.results import Change, Report, Stats
 from refold.store.record import STAMP
@@ -38,16 +38,20 @@ def ids(engine: Engine, kind: str, *, at: int | None, after: str | None, limit: 
 def state_hash(engine: Engine, at: int | None) -> str:
     """Return the SHA-256 over (stream, view, digest) of every state that is not empty."""
     with engine.state_lock:
-        engine.check_open()
         engine.current_head()
-        return _hash(engine.streams, lambda slot: engine.digests(slot, at))
+        slots = (engine.streams.find(name) for name in engine.streams.names(""))
+        return _hash((slot.name, engine.digests(slot, at)) for slot in slots if slot is not None)
 
 
 def replay_hash(engine: Engine, at: int | None) -> str:
     """Return the state hash of a fold from the first event on: no checkpoint row takes part."""
     with engine.state_lock:
-        streams, loader = from_zero(engine, engine.head if at is None else at)
-        return _hash(streams, lambda slot: fold.digests(loader.state_at(slot, slot.seq)))
+        engine.check_open()
+        until = engine.current_head() if at is None else at
+        streams, loader = from_zero(engine, until)
+        states = loader.replayed(until)
+        named = ((streams.name_of(number), state) for number, state in states.items())
+        return _hash((name, fold.digests(state)) for name, state in named)
 
 
 def from_zero(engine: Engine, until: int) -> tuple[Streams, Loader]:
@@ -58,12 +62,8 @@ def from_zero(engine: Engine, until: int) -> tuple[Streams, Loader]:
     return streams, Loader(engine.log, streams, checkpoints)
 
 
-def _hash(streams: Streams, digests: Callable[[Slot], list[tuple[str, bytes]]]) -> str:
-    rows: list[tuple[str, str, bytes]] = []
-    for name in streams.names(""):
-        slot = streams.find(name)
-        if slot is not None and name != STORE_STREAM:
-            rows.extend((name, view, digest) for view, digest in digests(slot))
+def _hash(streams: Iterable[tuple[str, list[tuple[str, bytes]]]]) -> str:
+    rows = [(name, view, digest) for name, digests in streams if name != STORE_STREAM for view, digest in digests]
     return sha256(_ENCODE(sorted(rows))).hexdigest()
 
 

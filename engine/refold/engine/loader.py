@@ -4,16 +4,22 @@ The same ``fold`` runs here as on a live write. A fork or a restore starts from 
 of such places is walked with a list, not by recursion, so that it may be of any length.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+import msgspec
 
 from refold import fold
 from refold.engine.checkpoints import Checkpoint, Checkpoints
 from refold.engine.streams import Slot, Streams
-from refold.event import Event, Forked, Restored, Stamp
+from refold.event import FLAG_BASE, Event, Forked, Restored, Stamp
 from refold.limits import PAGE_EVENTS
 from refold.store.protocol import Log
 from refold.store.record import ARRAY_BEGIN, STAMP
+
+_ARRAY: Final[Callable[[bytes], bytes]] = itemgetter(slice(ARRAY_BEGIN, None))
+"""A record's array, cut out by C code."""
 
 
 class Recorded(NamedTuple):
@@ -40,18 +46,44 @@ class Loader:
 
     def recorded(self, seqs: Sequence[int]) -> list[Recorded]:
         """Return the events at the seqs, in the given order."""
-        records = self._log.read_at(seqs)
-        return [self._recorded(seq, record) for seq, record in zip(seqs, records, strict=True)]
-
-    def _recorded(self, seq: int, record: bytes) -> Recorded:
-        number, version, time_ns, occurred_ns, cause, actor, flags, tag = STAMP.unpack_from(record)
-        stamp = Stamp(seq, self._streams.name_of(number), version, time_ns, occurred_ns, cause, actor, flags)
-        return Recorded(fold.decode(record[ARRAY_BEGIN:], tag), stamp)
+        return self._recorded(seqs, self._log.read_at(seqs))
 
     def page(self, first_seq: int, limit: int = PAGE_EVENTS) -> list[Recorded]:
         """Return up to ``limit`` events of the whole log from ``first_seq`` on."""
         records = self._log.read(first_seq, limit)
-        return [self._recorded(seq, record) for seq, record in enumerate(records, first_seq)]
+        return self._recorded(range(first_seq, first_seq + len(records)), records)
+
+    def _recorded(self, seqs: Sequence[int], records: list[bytes]) -> list[Recorded]:
+        heads = list(map(STAMP.unpack_from, records))
+        names = self._streams.name_of
+        stamps = [
+            Stamp(seq, names(number), version, time_ns, occurred_ns, cause, actor, flags)
+            for seq, (number, version, time_ns, occurred_ns, cause, actor, flags, _) in zip(seqs, heads, strict=True)
+        ]
+        return list(map(Recorded, decoded(records, heads), stamps))
+
+    def replayed(self, until: int) -> dict[int, fold.State]:
+        """Return the state of every stream, by number, after folding the log from its first event to ``until``.
+
+        One pass over the log in pages, each decoded in one sweep; no checkpoint takes part if this loader's streams
+        have none. A fork or a restore starts from a state that is folded on the side, from the first event too.
+        """
+        states = _States(self._streams.name_of)
+        apply = fold.fold
+        seq = 0
+        while seq < until:
+            records = self._log.read(seq + 1, min(PAGE_EVENTS, until - seq))
+            heads = list(map(STAMP.unpack_from, records))
+            names = states.names
+            for (number, version, time_ns, occurred_ns, cause, actor, flags, _), event in zip(
+                heads, decoded(records, heads), strict=True
+            ):
+                seq += 1
+                if flags & FLAG_BASE:
+                    states[number] = self.base_state(event, states[number].kind.name)
+                state = states[number]
+                apply(state, Stamp(seq, names[number], version, time_ns, occurred_ns, cause, actor, flags), event)
+        return states
 
     def seqs_between(self, slot: Slot, after: int, until: int) -> Iterator[int]:
         """Return the seqs of a stream's events with ``after < seq <= until``, in order."""
@@ -73,8 +105,9 @@ class Loader:
             last = found
         return last
 
-    def base_state(self, base: Forked | Restored, kind: str) -> fold.State:
+    def base_state(self, base: Event, kind: str) -> fold.State:
         """Return the state that a fork or a restore starts from."""
+        assert isinstance(base, (Forked, Restored)), base
         if not base.base_seq:
             return fold.empty(kind)
         return self.state_at(self._streams.at_number(base.base_stream), base.base_seq)
@@ -116,6 +149,28 @@ class Loader:
     def _fold(self, state: fold.State, events: Sequence[Recorded]) -> None:
         for event, stamp in events:
             fold.fold(state, stamp, event)
+
+
+class _States(dict[int, fold.State]):
+    """States by stream number, empty at first sight; keeps each stream's name."""
+
+    def __init__(self, name_of: Callable[[int], str]) -> None:
+        super().__init__()
+        self.names: dict[int, str] = {}
+        self._name_of = name_of
+
+    def __missing__(self, number: int) -> fold.State:
+        name = self.names[number] = self._name_of(number)
+        state = self[number] = fold.empty(name.partition("/")[0])
+        return state
+
+
+def decoded(records: Sequence[bytes], heads: Sequence[tuple[int, ...]]) -> list[Event]:
+    """Return the events of records: all in one sweep, one by one only where a tag is unknown or bytes are damaged."""
+    try:
+        return list(map(fold.decode_known, map(_ARRAY, records)))
+    except msgspec.DecodeError:
+        return [fold.decode(_ARRAY(record), head[-1]) for record, head in zip(records, heads, strict=True)]
 
 
 def _last_base(events: Sequence[Recorded]) -> int | None:

@@ -1,6 +1,6 @@
 """Noting: one verb's event added to a commit, decided on the state that the commit itself sees."""
 
-from refold import fold
+from refold import checks, fold
 from refold.engine.core import ANY, EXISTS, NO_STREAM, Engine
 from refold.engine.pending import Decide, Pending, Request
 from refold.errors import WrongVersion
@@ -27,8 +27,8 @@ def note(
             _check_version(engine, pending, name, expected, is_batch=is_batch)
         event = make if isinstance(make, Event) else make(_state_in(engine, pending, name, is_batch=is_batch))
         if event is not None:
-            if opening is not None and _is_closed_stream(engine, pending, name):
-                pending.openings[name] = _add(engine, pending, name, opening, occurred_ns, is_batch=is_batch)
+            if opening is not None and name not in pending.opened:
+                _open(engine, pending, name, opening, occurred_ns, is_batch=is_batch)
             place = _add(engine, pending, name, event, occurred_ns, is_batch=is_batch)
     except BaseException:
         pending.truncate(begin)
@@ -48,11 +48,14 @@ def _add(engine: Engine, pending: Pending, name: str, event: Event, occurred_ns:
     return place
 
 
-def _is_closed_stream(engine: Engine, pending: Pending, name: str) -> bool:
-    if name in pending.openings:
-        return False
+def _open(
+    engine: Engine, pending: Pending, name: str, opening: Event, occurred_ns: int | None, *, is_batch: bool
+) -> None:
+    """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
     slot = engine.find(name)
-    return slot is None or not fold.is_open(engine.live(slot))
+    if slot is None or not fold.is_open(engine.live(slot)):
+        pending.openings[name] = _add(engine, pending, name, opening, occurred_ns, is_batch=is_batch)
+    pending.opened.add(name)
 
 
 def _check_version(engine: Engine, pending: Pending, name: str, expected: object, *, is_batch: bool) -> None:
@@ -63,7 +66,7 @@ def _check_version(engine: Engine, pending: Pending, name: str, expected: object
     actual = version + pending.names.count(name)
     fits = {NO_STREAM: actual == 0, EXISTS: actual > 0}.get(expected, expected == actual)  # type: ignore[call-overload]
     if not fits:
-        message = f"{name} is at version {actual}, not at {expected}; read it again and decide anew"
+        message = f"{name} is at version {actual}, not at {checks.shown(expected)}; read it again and decide anew"
         raise WrongVersion(message, expected=expected, actual=actual)
 
 

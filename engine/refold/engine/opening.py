@@ -27,4 +27,8 @@ def open_engine(
         from refold.store.log import LmdbLog  # noqa: PLC0415
 
         log = LmdbLog(open_directory(path, readonly=readonly, seed=seed))
-    return Engine(log, clock_ns=clock_ns, random_bytes=random_bytes)
+    try:
+        return Engine(log, clock_ns=clock_ns, random_bytes=random_bytes)
+    except BaseException:
+        log.close()
+        raise

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from refold import fold
+from refold.engine.loader import Recorded
 from refold.errors import LimitExceeded
 from refold.event import Event, Stamp
-from refold.limits import BATCH_EVENTS_MAX, EVENT_BYTES_MAX
+from refold.limits import BATCH_EVENTS_MAX
 from refold.message import Message
 
 Decide: TypeAlias = Callable[[fold.State], Event | None]
@@ -25,15 +26,14 @@ class Request(NamedTuple):
 
 
 class Pending:
-    """The events of one commit in columns, in order, each encoded when it was noted."""
+    """The events of one commit in columns, in order."""
 
     __slots__ = (
-        "arrays",
-        "begins",
         "events",
         "messages",
         "names",
         "occurred",
+        "opened",
         "openings",
         "overlays",
         "provisional",
@@ -44,13 +44,13 @@ class Pending:
     def __init__(self) -> None:
         self.names: list[str] = []
         self.events: list[Event] = []
-        self.arrays: list[bytes] = []
-        self.begins: list[int] = []
         self.occurred: list[int | None] = []
         self.messages: list[Message] = []
         """Results that were handed out before their stamp was known; their seq is provisional."""
         self.openings: dict[str, int] = {}
         """Stream -> place of the event that opens it, left out if somebody else opens the stream first."""
+        self.opened: set[str] = set()
+        """Streams that need no opening any more, as far as this commit knows."""
         self.provisional: list[int] = []
         """Places of events that name a seq of this very commit."""
         self.overlays: dict[str, fold.State] = {}
@@ -61,33 +61,39 @@ class Pending:
         """A request and the places of its events."""
 
     def add(self, name: str, event: Event, occurred_ns: int | None) -> int:
-        """Add an event and return its place."""
-        array, begin = fold.encode(event)
-        if len(array) > EVENT_BYTES_MAX:
-            message = (
-                f"the event is {len(array):,} bytes, over EVENT_BYTES_MAX = {EVENT_BYTES_MAX:,}; store less in one call"
-            )
-            raise LimitExceeded(message)
+        """Add an event whose fields were all checked, so that encoding it cannot fail; return its place."""
         place = len(self.events)
         if place >= BATCH_EVENTS_MAX:
             message = f"a batch of more than BATCH_EVENTS_MAX = {BATCH_EVENTS_MAX} events; commit in several batches"
             raise LimitExceeded(message)
         self.names.append(name)
         self.events.append(event)
-        self.arrays.append(array)
-        self.begins.append(begin)
         self.occurred.append(occurred_ns)
         return place
 
+    def takes(self, name: str, event: Event) -> bool:
+        """Return whether an event may be added without a look at any state: by far the most common case."""
+        return name in self.opened and not event.sources and not self.overlays
+
+    def take(self, name: str, event: Event, occurred_ns: int | None) -> Recorded:
+        """Add an event for which ``takes`` is true and return it with its provisional stamp."""
+        place = self.add(name, event, occurred_ns)
+        return Recorded(event, Stamp(-place - 1, name, 0, 0, occurred_ns or 0))
+
     def stamp(self, place: int) -> Stamp:
         """Return the stamp that an event has while its batch is open."""
-        return Stamp(-(place + 1), self.names[place], 0, 0, self.occurred[place] or 0)
+        return Stamp(-place - 1, self.names[place], 0, 0, self.occurred[place] or 0)
+
+    def recorded(self, place: int) -> Recorded:
+        """Return an event with the stamp that it has while its batch is open."""
+        return Recorded(self.events[place], self.stamp(place))
 
     def truncate(self, length: int) -> None:
         """Take back what was added from place ``length`` on: the verb that added it failed."""
         for name in set(self.names[length:]):
             self.overlays.pop(name, None)
-        for column in (self.names, self.events, self.arrays, self.begins, self.occurred):
+            self.opened.discard(name)
+        for column in (self.names, self.events, self.occurred):
             del column[length:]
         self.openings = {name: place for name, place in self.openings.items() if place < length}
         self.provisional = [place for place in self.provisional if place < length]

@@ -258,7 +258,7 @@ class _Loading:
         flags = (FLAG_OCCURRED if line.occurred_ns is not None else 0) | (
             FLAG_BASE if type(event) in fold.BASE_TYPES else 0
         )
-        array, begin = fold.encode(event)
+        array, begin = fold.encode(event), fold.body_begin(event)
         header = HEADER.pack(
             *(number, line.version, line.time_ns, occurred_ns, line.cause, line.actor, flags, tag, prev_seq),
             *(line.command, 0, 0, begin, 0, 1, SCHEMA, FORMAT, commit_to(salt, array[begin:])),

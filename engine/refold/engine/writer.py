@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from msgspec.structs import force_setattr
+
 from refold import fold
 from refold.engine.pending import Pending, place_of
 from refold.engine.streams import Slot
@@ -13,6 +15,7 @@ from refold.store.record import (
     COMMIT,
     FORMAT,
     HEADER,
+    NO_LINK,
     PREFIX_BYTES,
     SCHEMA,
     SEQ,
@@ -50,28 +53,23 @@ def build(
     One clock reading and one draw of random bytes serve the whole commit: each further one could cost a switch of
     threads.
     """
+    events = [pending.events[place] for place in places]
+    arrays = list(map(fold.encode, events))
+    begins = list(map(fold.body_begin, events))
     salts = random_bytes(SALT_BYTES * len(places))
     heads = {name: (slot.number, slot.version, slot.seq) for name, slot in slots.items()}
-    names, events, arrays, begins, occurred = (
-        pending.names,
-        pending.events,
-        pending.arrays,
-        pending.begins,
-        pending.occurred,
-    )
     records: list[bytes] = []
-    covered: list[bytes] = []
+    covered: list[bytes] = [COMMIT.pack(first_seq, first_seq + len(places), time_ns, NO_LINK)]
     stamps: list[Stamp] = []
-    kept: list[Event] = []
-    pack, tags, base_flags = HEADER.pack, fold.TAGS, FLAGS
+    pack, tags, base_flags, commitment = HEADER.pack, fold.TAGS, FLAGS, commit_to
     seq, at = first_seq, 0
-    for place in places:
-        name, event, array, begin = names[place], events[place], arrays[place], begins[place]
+    for place, event, array, begin in zip(places, events, arrays, begins, strict=True):
+        name = pending.names[place]
         number, version, prev_seq = heads[name]
         version += 1
         heads[name] = (number, version, seq)
         flags = base_flags[type(event)]
-        happened_ns = occurred[place]
+        happened_ns = pending.occurred[place]
         if happened_ns is None:
             happened_ns = time_ns
         else:
@@ -79,28 +77,24 @@ def build(
         salt = salts[at : at + SALT_BYTES]
         header = pack(
             *(number, version, time_ns, happened_ns, 0, 0, flags, tags[type(event)], prev_seq, first_seq),
-            *(0, 0, begin, 0, 1, SCHEMA, FORMAT, commit_to(salt, array[begin:])),
+            *(0, 0, begin, 0, 1, SCHEMA, FORMAT, commitment(salt, array[begin:])),
         )
         records.append(header + salt + array)
-        covered.append(header)
-        covered.append(array[PREFIX_BYTES:begin])
+        covered += (header, array[PREFIX_BYTES:begin])
         stamps.append(Stamp(seq, name, version, time_ns, happened_ns, 0, 0, flags))
-        kept.append(event)
         seq += 1
         at += SALT_BYTES
-    link = link_after(link, [COMMIT.pack(first_seq, seq, time_ns, bytes(32)), *covered])
-    return Batch(first_seq, records, COMMIT.pack(first_seq, seq, time_ns, link), link, places, kept, stamps)
+    link = link_after(link, covered)
+    return Batch(first_seq, records, COMMIT.pack(first_seq, seq, time_ns, link), link, places, events, stamps)
 
 
 def resolve(pending: Pending, places: Sequence[int], first_seq: int) -> None:
-    """Replace the provisional seqs in pending events by the seqs they are about to get, and encode those again."""
+    """Replace the provisional seqs in pending events by the seqs they are about to get."""
     if not pending.provisional:
         return
     seq_of = {-(place + 1): first_seq + index for index, place in enumerate(places)}
     for place in pending.provisional:
-        event = fold.resolve(pending.events[place], seq_of)
-        pending.events[place] = event
-        pending.arrays[place], pending.begins[place] = fold.encode(event)
+        pending.events[place] = fold.resolve(pending.events[place], seq_of)
 
 
 def derived_rows(batch: Batch) -> list[Row]:
@@ -126,7 +120,12 @@ def request_rows(pending: Pending, batch: Batch) -> list[Row]:
     return rows
 
 
-def recorded(batch: Batch, provisional_seq: int) -> tuple[Event, Stamp]:
-    """Return an event of a batch as it was written, and the stamp it got."""
-    index = batch.places.index(place_of(provisional_seq))
-    return batch.events[index], batch.stamps[index]
+def hand_out(pending: Pending, batch: Batch) -> None:
+    """Give the results that a batch handed out the stamps that their events got."""
+    whole = isinstance(batch.places, range)
+    for message in pending.messages:
+        place = place_of(message.stamp.seq)
+        index = place if whole else batch.places.index(place)
+        force_setattr(message, "stamp", batch.stamps[index])
+        if pending.provisional:
+            force_setattr(message, "event", batch.events[index])

@@ -43,6 +43,12 @@ def fitting(event: MessageAppended, opening: ConversationOpened) -> Callable[[St
     return decide
 
 
+def asked(event: MessageAppended, tokens: int | None) -> tuple[Any, ...]:
+    """Return what makes two appends the same request: all that was given, nothing that was made here."""
+    given = (event.role, event.text, event.parts, event.name, event.calls, event.answers, event.pinned, event.extra)
+    return ("append", *given, tokens, *event.sources)
+
+
 def handed_out(door: Door, recorded: Recorded) -> Message:
     """Return the message of a recorded event; the engine fills in its stamp if its batch is still open."""
     event, stamp = recorded

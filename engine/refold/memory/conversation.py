@@ -105,9 +105,12 @@ class Conversation:
             tool_call_id,
             metadata,
         )
-        recorded = self._note(
+        recorded = door.note(
+            self._stream,
             composing.fitting(event, self._opening) if pinned or event.answers is not None else event,
-            ("append", role, event.text, event.parts, name, event.calls, event.answers, pinned, event.extra, tokens),
+            at=self._at,
+            asked=() if request_id is None else composing.asked(event, tokens),
+            opening=self._opening,
             occurred_ns=None if occurred is None else nanoseconds(occurred, "occurred"),
             expected=expected,
             request_id=request_id,

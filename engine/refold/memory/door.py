@@ -8,7 +8,7 @@ from refold.engine import batch as batches
 from refold.engine import noting
 from refold.engine.core import ANY, EXISTS, NO_STREAM, Engine
 from refold.engine.loader import Recorded
-from refold.engine.pending import Decide, Pending, Request
+from refold.engine.pending import Decide, Pending, Request, place_of
 from refold.errors import InvalidInput, ReadOnly
 from refold.event import Event, pack_json
 from refold.message import Message
@@ -57,13 +57,16 @@ class Door:
         if at is not None:
             message = f"{stream} is frozen at seq {at}; mutate the live handle, or fork it at this seq"
             raise ReadOnly(message)
-        engine.check_writable()
+        if not engine.is_writable:
+            engine.check_writable()
         if expected is not ANY:
             _check_expected(expected)
         request = None if request_id is None else self._request(request_id, stream, asked)
         batch = batches.active(engine)
         if batch is None:
             return self._note_alone(stream, make, opening, occurred_ns, expected, request)
+        if request is None and expected is ANY and isinstance(make, Event) and batch.pending.takes(stream, make):
+            return batch.pending.take(stream, make, occurred_ns)
         if request is not None:
             try:
                 return engine.answered(request)
@@ -80,7 +83,7 @@ class Door:
             request=request,
             is_batch=True,
         )
-        return None if place is None else Recorded(batch.pending.events[place], batch.pending.stamp(place))
+        return None if place is None else batch.pending.recorded(place)
 
     def _note_alone(  # noqa: PLR0917 - the options of note, positional: this is the hot path
         self,
@@ -111,8 +114,8 @@ class Door:
             )
             if place is None and request is None:
                 return None
-            recorded = engine.commit(pending)
-        return None if place is None else recorded[-1]
+            batch = engine.commit(pending)
+        return None if place is None else Recorded(batch.events[-1], batch.stamps[-1])
 
     def _request(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> Request:
         id_hash = self.engine.keyed_hash(b"id" + checks.request_id(request_id))
@@ -131,7 +134,24 @@ class Door:
 
     def sources(self, sources: Sequence[Any]) -> tuple[int, ...]:
         """Return the seqs that sources stand for."""
-        return checks.sources(sources, self.engine.head) if sources else ()
+        if isinstance(sources, tuple) and not sources:
+            return ()
+        seqs = checks.sources(sources, self.engine.head)
+        if any(seq < 0 for seq in seqs):
+            self._check_provisional(sources)
+        return seqs
+
+    def _check_provisional(self, sources: Sequence[Any]) -> None:
+        """Refuse results of a batch that is not this context's open one: they never got a seq."""
+        batch = batches.active(self.engine)
+        events = [] if batch is None else batch.pending.events
+        for source in sources:
+            stamp = getattr(source, "stamp", None)
+            if stamp is not None and stamp.seq < 0:
+                place = place_of(stamp.seq)
+                if place >= len(events) or events[place] is not source.event:
+                    message = f"source {checks.shown(source)} is of a batch that was not committed; leave it out"
+                    raise InvalidInput(message)
 
 
 def _check_expected(expected: object) -> None:

@@ -46,8 +46,7 @@ class Profile:
         sources: Sequence[Any] = (),
     ) -> None:
         """Set a fact; a key that exists keeps its place. Setting the value it has appends nothing."""
-        checks.key(key)
-        checks.text(value, "value")
+        key, value = checks.key(key), checks.text(value, "value")
         cited = self._door.sources(sources)
 
         def decide(state: State) -> Event | None:
@@ -60,7 +59,7 @@ class Profile:
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a fact, or ``default``."""
-        checks.key(key)
+        key = checks.key(key)
         return self._door.read(
             self._stream, lambda state: state.part(PROFILE).entries.values.get(key, default), self._at
         )
@@ -74,7 +73,7 @@ class Profile:
         sources: Sequence[Any] = (),
     ) -> bool:
         """Remove a fact; return whether it was there."""
-        checks.key(key)
+        key = checks.key(key)
         cited = self._door.sources(sources)
 
         def decide(state: State) -> Event | None:
@@ -127,7 +126,7 @@ class Journal:
         sources: Sequence[Any] = (),
     ) -> Note:
         """Append a note to a day, by default the day on which it happened in the memory's time zone; return it."""
-        checks.text(text, "text")
+        text = checks.text(text, "text")
         door = self._door
         occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
         when_ns = door.engine.now_ns() if occurred_ns is None else occurred_ns

@@ -13,7 +13,7 @@ from refold.engine.opening import open_engine
 from refold.engine.streams import STORE_STREAM
 from refold.errors import InvalidInput, ReadOnly
 from refold.event import ConversationOpened
-from refold.limits import WINDOW_TOKENS_DEFAULT
+from refold.limits import NAME_BYTES_MAX, WINDOW_TOKENS_DEFAULT
 from refold.memory.conversation import Conversation
 from refold.memory.door import Door
 from refold.memory.handles import Journal, Profile
@@ -67,12 +67,15 @@ class Memory:
         if path is None and readonly:
             checks.invalid("a memory in RAM is empty, so readonly=True makes no sense; give a path")
         checked = None if path is None else _checked_path(path)
+        _check_doors(clock_ns=clock_ns, random_bytes=random_bytes)
+        if checks.flag(clear_scratchpads_on_open, "clear_scratchpads_on_open") and readonly:
+            checks.invalid("clear_scratchpads_on_open=True changes the store, and readonly=True forbids it; drop one")
         engine = open_engine(
             checked, readonly=checks.flag(readonly, "readonly"), clock_ns=clock_ns, random_bytes=random_bytes
         )
         self._door = Door(engine, counter=counter, timezone=timezone, window_tokens=window_tokens, path=checked)
         self._at: int | None = None
-        if checks.flag(clear_scratchpads_on_open, "clear_scratchpads_on_open"):
+        if clear_scratchpads_on_open:
             self._clear_scratchpads()
 
     @staticmethod
@@ -83,8 +86,12 @@ class Memory:
         return memory
 
     def _clear_scratchpads(self) -> None:
-        for conversation_id in self.conversations():
-            self.conversation(conversation_id).clear()
+        try:
+            for conversation_id in self.conversations():
+                self.conversation(conversation_id).clear()
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         """Return the memory; leaving the block closes it."""
@@ -161,7 +168,8 @@ class Memory:
 
     def _ids(self, kind: str, after: str | None, limit: int | None) -> list[str]:
         wanted = None if limit is None else checks.count(limit, "limit")
-        return history.ids(self._door.engine, kind, at=self._at, after=after, limit=wanted)
+        known = None if after is None else checks.text(after, "after", NAME_BYTES_MAX, "NAME_BYTES_MAX")
+        return history.ids(self._door.engine, kind, at=self._at, after=known, limit=wanted)
 
     def snapshots(self) -> list[Snapshot]:
         """Return the named snapshots of all conversations, in the order of their seqs."""
@@ -273,6 +281,12 @@ def _refuse_unbuilt(durability: object, **options: object) -> None:
             checks.invalid(f"{option} is not offered by this version of refold; leave it out")
 
 
+def _check_doors(**doors: object) -> None:
+    for option, door in doors.items():
+        if not callable(door):
+            checks.invalid(f"{option} must be a function, not {type(door).__name__} ({checks.shown(door)})")
+
+
 def _checked_counter(counter: object) -> TokenCounter:
     if not isinstance(counter, TokenCounter):
         checks.invalid(f"token_counter needs an id and count(text), which {checks.shown(counter)} lacks")
@@ -287,4 +301,10 @@ def _checked_path(path: object) -> str:
         checks.invalid(f"path must be a str or a path, not {type(path).__name__} ({checks.shown(path)})")
     if not path:
         checks.invalid("path is empty; give the path of a directory")
+    try:
+        storable = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        storable = False
+    if not storable:
+        checks.invalid(f"path {checks.shown(path)} holds a NUL or a lone surrogate, which no file system takes")
     return path

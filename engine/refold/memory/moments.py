@@ -14,33 +14,40 @@ _NS_MAX = 2**63 - 1
 def nanoseconds(moment: object, what: str) -> int:
     """Return a moment given as nanoseconds since 1970 or as an aware datetime."""
     if isinstance(moment, dates.datetime):
-        if moment.tzinfo is None:
-            message = f"{what} is the naive datetime {moment}; give it a time zone, such as datetime.UTC"
-            raise InvalidInput(message)
-        return (moment - _EPOCH) // _MICROSECOND * 1_000
+        moment = _nanoseconds_of(moment, what)
     if not isinstance(moment, int) or isinstance(moment, bool):
         message = (
             f"{what} must be nanoseconds or an aware datetime, not {type(moment).__name__} ({checks.shown(moment)})"
         )
         raise InvalidInput(message)
     if not -_NS_MAX <= moment <= _NS_MAX:
-        message = f"{what} is {moment}, beyond the 64 bits of a timestamp in nanoseconds"
+        message = f"{what} is {checks.shown(moment)}, beyond the 64 bits of nanoseconds: the years 1678 to 2261"
         raise InvalidInput(message)
-    return moment
+    return int(moment)
+
+
+def _nanoseconds_of(moment: dates.datetime, what: str) -> int:
+    if moment.utcoffset() is None:
+        message = f"{what} is the naive datetime {moment}; give it a time zone, such as datetime.UTC"
+        raise InvalidInput(message)
+    return (moment - _EPOCH) // _MICROSECOND * 1_000
 
 
 def seq_at(engine: Engine, at: object, head: int | None = None) -> int:
     """Return the seq that ``at`` means: itself, or the last one acknowledged at or before an aware datetime."""
     limit = engine.head if head is None else head
     if isinstance(at, dates.datetime):
-        return min(engine.seq_at_time(nanoseconds(at, "at")), limit)
+        return min(engine.seq_at_time(_nanoseconds_of(at, "at")), limit)
     if not isinstance(at, int) or isinstance(at, bool):
         message = f"at must be a seq or an aware datetime, not {type(at).__name__} ({checks.shown(at)})"
         raise InvalidInput(message)
     if not 0 <= at <= limit:
-        message = f"seq {at} is not in this log, which runs from 0 (empty) to {limit}; give a seq that has happened"
+        message = (
+            f"seq {checks.shown(at)} is not in this log, which runs from 0 (empty) to {limit}; "
+            f"give a seq that has happened"
+        )
         raise InvalidInput(message)
-    return at
+    return int(at)
 
 
 def day_of(day: object, what: str) -> str:

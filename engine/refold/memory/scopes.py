@@ -9,7 +9,15 @@ from refold.errors import InvalidInput
 from refold.event import ConversationOpened, Event, unpack_json
 from refold.fold import State
 from refold.memory.door import Door
-from refold.views.state import PROJECT, SESSION, STATE, StateDeleted, StateSet
+from refold.views.state import PROJECT, SESSION, STATE, TEMP, StateDeleted, StateSet
+
+
+def _without_session(key: str) -> str:
+    held = key.removeprefix(SESSION)
+    if held != key and held.startswith((TEMP, SESSION, PROJECT)):
+        message = f"key {checks.shown(key)} has two prefixes; give one of temp:, session:, project:, or none"
+        raise InvalidInput(message)
+    return held
 
 
 class ScopedState:
@@ -36,9 +44,9 @@ class ScopedState:
 
     def _place(self, key: str) -> tuple[str, str]:
         """Return the stream that a key lives in, and the key there."""
-        checks.key(key)
+        key = checks.key(key)
         if not key.startswith(PROJECT):
-            return self._stream, key.removeprefix(SESSION)
+            return self._stream, _without_session(key)
         if self._project is None:
             message = f"{checks.shown(key)} needs a project; open the conversation with project=..."
             raise InvalidInput(message)

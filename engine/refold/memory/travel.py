@@ -42,7 +42,7 @@ def snapshot(door: Door, stream: str, name: str | None, at: int | None) -> Snaps
     batches.refuse(door.engine, "a snapshot")
     if name is None:
         return Snapshot(stream, door.engine.last_seq(stream, at), None, door.engine)
-    checks.text(name, "name", NAME_BYTES_MAX, "NAME_BYTES_MAX")
+    name = checks.text(name, "name", NAME_BYTES_MAX, "NAME_BYTES_MAX")
     if not name:
         checks.invalid("the snapshot's name is empty; give it at least one character, or None for an unnamed one")
     if at is not None:

@@ -7,7 +7,7 @@ It promises that what ``write`` returned from survives a power cut (two flushes 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, NoReturn
 
 import lmdb
 
@@ -136,10 +136,15 @@ class LmdbLog:
             cursor = txn.cursor()
             for first, count in _runs(seqs):
                 if not cursor.set_key(SEQ.pack(first)):
-                    message = f"seq {first} is missing in {self._path}; run `refold verify --db {self._path}`"
-                    raise StoreCorrupt(message)
+                    self._miss(first)
                 records.extend(islice(cursor.iternext(keys=False), count))
+                if count > 1 and cursor.key() != SEQ.pack(first + count - 1):
+                    self._miss(f"{first} to {first + count - 1}, at least one of them,")
         return records
+
+    def _miss(self, seqs: object) -> NoReturn:
+        message = f"seq {seqs} is missing in {self._path}; run `refold verify --db {self._path}`"
+        raise StoreCorrupt(message)
 
     def commit_at(self, seq: int) -> bytes | None:
         """Return the commit row of the commit that wrote ``seq``."""

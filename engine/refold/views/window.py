@@ -103,12 +103,15 @@ class Window:
 
     def evict(self) -> None:
         """Take groups from the front while the sum is over the budget."""
-        while self.tokens > self.window_tokens and self.messages:
-            front = self.messages[0].event
+        messages = self.messages
+        while self.tokens > self.window_tokens and messages:
+            front = messages[0].event
             if not front.call_ids and not self.pinned:
-                self.messages.popleft()
+                messages.popleft()
                 self.tokens -= front.tokens
-            elif not self._evict_group():
+            elif self._evict_group():
+                messages = self.messages
+            else:
                 return
 
     def _evict_group(self) -> bool:
@@ -231,7 +234,13 @@ def conversation_opened(window: Window, stamp: Stamp, event: ConversationOpened)
 @WINDOW.on(MessageAppended)
 def message_appended(window: Window, stamp: Stamp, event: MessageAppended) -> None:
     """Add the message, then evict what no longer fits."""
-    if window.enter(Message(event, stamp)) and window.tokens > window.window_tokens:
+    message = Message(event, stamp)
+    if event.answers is None and not event.call_ids and not event.pinned:
+        window.messages.append(message)  # What enter comes down to for a message that belongs to no group.
+        window.tokens += event.tokens
+    else:
+        window.enter(message)
+    if window.tokens > window.window_tokens:
         EVICTION[window.policy](window)
 
 

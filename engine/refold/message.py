@@ -16,7 +16,7 @@ from refold.errors import InvalidInput
 from refold.event import Event, ImportedBody, ImportedMessage, Stamp, StateImported, unpack_json
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "function"]
-ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
+ROLES: Final[tuple[Role, ...]] = ("system", "developer", "user", "assistant", "tool", "function")
 TOOL_ROLES: Final = frozenset(("tool", "function"))
 
 

@@ -1,7 +1,7 @@
 """The differences between two states, as paths with what stood there before and after."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from refold.results import Change
 
@@ -14,21 +14,19 @@ def changes_between(stream: str, before: dict[str, Any], after: dict[str, Any]) 
 
 
 def _differences(
-    path: tuple[str | int, ...], before: Any, after: Any
+    path: tuple[str | int, ...], before: object, after: object
 ) -> Iterator[tuple[tuple[str | int, ...], Any, Any]]:
     if isinstance(before, dict) and isinstance(after, dict):
-        olds: dict[str, Any] = before
-        news: dict[str, Any] = after
+        olds, news = cast("dict[str, object]", before), cast("dict[str, object]", after)
         for key in dict.fromkeys((*olds, *news)):
             yield from _differences((*path, key), olds.get(key), news.get(key))
     elif isinstance(before, list) and isinstance(after, list):
-        firsts: list[Any] = before
-        seconds: list[Any] = after
+        firsts, seconds = cast("list[object]", before), cast("list[object]", after)
         for place in range(max(len(firsts), len(seconds))):
             yield from _differences((*path, place), _item(firsts, place), _item(seconds, place))
     elif before != after:
         yield path, before, after
 
 
-def _item(items: list[Any], place: int) -> Any:
+def _item(items: list[object], place: int) -> object:
     return items[place] if place < len(items) else None

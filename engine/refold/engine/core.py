@@ -67,7 +67,7 @@ class Engine:
         self.checkpoints = Checkpoints(self.log)
         self.streams = Streams(self.log, self.checkpoints)
         self.loader = Loader(self.log, self.streams, self.checkpoints)
-        self.keeper = Keeper(self.log, self.streams, self.checkpoints, self.live)
+        self.keeper = Keeper(self.log, self.streams, self.checkpoints, self.loader)
         applied = self.log.row("meta", APPLIED_KEY)
         self.streams.scan_tail(SEQ.unpack(applied)[0] if applied else 0, self.head)
         self.store_id = self.log.row("meta", STORE_ID_KEY) or b""
@@ -133,7 +133,7 @@ class Engine:
         state = slot.state
         if state is None:
             with self.state_lock:
-                state = slot.state = self.loader.state_at(slot, slot.seq)
+                state = self.loader.live(slot)
         return state
 
     def _frozen_state(self, slot: Slot, at: int) -> fold.State:

@@ -87,6 +87,9 @@ class Inspection:
             return
         parts = [COMMIT.pack(first, commit.next_seq, commit.time_ns, NO_LINK)]
         for seq, record in enumerate(records, first):
+            if len(record) < ARRAY_BEGIN:
+                yield Finding("record", seq, f"the record has {len(record)} bytes, fewer than a header")
+                return
             yield from self._record(seq, record)
             parts.extend(covered(record))
         if link_after(previous.link, parts) != commit.link:
@@ -95,9 +98,6 @@ class Inspection:
             )
 
     def _record(self, seq: int, record: bytes) -> Iterator[Finding]:
-        if len(record) < ARRAY_BEGIN:
-            yield Finding("record", seq, f"the record has {len(record)} bytes, fewer than a header")
-            return
         header = header_of(record)
         if header.format > FORMAT:
             yield Finding("record", seq, f"format {header.format} is newer than {FORMAT}")

@@ -1,9 +1,8 @@
 """Keeping checkpoints: when a stream gets a row, and how the tail of the log stays short."""
 
-from collections.abc import Callable
-
 from refold import fold
 from refold.engine.checkpoints import Checkpoint, Checkpoints
+from refold.engine.loader import Loader
 from refold.engine.streams import APPLIED_KEY, Slot, Streams
 from refold.limits import CHECKPOINT_EVENTS, CHECKPOINT_ROWS_MAX, TAIL_EVENTS_MAX
 from refold.store.protocol import Log, Row
@@ -13,13 +12,11 @@ from refold.store.record import SEQ
 class Keeper:
     """Packs states into checkpoint rows; what it packs waits in ``Checkpoints`` for the next commit."""
 
-    def __init__(
-        self, log: Log, streams: Streams, checkpoints: Checkpoints, live: Callable[[Slot], fold.State]
-    ) -> None:
+    def __init__(self, log: Log, streams: Streams, checkpoints: Checkpoints, loader: Loader) -> None:
         self._log = log
         self._streams = streams
         self._checkpoints = checkpoints
-        self._live = live
+        self._loader = loader
 
     def folded(self, slot: Slot) -> None:
         """Take note that an event of the stream was folded; pack a kept row where one is due."""
@@ -36,7 +33,7 @@ class Keeper:
                 self._pack(self._streams.at_number(number), kept=False)
 
     def _pack(self, slot: Slot, *, kept: bool) -> None:
-        inline, pointed = fold.pack(self._live(slot))
+        inline, pointed = fold.pack(self._loader.live(slot))
         row = Checkpoint(slot.seq, slot.version, kept, inline, pointed, list(slot.seqs))
         self._checkpoints.put(slot.number, row, replaces=slot.floating)
         slot.floating = 0 if kept else slot.seq

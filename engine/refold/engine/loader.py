@@ -112,6 +112,12 @@ class Loader:
             return fold.empty(kind)
         return self.state_at(self._streams.at_number(base.base_stream), base.base_seq)
 
+    def live(self, slot: Slot) -> fold.State:
+        """Return the live state of a stream, loaded if it is not."""
+        if slot.state is None:
+            slot.state = self.state_at(slot, slot.seq)
+        return slot.state
+
     def state_at(self, slot: Slot, seq: int) -> fold.State:
         """Return the state of a stream at a seq, built anew: changing it changes nothing else."""
         segments = self._segments(slot, seq)
@@ -169,7 +175,7 @@ def decoded(records: Sequence[bytes], heads: Sequence[tuple[int, ...]]) -> list[
     """Return the events of records: all in one sweep, one by one only where a tag is unknown or bytes are damaged."""
     try:
         return list(map(fold.decode_known, map(_ARRAY, records)))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return [fold.decode(_ARRAY(record), head[-1]) for record, head in zip(records, heads, strict=True)]
 
 

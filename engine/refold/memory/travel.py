@@ -106,7 +106,7 @@ def restoration(door: Door, stream: str, snapshot: object, sources: tuple[int, .
 
     def decide(state: State) -> Event | None:
         event = Restored(sources, number, pointer.seq, state.part(SESSION).project)
-        target = door.engine.loader.base_state(event, "conversation")
+        target = door.engine.base_state(event)
         return None if _same_state(state, target) else event
 
     return decide

@@ -47,13 +47,21 @@ class Directory:
         self.readonly = readonly
         self._identity = identity
         self._locks = locks
+        self._is_released = False
 
     def size_bytes(self) -> int:
         """Return the size of the data file."""
         return os.stat(os.path.join(self.path, DATA_FILE)).st_size
 
+    def __del__(self) -> None:
+        """Release what was never closed: a handle that is gone must not keep the store from being opened again."""
+        self.release()
+
     def release(self) -> None:
-        """Close the environment if nobody else in this process holds it, and give the locks back."""
+        """Close the environment if nobody else in this process holds it, and give the locks back; once."""
+        if self._is_released:
+            return
+        self._is_released = True
         with _open_lock:
             shared = _open_stores[self._identity]
             shared.holders -= 1
@@ -71,6 +79,7 @@ def open_directory(path: str, *, readonly: bool, seed: dict[bytes, bytes]) -> Di
     Raises ``NotFound`` for a missing parent or a missing store opened read-only, ``StoreVersion`` for what is not a
     store or is a newer one, ``StoreBusy`` when another writer holds it.
     """
+    path = os.path.abspath(path)
     if not _exists(path, readonly=readonly):
         _create(path, seed)
     locks = [_lock(path, OWNER_LOCK, fcntl.LOCK_SH)]
@@ -168,7 +177,11 @@ def _flush_directory(path: str) -> None:
 
 def _lock(path: str, name: str, how: int) -> int:
     """Return the descriptor of a lock file on which ``flock(how)`` was taken; closing it gives the lock back."""
-    descriptor = os.open(os.path.join(path, name), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(os.path.join(path, name), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        message = f"the store at {path} cannot be locked: {error}; check who owns {name} and that it is a file"
+        raise StoreError(message) from error
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except OSError as error:
@@ -238,7 +251,11 @@ def _check_format(env: lmdb.Environment, path: str) -> None:
     if packed is None:
         message = f"{path} holds an LMDB file that refold did not write; give another path"
         raise StoreVersion(message)
-    found = msgspec.msgpack.decode(packed, type=int)
+    try:
+        found = msgspec.msgpack.decode(packed, type=int)
+    except msgspec.DecodeError as error:
+        message = f"{path} does not say its format ({error}); restore a backup"
+        raise StoreVersion(message) from error
     if found > FORMAT:
         message = f"{path} is of format {found}, and this refold reads up to {FORMAT}; upgrade refold"
         raise StoreVersion(message)

@@ -48,6 +48,8 @@ def _too_large(what: str, size: int, bound: str, limit: int, advice: str) -> NoR
 
 def text(value: object, what: str, limit: int = EVENT_BYTES_MAX, bound: str = "EVENT_BYTES_MAX") -> str:
     """Return a plain string that can be stored: of UTF-8 without lone surrogates, and not over the bound."""
+    if type(value) is str and value.isascii() and len(value) <= limit:
+        return value
     if not isinstance(value, str):
         invalid(f"{what} must be a str, not {type(value).__name__} ({shown(value)}); convert it first")
     if len(value) > limit:

@@ -195,6 +195,10 @@ def message_event(  # noqa: PLR0917 - the parts of a message, checked in one pla
         message = f"role is {checks.shown(role)}; give one of {', '.join(ROLES)}"
         raise InvalidInput(message)
     role = ROLES[ROLES.index(role)]
+    if type(content) is str and tool_calls is None and tool_call_id is None and name is None and metadata is None:
+        # What everything below comes down to for plain text, which is nearly every message.
+        plain = checks.text(content, "content")
+        return MessageAppended(sources, message_id, role, tokens, pinned, (), None, plain)
     text, parts = (content, None) if isinstance(content, str) or content is None else (None, content)
     if text is not None:
         text = checks.text(text, "content")

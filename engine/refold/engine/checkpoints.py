@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from refold.errors import StoreCorrupt
 from refold.limits import CHECKPOINT_EVENTS
 from refold.store.protocol import Log, Row
 from refold.store.record import SEQ
@@ -63,12 +64,13 @@ class Checkpoints:
 
     def put(self, number: int, row: Checkpoint, *, replaces: int) -> None:
         """Let a row wait for the next commit; it takes the place of the floating row at ``replaces``."""
-        if replaces and replaces != row.seq:
-            self._waiting.append(("checkpoints", _key(number, replaces), None))
-            self._fresh.get(number, {}).pop(replaces, None)
         self._fresh.setdefault(number, {})[row.seq] = row
         packed = _ENCODE(_Stored(row.version, row.kept, row.inline, row.pointed, row.since))
         self._waiting.append(("checkpoints", _key(number, row.seq), packed))
+        if replaces and replaces != row.seq:
+            # Behind its successor: rows may be written in several transactions, and a stream must never be without.
+            self._waiting.append(("checkpoints", _key(number, replaces), None))
+            self._fresh[number].pop(replaces, None)
 
     def waiting(self) -> list[Row]:
         """Return the rows that the next commit is to carry."""
@@ -108,4 +110,8 @@ def _checkpoint(number: int, found: tuple[bytes, bytes]) -> Checkpoint | None:
 
 def checkpoint_of(key: bytes, packed: bytes) -> Checkpoint:
     """Return the checkpoint of a stored row."""
-    return Checkpoint(SEQ.unpack(key[4:])[0], *msgspec.structs.astuple(_DECODE(packed)))
+    try:
+        return Checkpoint(SEQ.unpack(key[4:])[0], *msgspec.structs.astuple(_DECODE(packed)))
+    except msgspec.DecodeError as error:
+        message = f"the checkpoint row {key.hex()} cannot be read ({error}); run `refold verify` and restore a backup"
+        raise StoreCorrupt(message) from error

@@ -4,16 +4,19 @@ One thread commits at a time (the write lock); states change only in ``_fold_bat
 log said that the events are durable. Reads take the state lock alone, so they never wait for a disk.
 """
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 import msgspec
 
 from refold import fold
 from refold.engine import times, writer
 from refold.engine.checkpoints import Checkpoints
+from refold.engine.digests import Digests
 from refold.engine.ids import Ids
 from refold.engine.keeper import Keeper
 from refold.engine.loader import Loader, Recorded
@@ -29,6 +32,7 @@ from refold.store.protocol import Log, Row
 from refold.store.record import COMMIT, NO_LINK, SEQ, CommitRow, keyed_hash
 
 T = TypeVar("T")
+
 
 ANY: Final = "any"
 NO_STREAM: Final = "no stream"
@@ -53,10 +57,12 @@ class Engine:
         self.random_bytes = random_bytes
         self.write_lock = threading.RLock()
         self.state_lock = threading.RLock()
-        self._closed = False
-        self._ids = Ids(random_bytes)
+        self._closed = ""
+        """Why this engine cannot be used any more, empty while it can."""
+        self.new_id = Ids(random_bytes).new
         self._frozen: OrderedDict[tuple[int, int], fold.State] = OrderedDict()
         self._restart()
+        _engines.add(self)
 
     def _restart(self) -> None:
         """Read where the log stands: last commit, tail, keys."""
@@ -68,13 +74,14 @@ class Engine:
         self.streams = Streams(self.log, self.checkpoints)
         self.loader = Loader(self.log, self.streams, self.checkpoints)
         self.keeper = Keeper(self.log, self.streams, self.checkpoints, self.loader)
-        applied = self.log.row("meta", APPLIED_KEY)
+        applied = self.log.row("checkpoints", APPLIED_KEY)
         self.streams.scan_tail(SEQ.unpack(applied)[0] if applied else 0, self.head)
         self.store_id = self.log.row("meta", STORE_ID_KEY) or b""
         self._hash_key = self.log.row("meta", HASH_KEY) or b""
         self.tags: set[int] = set(msgspec.msgpack.decode(self.log.row("meta", TAGS_KEY) or b"\x90", type=list[int]))
         self.unknown_tags = sorted(tag for tag in self.tags if not fold.is_known(tag))
         self._frozen.clear()
+        self._digests = Digests(self.log, self.loader)
         self.is_writable = not self._closed and not self.log.readonly and not self.unknown_tags
         """Whether events can be appended; ``check_writable`` says why not."""
 
@@ -83,10 +90,6 @@ class Engine:
     def now_ns(self) -> int:
         """Return the time that an event appended now would get."""
         return max(self.clock_ns(), self._time_ns)
-
-    def new_id(self) -> str:
-        """Return a fresh random id."""
-        return self._ids.new()
 
     def keyed_hash(self, content: bytes) -> bytes:
         """Return a hash that says nothing outside this store."""
@@ -97,7 +100,7 @@ class Engine:
     def check_open(self) -> None:
         """Raise ``Closed`` after ``close``."""
         if self._closed:
-            message = "this memory is closed; open the store again with Memory(path)"
+            message = f"this memory {self._closed}; open the store again with Memory(path)"
             raise Closed(message)
 
     def check_writable(self) -> None:
@@ -209,9 +212,7 @@ class Engine:
         if at is not None and at < slot.seq:
             last = self.loader.last_seq(slot, at)
             return fold.digests(self._frozen_state(slot, last)) if last else []
-        if slot.digest is None or slot.digest[0] != slot.seq:
-            slot.digest = (slot.seq, fold.digests(self.live(slot)))
-        return slot.digest[1]
+        return self._digests.of(slot)
 
     def current_head(self) -> int:
         """Return the seq of the last event, those of another process included."""
@@ -345,7 +346,7 @@ class Engine:
         with self.write_lock, self.state_lock:
             self.check_open()
             if not self.log.readonly and not self.unknown_tags:
-                self.keeper.flush(self.head)
+                self.keeper.flush(self.head, self._digests.take())
 
     def close(self) -> None:
         """Store what is worth storing and release the log; a second call does nothing."""
@@ -355,9 +356,13 @@ class Engine:
             try:
                 self.flush()
             finally:
-                self._closed = True
+                self._closed = "is closed"
                 self.is_writable = False
                 self.log.close()
+
+    def disown(self) -> None:
+        """Refuse every further use: LMDB and the locks belong to the process that forked this one."""
+        self._closed, self.is_writable = "belongs to the process that forked this one", False
 
     def reload(self) -> None:
         """Forget everything that is in RAM and read it again; for those who changed rows below the engine."""
@@ -372,3 +377,14 @@ def _bases(pending: Pending, places: Sequence[int]) -> Iterator[tuple[int, Any]]
     for place in places:
         if type(pending.events[place]) in fold.BASE_TYPES:
             yield place, pending.events[place]
+
+
+_engines: Final[WeakSet[Engine]] = WeakSet()
+
+
+def _disown_all() -> None:
+    for engine in _engines:
+        engine.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)

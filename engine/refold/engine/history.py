@@ -112,7 +112,8 @@ def verify(engine: Engine, progress: Callable[[int, int], None] | None = None) -
     """Return what is wrong with the log, its rows and the live states; a writer waits meanwhile."""
     with engine.write_lock, engine.state_lock:
         engine.check_open()
-        inspection = Inspection(engine, *from_zero(engine, engine.current_head()))
+        engine.current_head()
+        inspection = Inspection(engine, lambda: from_zero(engine, engine.head))
         findings = tuple(inspection.findings(progress or _silent))
         hashed = "" if findings else state_hash(engine, None)
         return Report(not findings, findings, engine.head, len(list(engine.streams.names(""))), hashed)

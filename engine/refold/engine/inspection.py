@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
+from typing import Final
 
 from refold import fold
 from refold.engine.checkpoints import checkpoint_of, number_of
 from refold.engine.core import Engine
 from refold.engine.loader import Loader
-from refold.engine.streams import Slot, Streams
-from refold.errors import StoreCorrupt
-from refold.event import FLAG_ERASED, Erased
+from refold.engine.streams import APPLIED_KEY, MAIN_BRANCH, Slot, Streams, name_in
+from refold.errors import StoreCorrupt, StoreError
+from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, Erased
 from refold.limits import PAGE_EVENTS
 from refold.results import Finding
 from refold.store.protocol import scan
@@ -27,15 +29,27 @@ from refold.store.record import (
     link_after,
 )
 
+_FLAGS: Final = FLAG_ERASED | FLAG_BASE | FLAG_OCCURRED
+
+_DAMAGE: Final = (
+    AssertionError,
+    LookupError,
+    OverflowError,
+    StoreError,
+    StructError,
+    TypeError,
+    ValueError,
+)
+"""What reading damaged bytes raises; msgspec's errors and those of UTF-8 are a ``ValueError``."""
+
 
 class Inspection:
     """One pass over a log and its rows; ``findings`` says what is wrong."""
 
-    def __init__(self, engine: Engine, streams: Streams, loader: Loader) -> None:
+    def __init__(self, engine: Engine, replayed: Callable[[], tuple[Streams, Loader]]) -> None:
         self._engine = engine
         self._log = engine.log
-        self._streams = streams
-        self._loader = loader
+        self._replayed = replayed
         self._heads: dict[int, tuple[int, int]] = {}
         self._marked: set[int] = set()
         self._erased: set[int] = set()
@@ -48,14 +62,19 @@ class Inspection:
             broken = True
             yield finding
         if not broken:
-            yield from self._checkpoints()
-            yield from self._live_states()
+            yield from _readable("replay", self._states())
+
+    def _states(self) -> Iterator[Finding]:
+        streams, loader = self._replayed()
+        yield from _readable("checkpoint", self._checkpoints(streams, loader))
+        yield from self._live_states(streams, loader)
 
     def _file_and_log(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
         yield from (Finding("file", 0, problem) for problem in self._log.verify())
-        yield from self._commits(progress)
+        yield from _readable("chain", self._commits(progress))
+        yield from _readable("names", self._names())
         yield from self._erasures()
-        yield from self._derived_rows()
+        yield from _readable("derived", self._derived_rows())
 
     def _commits(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
         """Walk the commit rows: they must follow one another, and each link must be that of its records."""
@@ -69,21 +88,25 @@ class Inspection:
             for row in page:
                 commit = CommitRow._make(COMMIT.unpack(row))
                 yield from self._commit(previous, commit)
+                if commit.next_seq <= previous.next_seq:
+                    return
                 previous = commit
                 progress(commit.next_seq - 1, head)
+        if self._log.read(previous.next_seq, 1):
+            yield Finding("chain", previous.next_seq, "there are records behind the last commit row")
 
     def _commit(self, previous: CommitRow, commit: CommitRow) -> Iterator[Finding]:
         first = commit.first_seq
-        if first != previous.next_seq:
-            yield Finding(
-                "gap", first, f"a commit begins at seq {first}, the one before ended at {previous.next_seq - 1}"
-            )
+        if first != previous.next_seq or not first < commit.next_seq <= self._engine.head + 1:
+            span = f"from seq {first} to {commit.next_seq - 1}"
+            yield Finding("gap", first, f"a commit goes {span}, the one before ended at {previous.next_seq - 1}")
             return
         if commit.time_ns < previous.time_ns:
             yield Finding("time", first, f"the commit's time {commit.time_ns} is before its predecessor's")
-        records = self._log.read(first, commit.next_seq - first)
-        if len(records) != commit.next_seq - first:
-            yield Finding("gap", first, f"{len(records)} of {commit.next_seq - first} records of the commit are there")
+        try:
+            records = self._log.read_at(range(first, commit.next_seq))
+        except StoreCorrupt as error:
+            yield Finding("gap", first, str(error))
             return
         parts = [COMMIT.pack(first, commit.next_seq, commit.time_ns, NO_LINK)]
         for seq, record in enumerate(records, first):
@@ -101,6 +124,8 @@ class Inspection:
         header = header_of(record)
         if header.format > FORMAT:
             yield Finding("record", seq, f"format {header.format} is newer than {FORMAT}")
+        if header.flags & ~_FLAGS:
+            yield Finding("record", seq, f"flags {header.flags:#06x} hold a bit that nothing of this format sets")
         if not is_intact(record):
             yield Finding("commitment", seq, "the body is not what the header commits to")
         yield from self._order(seq, header)
@@ -126,6 +151,25 @@ class Inspection:
             )
         self._heads[header.stream] = (header.version, seq)
 
+    def _names(self) -> Iterator[Finding]:
+        """Check that every stream has one number and every number one name."""
+        numbers = {
+            key[len(MAIN_BRANCH) :].decode(): int.from_bytes(number, "big")
+            for key, number in scan(self._log, "names", MAIN_BRANCH, PAGE_EVENTS)
+        }
+        names = {
+            int.from_bytes(key, "big"): name_in(packed) for key, packed in scan(self._log, "streams", b"", PAGE_EVENTS)
+        }
+        for number in sorted(self._heads.keys() - names.keys()):
+            yield Finding("names", self._heads[number][1], f"stream number {number} has events and no name")
+        for number, name in sorted(names.items()):
+            if numbers.pop(name, None) != number:
+                yield Finding("names", 0, f"stream number {number} is named {name!r}, which stands for another number")
+        for name, number in sorted(numbers.items()):
+            yield Finding("names", 0, f"{name!r} stands for stream number {number}, which has another name")
+        if names and self._engine.streams.next_number <= max(names):
+            yield Finding("names", 0, f"the next stream would get the number {self._engine.streams.next_number} again")
+
     def _erasures(self) -> Iterator[Finding]:
         for seq in sorted(self._marked - self._erased):
             yield Finding("erasure", seq, "the body is gone, and no event says that it was erased")
@@ -138,42 +182,60 @@ class Inspection:
             source, seq = SEQ.unpack(key[:8])[0], SEQ.unpack(key[8:])[0]
             yield Finding("derived", seq, f"the index row from source {source} is missing or stands for nothing")
 
-    def _checkpoints(self) -> Iterator[Finding]:
+    def _checkpoints(self, streams: Streams, loader: Loader) -> Iterator[Finding]:
         """Fold every stream from its first event and compare at each checkpoint row."""
         waiting: dict[int, list[tuple[bytes, bytes]]] = {}
         for key, packed in scan(self._log, "checkpoints", b"", PAGE_EVENTS):
+            if key == APPLIED_KEY:
+                continue
             waiting.setdefault(number_of(key), []).append((key, packed))
         for number, rows in waiting.items():
-            yield from self._stream_rows(self._streams.at_number(number), rows)
+            yield from _readable("checkpoint", _stream_rows(loader, streams.at_number(number), rows))
 
-    def _stream_rows(self, slot: Slot, rows: list[tuple[bytes, bytes]]) -> Iterator[Finding]:
-        checkpoints = [checkpoint_of(key, packed) for key, packed in rows]
-        assert all(a.seq < b.seq for a, b in pairwise(checkpoints)), f"checkpoints of {slot.name} out of order"
-        state, at = fold.empty(slot.kind), 0
-        for checkpoint in checkpoints:
-            state = self._advance(slot, state, at, checkpoint.seq)
-            at = checkpoint.seq
-            cached = fold.unpack(slot.kind, checkpoint.inline, self._loader.recorded(checkpoint.pointed))
-            if fold.digests(cached) != fold.digests(state):
-                yield Finding("checkpoint", at, f"the checkpoint of {slot.name} is not the fold of its events")
-
-    def _advance(self, slot: Slot, state: fold.State, after: int, until: int) -> fold.State:
-        seqs = list(self._loader.seqs_between(slot, after, until))
-        for begin in range(0, len(seqs), PAGE_EVENTS):
-            for event, stamp in self._loader.recorded(seqs[begin : begin + PAGE_EVENTS]):
-                if type(event) in fold.BASE_TYPES:
-                    state = self._loader.base_state(event, slot.kind)
-                fold.fold(state, stamp, event)
-        return state
-
-    def _live_states(self) -> Iterator[Finding]:
-        """Fold the whole log once more and compare every stream's head, and every state that is loaded."""
-        replayed = self._loader.replayed(self._engine.head)
-        for name in self._streams.names(""):
+    def _live_states(self, streams: Streams, loader: Loader) -> Iterator[Finding]:
+        for name in streams.names(""):
+            replayed = streams.find(name)
             live = self._engine.streams.find(name)
+            assert replayed is not None, name
             assert live is not None, name
-            version, seq = self._heads[live.number]
-            if (live.version, live.seq) != (version, seq):
-                yield Finding("head", live.seq, f"{name} is at version {live.version}, its log at {version}")
-            elif live.state is not None and fold.digests(live.state) != fold.digests(replayed[live.number]):
-                yield Finding("replay", live.seq, f"the live state of {name} is not the replay of its events")
+            if (live.version, live.seq) != (replayed.version, replayed.seq):
+                yield Finding("head", live.seq, f"{name} is at version {live.version}, its log at {replayed.version}")
+            elif live.state is not None:
+                again = fold.digests(loader.state_at(replayed, replayed.seq))
+                if fold.digests(live.state) != again:
+                    yield Finding("replay", live.seq, f"the live state of {name} is not the replay of its events")
+
+
+def _readable(check: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """Return the findings; damaged bytes fail to be read in many ways, and each of them is a finding too."""
+    try:
+        yield from findings
+    except _DAMAGE as error:
+        yield Finding(check, 0, f"what is stored cannot be read: {type(error).__name__}: {error}")
+
+
+def _stream_rows(loader: Loader, slot: Slot, rows: list[tuple[bytes, bytes]]) -> Iterator[Finding]:
+    checkpoints = [checkpoint_of(key, packed) for key, packed in rows]
+    assert all(a.seq < b.seq for a, b in pairwise(checkpoints)), f"checkpoints of {slot.name} out of order"
+    state, at, kept = fold.empty(slot.kind), 0, 0
+    for checkpoint in checkpoints:
+        state = _advance(loader, slot, state, at, checkpoint.seq)
+        at = checkpoint.seq
+        cached = fold.unpack(slot.kind, checkpoint.inline, loader.recorded(checkpoint.pointed))
+        if fold.digests(cached) != fold.digests(state):
+            yield Finding("checkpoint", at, f"the checkpoint of {slot.name} is not the fold of its events")
+        since = list(loader.seqs_between(slot, kept, at))
+        version = loader.recorded([at])[0].stamp.version
+        if (checkpoint.version, checkpoint.since) != (version, since):
+            yield Finding("checkpoint", at, f"the checkpoint of {slot.name} names other events than those before it")
+        kept = at if checkpoint.kept else kept
+
+
+def _advance(loader: Loader, slot: Slot, state: fold.State, after: int, until: int) -> fold.State:
+    seqs = list(loader.seqs_between(slot, after, until))
+    for begin in range(0, len(seqs), PAGE_EVENTS):
+        for event, stamp in loader.recorded(seqs[begin : begin + PAGE_EVENTS]):
+            if type(event) in fold.BASE_TYPES:
+                state = loader.base_state(event, slot.kind)
+            fold.fold(state, stamp, event)
+    return state

@@ -43,17 +43,20 @@ class Keeper:
 
     def applied(self, head: int) -> Row:
         """Return the row that says up to which seq everything is covered once the waiting rows are stored."""
-        return "meta", APPLIED_KEY, SEQ.pack(self._streams.applied_seq(head))
+        return "checkpoints", APPLIED_KEY, SEQ.pack(self._streams.applied_seq(head))
 
-    def flush(self, head: int) -> None:
-        """Store a row for every stream that is loaded and has none, so that the next opening has no tail to scan."""
+    def flush(self, head: int, rows: list[Row]) -> None:
+        """Store a row for every stream that is loaded and has none, so that the next opening has no tail to scan.
+
+        The row that says so goes last: rows that were cut off before it only make the next opening slower.
+        """
         for number in list(self._streams.dirty):
             slot = self._streams.at_number(number)
             if slot.state is not None:
                 self._pack(slot, kept=False)
-        waiting = self._checkpoints.waiting()
-        if waiting:
-            for begin in range(0, len(waiting), CHECKPOINT_ROWS_MAX):
-                self._log.write_rows(waiting[begin : begin + CHECKPOINT_ROWS_MAX])
-            self._log.write_rows([self.applied(head)])
+        rows += self._checkpoints.waiting()
+        if rows:
+            rows.append(self.applied(head))
+            for begin in range(0, len(rows), CHECKPOINT_ROWS_MAX):
+                self._log.write_rows(rows[begin : begin + CHECKPOINT_ROWS_MAX])
             self._checkpoints.written()

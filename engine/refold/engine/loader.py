@@ -6,6 +6,7 @@ of such places is walked with a list, not by recursion, so that it may be of any
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
+from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
 from typing import Final, NamedTuple
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from refold import fold
 from refold.engine.checkpoints import Checkpoint, Checkpoints
 from refold.engine.streams import Slot, Streams
+from refold.errors import StoreCorrupt
 from refold.event import FLAG_BASE, Event, Forked, Restored, Stamp
 from refold.limits import PAGE_EVENTS
 from refold.store.protocol import Log
@@ -54,7 +56,11 @@ class Loader:
         return self._recorded(range(first_seq, first_seq + len(records)), records)
 
     def _recorded(self, seqs: Sequence[int], records: list[bytes]) -> list[Recorded]:
-        heads = list(map(STAMP.unpack_from, records))
+        try:
+            heads = list(map(STAMP.unpack_from, records))
+        except StructError as error:
+            message = f"a record at or behind seq {seqs[0]} is cut off; run `refold verify` and restore a backup"
+            raise StoreCorrupt(message) from error
         names = self._streams.name_of
         stamps = [
             Stamp(seq, names(number), version, time_ns, occurred_ns, cause, actor, flags)
@@ -150,7 +156,12 @@ class Loader:
     def _unpacked(self, kind: str, checkpoint: Checkpoint | None) -> fold.State:
         if checkpoint is None:
             return fold.empty(kind)
-        return fold.unpack(kind, checkpoint.inline, self.recorded(checkpoint.pointed))
+        events = self.recorded(checkpoint.pointed)
+        try:
+            return fold.unpack(kind, checkpoint.inline, events)
+        except (AssertionError, LookupError, StopIteration, TypeError, ValueError) as error:
+            message = f"a checkpoint row at seq {checkpoint.seq} holds no state ({error}); run `refold verify`"
+            raise StoreCorrupt(message) from error
 
     def _fold(self, state: fold.State, events: Sequence[Recorded]) -> None:
         for event, stamp in events:

@@ -1,8 +1,12 @@
 """Opening an engine over a directory or over RAM."""
 
 from collections.abc import Callable
+from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
+
+from msgspec import DecodeError
 
 from refold.engine.core import HASH_KEY, STORE_ID_KEY, Engine
+from refold.errors import StoreCorrupt
 from refold.store.protocol import Log
 from refold.store.ram import RamLog
 
@@ -29,6 +33,10 @@ def open_engine(
         log = LmdbLog(open_directory(path, readonly=readonly, seed=seed))
     try:
         return Engine(log, clock_ns=clock_ns, random_bytes=random_bytes)
+    except (DecodeError, StructError) as error:
+        log.close()
+        message = f"the store at {path} cannot be read ({error}); run `python -m lmdb verify` on it, restore a backup"
+        raise StoreCorrupt(message) from error
     except BaseException:
         log.close()
         raise

@@ -8,14 +8,17 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from refold import fold
-from refold.engine.loader import Recorded
 from refold.errors import LimitExceeded
 from refold.event import Event, Stamp
 from refold.limits import BATCH_EVENTS_MAX
-from refold.message import Message
+from refold.message import Message, MessageAppended
 
 Decide: TypeAlias = Callable[[fold.State], Event | None]
 """Looks at a stream's state and returns the event to append, or ``None`` where nothing would change."""
+
+
+Noted: TypeAlias = tuple[Event, Stamp]
+"""An event that was noted, with its stamp: provisional while its batch is open."""
 
 
 class Request(NamedTuple):
@@ -71,22 +74,25 @@ class Pending:
         self.occurred.append(occurred_ns)
         return place
 
-    def takes(self, name: str, event: Event) -> bool:
-        """Return whether an event may be added without a look at any state: by far the most common case."""
-        return name in self.opened and not event.sources and not self.overlays
+    def take(self, name: str, event: MessageAppended, occurred_ns: int | None) -> Message | None:
+        """Add a message whose stream is open and of which nothing needs a look at any state: by far the most are.
 
-    def take(self, name: str, event: Event, occurred_ns: int | None) -> Recorded:
-        """Add an event for which ``takes`` is true and return it with its provisional stamp."""
+        Returns the message as it is handed out, ``None`` where a look is needed.
+        """
+        if name not in self.opened or event.sources or self.overlays:
+            return None
         place = self.add(name, event, occurred_ns)
-        return Recorded(event, Stamp(-place - 1, name, 0, 0, occurred_ns or 0))
+        message = Message(event, Stamp(-place - 1, name, 0, 0, occurred_ns or 0))
+        self.messages.append(message)
+        return message
 
     def stamp(self, place: int) -> Stamp:
         """Return the stamp that an event has while its batch is open."""
         return Stamp(-place - 1, self.names[place], 0, 0, self.occurred[place] or 0)
 
-    def recorded(self, place: int) -> Recorded:
+    def noted(self, place: int) -> Noted:
         """Return an event with the stamp that it has while its batch is open."""
-        return Recorded(self.events[place], self.stamp(place))
+        return self.events[place], self.stamp(place)
 
     def truncate(self, length: int) -> None:
         """Take back what was added from place ``length`` on: the verb that added it failed."""

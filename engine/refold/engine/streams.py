@@ -20,7 +20,8 @@ STORE_STREAM: Final = "store/main"
 NUMBER_BYTES: Final = 4
 MAIN_BRANCH: Final = bytes(BRANCH_BYTES)
 NEXT_NUMBER_KEY: Final = b"next_stream"
-APPLIED_KEY: Final = b"applied_seq"
+APPLIED_KEY: Final = bytes(12)
+"""The key of no stream: the row stands among the checkpoint rows that it speaks of, and goes when they go."""
 
 
 class Slot:
@@ -48,6 +49,19 @@ class Slot:
 def number_key(number: int) -> bytes:
     """Return the key of a stream's row."""
     return number.to_bytes(NUMBER_BYTES, "big")
+
+
+def name_in(packed: bytes) -> str:
+    """Return the name that a stream's row holds."""
+    try:
+        name = msgspec.msgpack.decode(packed, type=tuple[str, int])[0]
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        message = f"the row of a stream cannot be read ({error}); run `refold verify` and restore a backup"
+        raise StoreCorrupt(message) from error
+    if name.partition("/")[0] not in fold.KINDS:
+        message = f"the stream {name!r} is of no known kind; upgrade refold, or restore a backup"
+        raise StoreCorrupt(message)
+    return name
 
 
 class Streams:
@@ -109,7 +123,7 @@ class Streams:
             if packed is None:
                 message = f"stream number {number} has no name; run `refold verify` and restore a backup"
                 raise StoreCorrupt(message)
-            name = self._names[number] = msgspec.msgpack.decode(packed, type=tuple[str, int])[0]
+            name = self._names[number] = name_in(packed)
         return name
 
     def _load(self, number: int, name: str) -> Slot:

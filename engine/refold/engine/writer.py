@@ -75,10 +75,12 @@ def build(
         else:
             flags |= FLAG_OCCURRED
         salt = salts[at : at + SALT_BYTES]
+        # fmt: off
         header = pack(
-            *(number, version, time_ns, happened_ns, 0, 0, flags, tags[type(event)], prev_seq, first_seq),
-            *(0, 0, begin, 0, 1, SCHEMA, FORMAT, commitment(salt, array[begin:])),
+            number, version, time_ns, happened_ns, 0, 0, flags, tags[type(event)], prev_seq, first_seq,
+            0, 0, begin, 0, 1, SCHEMA, FORMAT, commitment(salt, array[begin:]),
         )
+        # fmt: on
         records.append(header + salt + array)
         covered += (header, array[PREFIX_BYTES:begin])
         stamps.append(Stamp(seq, name, version, time_ns, happened_ns, 0, 0, flags))

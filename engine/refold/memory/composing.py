@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from refold import checks
-from refold.engine.loader import Recorded
+from refold.engine.pending import Noted
 from refold.errors import LimitExceeded
 from refold.event import ConversationOpened, Event
 from refold.fold import State
@@ -49,9 +49,9 @@ def asked(event: MessageAppended, tokens: int | None) -> tuple[Any, ...]:
     return ("append", *given, tokens, *event.sources)
 
 
-def handed_out(door: Door, recorded: Recorded) -> Message:
-    """Return the message of a recorded event; the engine fills in its stamp if its batch is still open."""
-    event, stamp = recorded
+def handed_out(door: Door, noted: Noted) -> Message:
+    """Return the message of a noted event; the engine fills in its stamp if its batch is still open."""
+    event, stamp = noted
     assert isinstance(event, MessageAppended), event
     message = Message(event, stamp)
     if stamp.seq < 0:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from refold import checks
 from refold.engine.core import ANY
 from refold.engine.loader import Recorded
-from refold.engine.pending import Decide
+from refold.engine.pending import Decide, Noted
 from refold.errors import InvalidInput, LimitExceeded
 from refold.event import ConversationEnded, ConversationOpened, Event
 from refold.fold import State
@@ -57,7 +57,7 @@ class Conversation:
     def _read(self, query: Callable[[State], T]) -> T:
         return self._door.read(self._stream, query, self._at)
 
-    def _note(self, make: Event | Decide, asked: tuple[Any, ...], **options: Any) -> Recorded | None:
+    def _note(self, make: Event | Decide, asked: tuple[Any, ...], **options: Any) -> Noted | None:
         return self._door.note(self._stream, make, at=self._at, asked=asked, opening=self._opening, **options)
 
     @property
@@ -105,18 +105,24 @@ class Conversation:
             tool_call_id,
             metadata,
         )
-        recorded = door.note(
+        occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
+        is_plain = not pinned and event.answers is None
+        if is_plain and request_id is None and expected is ANY:
+            taken = door.take(self._stream, event, self._at, occurred_ns)
+            if taken is not None:
+                return taken
+        noted = door.note(
             self._stream,
-            composing.fitting(event, self._opening) if pinned or event.answers is not None else event,
+            event if is_plain else composing.fitting(event, self._opening),
             at=self._at,
             asked=() if request_id is None else composing.asked(event, tokens),
             opening=self._opening,
-            occurred_ns=None if occurred is None else nanoseconds(occurred, "occurred"),
+            occurred_ns=occurred_ns,
             expected=expected,
             request_id=request_id,
         )
-        assert recorded is not None, "an append always appends"
-        return composing.handed_out(door, recorded)
+        assert noted is not None, "an append always appends"
+        return composing.handed_out(door, noted)
 
     def window(self, last: int | None = None) -> list[Message]:
         """Return the live messages, oldest first, as a new list; ``last`` keeps only the newest ones, 0 none.

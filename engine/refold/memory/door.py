@@ -7,11 +7,10 @@ from refold import checks, fold
 from refold.engine import batch as batches
 from refold.engine import noting
 from refold.engine.core import ANY, EXISTS, NO_STREAM, Engine
-from refold.engine.loader import Recorded
-from refold.engine.pending import Decide, Pending, Request, place_of
+from refold.engine.pending import Decide, Noted, Pending, Request, place_of
 from refold.errors import InvalidInput, ReadOnly
 from refold.event import Event, pack_json
-from refold.message import Message
+from refold.message import Message, MessageAppended
 from refold.text import TokenCounter
 
 T = TypeVar("T")
@@ -40,6 +39,14 @@ class Door:
                     return query(noting.state_in_batch(self.engine, batch.pending, stream))
         return self.engine.read(stream, query, at)
 
+    def take(self, stream: str, event: MessageAppended, at: int | None, occurred_ns: int | None) -> Message | None:
+        """Add a message to this context's batch if that needs no look at any state; ``None`` leaves it to ``note``."""
+        engine = self.engine
+        batch = batches.active(engine)
+        if batch is None or at is not None or not engine.is_writable:
+            return None
+        return batch.pending.take(stream, event, occurred_ns)
+
     def note(
         self,
         stream: str,
@@ -51,7 +58,7 @@ class Door:
         occurred_ns: int | None = None,
         expected: object = ANY,
         request_id: str | None = None,
-    ) -> Recorded | None:
+    ) -> Noted | None:
         """Commit one mutation, or add it to this context's batch; return its event, ``None`` where nothing changed."""
         engine = self.engine
         if at is not None:
@@ -65,8 +72,6 @@ class Door:
         batch = batches.active(engine)
         if batch is None:
             return self._note_alone(stream, make, opening, occurred_ns, expected, request)
-        if request is None and expected is ANY and isinstance(make, Event) and batch.pending.takes(stream, make):
-            return batch.pending.take(stream, make, occurred_ns)
         if request is not None:
             try:
                 return engine.answered(request)
@@ -83,7 +88,7 @@ class Door:
             request=request,
             is_batch=True,
         )
-        return None if place is None else batch.pending.recorded(place)
+        return None if place is None else batch.pending.noted(place)
 
     def _note_alone(  # noqa: PLR0917 - the options of note, positional: this is the hot path
         self,
@@ -93,7 +98,7 @@ class Door:
         occurred_ns: int | None,
         expected: object,
         request: Request | None,
-    ) -> Recorded | None:
+    ) -> Noted | None:
         engine = self.engine
         with engine.write_lock:
             if request is not None:
@@ -115,7 +120,7 @@ class Door:
             if place is None and request is None:
                 return None
             batch = engine.commit(pending)
-        return None if place is None else Recorded(batch.events[-1], batch.stamps[-1])
+        return None if place is None else (batch.events[-1], batch.stamps[-1])
 
     def _request(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> Request:
         id_hash = self.engine.keyed_hash(b"id" + checks.request_id(request_id))

@@ -143,8 +143,9 @@ class Journal:
             request_id=request_id,
         )
         assert noted is not None, "a journal note always appends"
-        assert isinstance(noted.event, JournalAppended), noted
-        return Note(noted.event.day, noted.event.text, noted.stamp.time_ns)
+        written_event, stamp = noted
+        assert isinstance(written_event, JournalAppended), written_event
+        return Note(written_event.day, written_event.text, stamp.time_ns)
 
     def day(self, day: "str | datetime.date") -> list[Note]:
         """Return the notes of a day, in the order in which they were written."""

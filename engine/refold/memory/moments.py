@@ -35,7 +35,7 @@ def _nanoseconds_of(moment: dates.datetime, what: str) -> int:
 
 def seq_at(engine: Engine, at: object, head: int | None = None) -> int:
     """Return the seq that ``at`` means: itself, or the last one acknowledged at or before an aware datetime."""
-    limit = engine.head if head is None else head
+    limit = engine.current_head() if head is None else head
     if isinstance(at, dates.datetime):
         return min(engine.seq_at_time(_nanoseconds_of(at, "at")), limit)
     if not isinstance(at, int) or isinstance(at, bool):

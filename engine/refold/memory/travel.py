@@ -214,5 +214,10 @@ def _evicted(recorded: Recorded, before: list[Message], after: list[Message]) ->
     if not isinstance(event, (MessageAppended, WindowResized)):
         return
     live = {message.event.id for message in after}
-    entered = [Message(event, stamp)] if isinstance(event, MessageAppended) else []
+    entered = [Message(event, stamp)] if isinstance(event, MessageAppended) and _enters(event, before) else []
     yield from (message for message in [*before, *entered] if message.event.id not in live)
+
+
+def _enters(event: MessageAppended, before: list[Message]) -> bool:
+    """Return whether a message enters the window at all: an answer does only while its call is there."""
+    return event.answers is None or any(event.answers in message.event.call_ids for message in before)

@@ -13,7 +13,7 @@ from typing import Final
 import lmdb
 import msgspec
 
-from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFull, StoreVersion
+from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
 from refold.limits import DATABASES_MAX, LMDB_KEY_BYTES_MAX, MAP_BYTES, MAP_BYTES_MIN, READERS_MAX
 from refold.store.protocol import TABLES
 from refold.store.record import FORMAT
@@ -214,8 +214,14 @@ def _share(path: str) -> tuple[lmdb.Environment, tuple[int, int]]:
         identity = (status.st_dev, status.st_ino)
         shared = _open_stores.get(identity)
         if shared is None:
-            shared = _open_stores[identity] = _Shared(_open_environment(path))
-            shared.env.reader_check()
+            env = _open_environment(path)
+            try:
+                _check_length(env, path)
+                env.reader_check()
+            except BaseException:
+                env.close()
+                raise
+            shared = _open_stores[identity] = _Shared(env)
         shared.holders += 1
         return shared.env, identity
 
@@ -239,6 +245,25 @@ def _open_environment(path: str) -> lmdb.Environment:
         else:
             assert env.max_key_size() >= LMDB_KEY_BYTES_MAX, env.max_key_size()
             return env
+
+
+def _check_length(env: lmdb.Environment, path: str) -> None:
+    """Refuse a file that was cut off: touching what is mapped behind its end would kill the process.
+
+    LMDB may leave pages at the end unwritten that were freed in the commit that took them. Such a file is only padded.
+    """
+    file = os.path.join(path, DATA_FILE)
+    expected = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+    found = os.stat(file).st_size
+    if found >= expected:
+        return
+    import lmdb.verify as offline  # noqa: PLC0415 - only a damaged file needs it
+
+    problems: list[str] = offline.verify(path)  # type: ignore[no-untyped-call]
+    if problems:
+        message = f"{file} was cut off: {found} of {expected} bytes are there ({problems[0]}); restore a backup"
+        raise StoreCorrupt(message)
+    os.truncate(file, expected)
 
 
 def _check_format(env: lmdb.Environment, path: str) -> None:

@@ -71,9 +71,11 @@ class LmdbLog:
             cursor = txn.cursor()
             if not cursor.last():
                 return 0
-            first_seq, next_seq, _, _ = COMMIT.unpack(cursor.value())
-        assert first_seq < next_seq, f"commit row of no events: {first_seq} to {next_seq}"
-        return int(next_seq) - 1
+            key, commit = cursor.item()
+        if len(commit) != COMMIT.size or SEQ.pack(last_seq_of(commit)) != key:
+            message = f"the last commit row of {self._path} is damaged; restore a backup"
+            raise StoreCorrupt(message)
+        return last_seq_of(commit)
 
     def write(
         self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()

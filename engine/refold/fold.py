@@ -220,9 +220,8 @@ def digests(state: State) -> list[tuple[str, bytes]]:
 
 
 def plain(state: State) -> dict[str, dict[str, Any]]:
-    """Return what each view shows a person, by view name; empty views are left out."""
-    shown = {view.name: view.plain(part) for view, part in zip(state.kind.views, state.parts, strict=True)}
-    return {name: content for name, content in shown.items() if content}
+    """Return what each view shows a person, by view name."""
+    return {view.name: view.plain(part) for view, part in zip(state.kind.views, state.parts, strict=True)}
 
 
 def resolve(event: Event, seq_of: Mapping[int, int]) -> Event:

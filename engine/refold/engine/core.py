@@ -4,12 +4,10 @@ One thread commits at a time (the write lock); states change only in ``_fold_bat
 log said that the events are durable. Reads take the state lock alone, so they never wait for a disk.
 """
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
-from weakref import WeakSet
 
 import msgspec
 
@@ -17,6 +15,7 @@ from refold import fold
 from refold.engine import times, writer
 from refold.engine.checkpoints import Checkpoints
 from refold.engine.digests import Digests
+from refold.engine.forked import watch
 from refold.engine.ids import Ids
 from refold.engine.keeper import Keeper
 from refold.engine.loader import Loader, Recorded
@@ -62,7 +61,7 @@ class Engine:
         self.new_id = Ids(random_bytes).new
         self._frozen: OrderedDict[tuple[int, int], fold.State] = OrderedDict()
         self._restart()
-        _engines.add(self)
+        watch(self)
 
     def _restart(self) -> None:
         """Read where the log stands: last commit, tail, keys."""
@@ -198,6 +197,17 @@ class Engine:
                 return
             yield from page
             after = seqs[-1]
+
+    def all_events(self, after: int, until: int | None) -> Iterator[Recorded]:
+        """Return the events of the whole log with ``after < seq <= until``, read in short pages."""
+        while True:
+            with self.state_lock:
+                last = self.current_head() if until is None else until
+                page = self.loader.page(after + 1, min(PAGE_EVENTS, last - after)) if after < last else []
+            if not page:
+                return
+            yield from page
+            after += len(page)
 
     def seq_at_time(self, time_ns: int) -> int:
         """Return the last seq that was acknowledged at or before a time."""
@@ -377,14 +387,3 @@ def _bases(pending: Pending, places: Sequence[int]) -> Iterator[tuple[int, Any]]
     for place in places:
         if type(pending.events[place]) in fold.BASE_TYPES:
             yield place, pending.events[place]
-
-
-_engines: Final[WeakSet[Engine]] = WeakSet()
-
-
-def _disown_all() -> None:
-    for engine in _engines:
-        engine.disown()
-
-
-os.register_at_fork(after_in_child=_disown_all)

@@ -107,7 +107,7 @@ def event_from_json(line: Line, number_of: Callable[[str], int]) -> Event:
         }
         _refuse_surplus(shown, event_type)
         return event_type(**values)
-    except (msgspec.ValidationError, TypeError, KeyError) as error:
+    except (msgspec.ValidationError, OverflowError, TypeError, KeyError) as error:
         message = f"seq {line.seq} is not a {line.kind} event ({error}); export again, or mend the line"
         raise InvalidInput(message) from error
 

@@ -33,13 +33,15 @@ class Keeper:
                 self._pack(self._streams.at_number(number), kept=False)
 
     def _pack(self, slot: Slot, *, kept: bool) -> None:
+        self._streams.dirty.pop(slot.number, None)
+        if not slot.seqs:
+            return  # A kept row stands at the stream's last event; the tail, scanned after a crash, could not know it.
         inline, pointed = fold.pack(self._loader.live(slot))
         row = Checkpoint(slot.seq, slot.version, kept, inline, pointed, list(slot.seqs))
         self._checkpoints.put(slot.number, row, replaces=slot.floating)
         slot.floating = 0 if kept else slot.seq
         if kept:
             slot.seqs, slot.due = [], row.due
-        self._streams.dirty.pop(slot.number, None)
 
     def applied(self, head: int) -> Row:
         """Return the row that says up to which seq everything is covered once the waiting rows are stored."""

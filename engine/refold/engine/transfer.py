@@ -17,9 +17,10 @@ import msgspec
 from refold import fold
 from refold.engine.core import TAGS_KEY, Engine
 from refold.engine.jsonl import JSONL_FORMAT, Head, Line, event_from_json, event_to_json, head_of, line_of
+from refold.engine.vetting import Vetting
 from refold.errors import InvalidInput, NotFound, StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, Event
-from refold.limits import NAME_BYTES_MAX, PAGE_EVENTS, SALT_BYTES
+from refold.limits import PAGE_EVENTS, SALT_BYTES
 from refold.results import Loaded
 from refold.store.protocol import Row
 from refold.store.record import (
@@ -114,17 +115,23 @@ def load(engine: Engine, path: str, progress: Callable[[int, int], None] | None)
         marker = engine.log.row("meta", _LOAD_KEY)
         if marker == b"done" + digest:
             return Loaded(0, streams, repeated=True)
-        if engine.head and marker != b"part" + digest:
+        if engine.head and marker != _part(digest, engine.head):
             message = (
                 f"the store already has {engine.head} events, and an export loads into an empty one; give a new path"
             )
             raise InvalidInput(message)
-        engine.log.write_rows([("meta", _LOAD_KEY, b"part" + digest)])
-        with Path(path).open("rb") as file:
-            _load_lines(engine, islice(_lines_of(file), engine.head, None), count, progress)
-        engine.log.write_rows([("meta", _LOAD_KEY, b"done" + digest)])
-        engine.reload()
+        try:
+            with Path(path).open("rb") as file:
+                _load_lines(engine, islice(_lines_of(file), engine.head, None), count, digest, progress)
+            engine.log.write_rows([("meta", _LOAD_KEY, b"done" + digest)])
+        finally:
+            engine.reload()
     return Loaded(count, streams)
+
+
+def _part(digest: bytes, head: int) -> bytes:
+    """Return the marker of a load that was cut off; it goes on only where nothing was appended since."""
+    return b"part" + digest + SEQ.pack(head)
 
 
 def _lines_of(file: BinaryIO) -> Iterator[_Ready]:
@@ -154,13 +161,10 @@ def _checked(path: str) -> tuple[bytes, int, int]:
     try:
         with Path(path).open("rb") as file:
             head = head_of(file.readline())
-            heads: dict[str, int] = {}
-            count = time_ns = 0
+            vetting = Vetting()
             file.seek(0)
-            for count, (line, event) in enumerate(_lines_of(file), 1):
-                _check_order(line, count, heads, time_ns)
-                fold.encode(event)
-                time_ns = line.time_ns
+            for line, event in _lines_of(file):
+                vetting.vet(line, event)
             file.seek(0)
             digest = sha256()
             while block := file.read(_READ_BYTES):
@@ -171,33 +175,20 @@ def _checked(path: str) -> tuple[bytes, int, int]:
     except OSError as error:
         message = f"reading {path}: {error}; give the path of an export"
         raise InvalidInput(message) from error
-    if count != head.head:
-        message = f"{path} says {head.head} events and has {count}; export again, the file was cut off"
+    if vetting.events != head.head:
+        message = f"{path} says {head.head} events and has {vetting.events}; export again, the file was cut off"
         raise InvalidInput(message)
-    return digest.digest(), count, len(heads)
-
-
-def _check_order(line: Line, seq: int, heads: dict[str, int], time_ns: int) -> None:
-    kind, _, name = line.stream.partition("/")
-    if kind not in fold.KINDS or not name or len(name.encode()) > NAME_BYTES_MAX:
-        problem = f"the stream {line.stream!r} is of no known kind"
-    elif line.seq != seq:
-        problem = f"it should be seq {seq}"
-    elif line.version != heads.get(line.stream, 0) + 1:
-        problem = f"{line.stream} goes from version {heads.get(line.stream, 0)} to {line.version}"
-    elif line.time_ns < time_ns or not 1 <= line.command <= seq:
-        problem = "its time or its command is out of order"
-    else:
-        heads[line.stream] = line.version
-        return
-    message = f"seq {line.seq}: {problem}; export again, the file was changed"
-    raise InvalidInput(message)
+    return digest.digest(), vetting.events, len(vetting.versions)
 
 
 def _load_lines(
-    engine: Engine, ready: Iterable[_Ready], count: int, progress: Callable[[int, int], None] | None
+    engine: Engine,
+    ready: Iterable[_Ready],
+    count: int,
+    digest: bytes,
+    progress: Callable[[int, int], None] | None,
 ) -> None:
-    loading = _Loading(engine)
+    loading = _Loading(engine, digest)
     iterator = iter(ready)
     while page := list(islice(iterator, _LOAD_EVENTS)):
         loading.write(page)
@@ -208,8 +199,9 @@ def _load_lines(
 class _Loading:
     """The state of a load between its transactions."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, digest: bytes) -> None:
         self._engine = engine
+        self._digest = digest
         self._streams = engine.streams
         self._heads: dict[str, tuple[int, int]] = {}
         self._numbers: dict[str, int] = {}
@@ -228,6 +220,7 @@ class _Loading:
         ]
         commits = list(self._commits(page, records, first_seq))
         rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(self._tags))))
+        rows.append(("meta", _LOAD_KEY, _part(self._digest, self._seq)))
         self._engine.log.write(first_seq, records, commits, rows)
 
     def _number(self, name: str, rows: list[Row]) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 from refold import checks
 from refold.engine.pending import Noted
 from refold.errors import LimitExceeded
-from refold.event import ConversationOpened, Event
+from refold.event import ConversationOpened, Event, unpack_json
 from refold.fold import State
 from refold.memory.door import Door
 from refold.message import Message, MessageAppended
@@ -19,10 +19,10 @@ def counted(counter: TokenCounter, content: Any, tool_calls: Any) -> int:
     if isinstance(content, str):
         checks.text(content, "content")
     elif content is not None:
-        checks.packed_json(checks.json_objects(content, "content"), "content")
+        content = unpack_json(checks.packed_json(checks.json_objects(content, "content"), "content"))
     if tool_calls is not None:
-        checks.packed_json(checks.json_objects(tool_calls, "tool_calls"), "tool_calls")
-    return checks.tokens(sum(counter.count(text) for text in countable(content, tool_calls)))
+        tool_calls = unpack_json(checks.packed_json(checks.json_objects(tool_calls, "tool_calls"), "tool_calls"))
+    return checks.tokens(sum(checks.tokens(counter.count(text)) for text in countable(content, tool_calls)))
 
 
 def fitting(event: MessageAppended, opening: ConversationOpened) -> Callable[[State], Event]:

@@ -25,7 +25,8 @@ def _openai_message(message: Message) -> dict[str, Any]:
 def anthropic(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return messages as Anthropic messages: calls and results as content blocks, neighbours of one role joined.
 
-    System and developer messages are left out; that API takes them as ``system=``.
+    System and developer messages are left out; that API takes them as ``system=``. So are messages without content,
+    which it refuses.
     """
     rendered: list[dict[str, Any]] = []
     for message in messages:
@@ -33,6 +34,8 @@ def anthropic(messages: Sequence[Message]) -> list[dict[str, Any]]:
             continue
         role = "assistant" if message.role == "assistant" else "user"
         blocks = _result_block(message) if message.role in TOOL_ROLES else _blocks(message)
+        if not blocks:
+            continue
         if rendered and rendered[-1]["role"] == role:
             rendered[-1]["content"].extend(blocks)
         else:
@@ -47,7 +50,8 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
 
 
 def _use_block(call: dict[str, Any]) -> dict[str, Any]:
-    function = call.get("function", call)
+    given = call.get("function", call)
+    function = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     return {
         "type": "tool_use",
         "id": call.get("id", ""),

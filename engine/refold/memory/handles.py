@@ -34,7 +34,8 @@ class Profile:
 
     def __repr__(self) -> str:
         """Return the handle with its count."""
-        return f"Profile({self.name!r}, keys={len(self.items())})"
+        counts = self._door.counts(lambda: f"keys={len(self.items())}")
+        return f"Profile({self.name!r}, {counts})"
 
     def set(
         self,
@@ -112,8 +113,12 @@ class Journal:
 
     def __repr__(self) -> str:
         """Return the handle with its counts."""
+        counts = self._door.counts(self._counts)
+        return f"Journal({self.name!r}, {counts})"
+
+    def _counts(self) -> str:
         days = self._door.read(self._stream, lambda state: list(map(len, state.part(JOURNAL).days.values())), self._at)
-        return f"Journal({self.name!r}, notes={sum(days)}, days={len(days)})"
+        return f"notes={sum(days)}, days={len(days)}"
 
     def append(
         self,

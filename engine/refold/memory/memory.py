@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 from refold import checks
 from refold.engine import history
 from refold.engine.batch import Batch, refuse
+from refold.engine.loader import Recorded
 from refold.engine.opening import open_engine
 from refold.engine.streams import STORE_STREAM
 from refold.errors import InvalidInput, ReadOnly
@@ -106,7 +107,8 @@ class Memory:
     def __repr__(self) -> str:
         """Return the memory with its counts."""
         frozen = "" if self._at is None else f", at={self._at}"
-        return f"Memory({self._door.path!r}{frozen}, events={self.head}, conversations={len(self.conversations())})"
+        counts = self._door.counts(lambda: f"events={self.head}, conversations={len(self.conversations())}")
+        return f"Memory({self._door.path!r}{frozen}, {counts})"
 
     def _refuse_frozen(self, verb: str) -> None:
         if self._at is not None:
@@ -191,6 +193,13 @@ class Memory:
     def at(self, at: "int | datetime.datetime") -> "Memory":
         """Return the memory as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
         return Memory._frozen(self._door, seq_at(self._door.engine, at, self.head))
+
+    def events(self, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
+        """Return the events of all streams with ``after < seq <= until``, in the order in which they were written."""
+        checks.count(after, "after")
+        if until is not None:
+            until = seq_at(self._door.engine, until, self.head)
+        return self._door.engine.all_events(after, self._at if until is None else until)
 
     def diff(self, a: Any, b: Any) -> list[Change]:
         """Return what differs between two states, each a seq, an aware datetime, a Memory, Conversation or Snapshot."""

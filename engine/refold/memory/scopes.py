@@ -161,4 +161,5 @@ class ScopedState:
 
     def __repr__(self) -> str:
         """Return the mapping with its counts."""
-        return f"ScopedState({self._stream!r}, keys={len(self)})"
+        counts = self._door.counts(lambda: f"keys={len(self)}")
+        return f"ScopedState({self._stream!r}, {counts})"

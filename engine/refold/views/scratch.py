@@ -95,8 +95,6 @@ def _logical(scratch: Scratch) -> Any:
 
 
 def _plain(scratch: Scratch) -> dict[str, Any]:
-    if scratch.is_empty:
-        return {}
     return {
         "entries": {key: scratch.entries.values[key] for key in sorted(scratch.entries.values)},
         "notes": [text for _, text in scratch.notes],

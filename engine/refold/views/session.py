@@ -41,7 +41,7 @@ def _logical(session: Session) -> Any:
 
 
 def _plain(session: Session) -> dict[str, Any]:
-    return {"project": session.project} if session.opened else {}
+    return {"project": session.project} if session.opened and session.project is not None else {}
 
 
 SESSION = View(

@@ -7,8 +7,10 @@ from structural fields alone, so neither erasure nor a constructor argument can 
 """
 
 from collections import deque
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
 
+from refold.errors import StoreVersion
 from refold.event import ConversationOpened, Event, ForkDropped, Located, Stamp, StateImported, View
 from refold.message import Message, MessageAppended, imported_messages, message_digest, plain_message
 
@@ -169,7 +171,15 @@ class Window:
         return self.pinned_tokens + event.tokens + sum(member.event.tokens for member in self.group(leader))
 
 
-EVICTION: Final = {POLICY: Window.evict}
+class _Policies(dict[int, Callable[[Window], None]]):
+    """What evicts by policy number; a number of a later refold is refused, not guessed."""
+
+    def __missing__(self, policy: int) -> NoReturn:
+        message = f"a window is to be evicted by policy {policy}, which this refold does not know; upgrade it"
+        raise StoreVersion(message)
+
+
+EVICTION: Final = _Policies({POLICY: Window.evict})
 """Eviction by the policy number that a conversation recorded when it was opened."""
 
 
@@ -206,10 +216,9 @@ def _logical(window: Window) -> Any:
 
 
 def _plain(window: Window) -> dict[str, Any]:
-    if not window.policy:
-        return {}
     messages = {message.id: plain_message(message) for message in window.messages}
-    return {"window_tokens": window.window_tokens, "tokens": window.tokens, "messages": messages}
+    counts = {"window_tokens": window.window_tokens, "tokens": window.tokens} if window.policy else {}
+    return {**counts, "messages": messages}
 
 
 WINDOW = View(

@@ -1,0 +1,47 @@
+"""The verbs that look at a store as a whole: stats, verify."""
+
+import click
+
+from refold.faces.commands.root import EXIT_INTEGRITY, cli, db_option, json_option
+from refold.faces.console import Console, print_json, progress_bar
+from refold.faces.reproducible import reading
+
+
+@cli.command("stats")
+@db_option
+@json_option
+def stats_command(*, db: str, as_json: bool) -> None:
+    """Count events, streams and bytes."""
+    with reading(db) as memory:
+        stats = memory.stats()
+    if as_json:
+        print_json(stats)
+        return
+    console = Console()
+    for field in stats.__struct_fields__:
+        value = getattr(stats, field)
+        console.line(f"{field:<14}", (f"{value:,}" if isinstance(value, int) else str(value), "bold"))
+
+
+@cli.command("verify")
+@db_option
+@json_option
+@click.pass_context
+def verify_command(context: click.Context, *, db: str, as_json: bool) -> None:
+    """Check that a store is sound.
+
+    Checks its chain, gaps, commitments and indexes, checkpoints against their events, and replay against live.
+    Exits with 3 if anything is not as it should be.
+    """
+    with reading(db) as memory, progress_bar("verifying") as progress:
+        report = memory.verify(progress)
+    if as_json:
+        print_json(report)
+    else:
+        console = Console()
+        for finding in report.findings:
+            console.line((f"{finding.check} at seq {finding.seq}: {finding.message}", "red"))
+        sound = f"sound, state hash {report.state_hash}" if report.ok else f"{len(report.findings)} findings"
+        console.line(f"{report.events} events in {report.streams} streams: ", (sound, "bold"))
+    if not report.ok:
+        context.exit(EXIT_INTEGRITY)

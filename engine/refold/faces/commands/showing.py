@@ -1,0 +1,151 @@
+"""The verbs that show what a memory holds: list, show, log."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from refold.faces.commands.root import cli, db_option, json_option, known_conversation, moment_option, seq_of
+from refold.faces.console import Console, print_json, shortened, token_bar
+from refold.faces.reproducible import reading
+
+if TYPE_CHECKING:
+    import datetime
+
+    from refold import Conversation, Memory, Recorded
+
+
+@cli.command("list")
+@db_option
+@json_option
+def list_command(*, db: str, as_json: bool) -> None:
+    """List what there is.
+
+    Shows the conversations with their counts, the projects, and the named snapshots.
+    """
+    with reading(db) as memory:
+        conversations = [_summary(memory.conversation(name)) for name in memory.conversations()]
+        snapshots = [
+            {"name": snapshot.name, "conversation": snapshot.stream.partition("/")[2], "seq": snapshot.seq}
+            for snapshot in memory.snapshots()
+        ]
+        projects = memory.projects()
+        contents = {"conversations": conversations, "projects": projects, "snapshots": snapshots}
+    if as_json:
+        print_json(contents)
+        return
+    console = Console()
+    for row in conversations:
+        bar = token_bar(row["tokens"], row["window_tokens"])
+        console.line((f"{row['conversation']}", "bold"), f"  {bar} tokens  {row['messages']} messages in the window")
+    for project in projects:
+        console.line(f"project {project}")
+    for row in snapshots:
+        console.line(f"snapshot {row['name']} of {row['conversation']} at seq {row['seq']}")
+
+
+def _summary(chat: "Conversation") -> dict[str, Any]:
+    return {
+        "conversation": chat.id,
+        "project": chat.project,
+        "messages": len(chat.window()),
+        "tokens": chat.token_count(),
+        "window_tokens": chat.window_tokens,
+        "version": chat.version,
+    }
+
+
+@cli.command("show")
+@click.argument("conversation")
+@moment_option("--at", help="Show it as it was then, not as it is.")
+@db_option
+@json_option
+def show_command(*, conversation: str, at: "int | datetime.datetime | None", db: str, as_json: bool) -> None:
+    """Show a conversation, now or then.
+
+    Shows the window, the scratchpad and the state of CONVERSATION.
+    """
+    from refold.faces.rendering import conversation_json
+
+    with reading(db) as memory:
+        known_conversation(memory, conversation)
+        seq = seq_of(memory, at)
+        chat = memory.at(seq).conversation(conversation)
+        if as_json:
+            print_json(conversation_json(chat, seq))
+        else:
+            show(Console(), chat, seq)
+
+
+def show(console: Console, chat: "Conversation", seq: int) -> None:
+    """Print a conversation as it is at a seq."""
+    from refold.faces.rendering import message_text, value_text
+
+    project = "" if chat.project is None else f"  project {chat.project}"
+    console.line((chat.id, "bold"), f"  at seq {seq}{project}")
+    console.line(f"window {token_bar(chat.token_count(), chat.window_tokens)} tokens")
+    for message in chat.window():
+        pin = "  pinned" if message.pinned else ""
+        console.line((f"{message.seq:>8}", "cyan"), f"  {message_text(message)}", (f"  {message.tokens}{pin}", "dim"))
+    scratchpad = chat.scratchpad()
+    for key, value in scratchpad.entries.items():
+        console.line(f"scratchpad {shortened(key)} = {value_text(value)}")
+    for note in scratchpad.notes:
+        console.line(f"note {shortened(note)}")
+    for key, value in chat.state.items():
+        console.line(f"state {shortened(key)} = {value_text(value)}")
+
+
+@cli.command("log")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N of the events that match.")
+@moment_option("--after", default=0, help="Only events after this one.")
+@click.option("--stream", metavar="NAME", help="Only this stream, such as conversation/chat-42.")
+@click.option("--kind", metavar="NAME", help="Only events of this kind, such as message_appended.")
+@db_option
+@json_option
+def log_command(
+    *,
+    tail: int | None,
+    after: "int | datetime.datetime",
+    stream: str | None,
+    kind: str | None,
+    db: str,
+    as_json: bool,
+) -> None:
+    """List the events of the log.
+
+    The oldest comes first. With --json, one JSON object a line.
+    """
+    with reading(db) as memory:
+        if tail is not None and stream is None and kind is None:
+            # Without a filter the last N are where the seqs say; with one, all have to be looked at.
+            after = max(seq_of(memory, after), memory.head - tail)
+        matching = _matching(memory, seq_of(memory, after), stream, kind)
+        _print_events(memory, matching if tail is None else deque(matching, maxlen=tail), as_json=as_json)
+
+
+def _matching(memory: "Memory", after: int, stream: str | None, kind: str | None) -> "Iterator[Recorded]":
+    from refold.recorders.log import events, kind_of, stream_events
+
+    found = events(memory, after=after) if stream is None else stream_events(memory, stream, after=after)
+    return (recorded for recorded in found if kind is None or kind_of(recorded) == kind)
+
+
+def _print_events(memory: "Memory", found: "Iterable[Recorded]", *, as_json: bool) -> None:
+    from refold.faces.rendering import event_text, time_text
+    from refold.recorders.log import described, kind_of
+
+    console = Console()
+    for recorded in found:
+        if as_json:
+            print_json(described(memory, recorded))
+            continue
+        stamp = recorded.stamp
+        console.line(
+            (f"{stamp.seq:>8}", "cyan"),
+            (f"  {time_text(stamp.time_ns)}", "dim"),
+            f"  {shortened(stamp.stream)}  ",
+            (kind_of(recorded), "bold"),
+            f"  {event_text(memory, recorded)}",
+        )

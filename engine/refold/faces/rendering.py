@@ -1,0 +1,135 @@
+"""Events, messages and changes as a person or a program reads them."""
+
+import datetime as dates
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
+
+from refold.faces.console import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from refold import Change, Conversation, Memory, Message, Recorded, Step
+
+_EPOCH: Final = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
+_MESSAGE_FIELDS: Final = ("seq", "role", "content", "name", "tool_calls", "tool_call_id", "tokens", "metadata")
+_NOTHING: Final[tuple[Any, ...]] = (None, [], {})
+_MESSAGE_CHARS: Final = 72
+_VALUE_CHARS: Final = 36
+
+
+def time_text(time_ns: int) -> str:
+    """Return a moment as ISO 8601 in UTC, to the millisecond."""
+    moment = _EPOCH + dates.timedelta(microseconds=time_ns // 1_000)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def message_json(message: "Message") -> dict[str, Any]:
+    """Return a message as plain values; what was not given is absent."""
+    fields = {field: getattr(message, field) for field in _MESSAGE_FIELDS}
+    said = {field: value for field, value in fields.items() if value is not None or field == "content"}
+    flags = {"pinned": message.pinned, "erased": message.erased}
+    times = {"time_ns": message.time_ns, "occurred_ns": message.occurred_ns}
+    return said | {flag: True for flag, is_on in flags.items() if is_on} | times
+
+
+def message_text(message: "Message") -> str:
+    """Return a message on one line: who speaks, and what is said or called."""
+    called = ", ".join(_call_name(call) for call in message.tool_calls or ())
+    said = _content_text(message.content)
+    speaker = message.role if message.name is None else f"{message.role} {message.name}"
+    parts = [part for part in (said, f"calls {called}" if called else "") if part]
+    return shortened(f"{speaker}: {'; '.join(parts)}", _MESSAGE_CHARS)
+
+
+def _content_text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    blocks = content if _is_list(content) else []
+    return " ".join(str(_field(block, "text") or f"<{_field(block, 'type')}>") for block in blocks)
+
+
+def _call_name(call: dict[str, Any]) -> str:
+    return str(_field(call.get("function"), "name") or call.get("name"))
+
+
+def _is_list(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def _field(value: object, name: str) -> Any:
+    """Return a field of what may be an object; what others wrote may be anything."""
+    return cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
+
+
+def conversation_json(chat: "Conversation", at: int) -> dict[str, Any]:
+    """Return a conversation's whole state at a seq as plain values."""
+    scratchpad = chat.scratchpad()
+    return {
+        "conversation": chat.id,
+        "at": at,
+        "project": chat.project,
+        "window_tokens": chat.window_tokens,
+        "tokens": chat.token_count(),
+        "messages": [message_json(message) for message in chat.window()],
+        "scratchpad": {"entries": scratchpad.entries, "notes": scratchpad.notes},
+        "state": dict(chat.state.items()),
+    }
+
+
+def event_text(memory: "Memory", recorded: "Recorded") -> str:
+    """Return what happened in an event, on one line."""
+    from refold import Message
+    from refold.message import MessageAppended
+    from refold.recorders.log import described
+
+    event, stamp = recorded
+    if stamp.erased:
+        return "erased"
+    if isinstance(event, MessageAppended):
+        return message_text(Message(event, stamp))
+    fields: dict[str, Any] = described(memory, recorded)["event"]
+    return shortened("  ".join(f"{key}={value}" for key, value in fields.items() if key not in {"sources", "prior"}))
+
+
+def change_json(change: "Change") -> dict[str, Any]:
+    """Return a difference as plain values."""
+    return {field: getattr(change, field) for field in ("stream", "view", "path", "before", "after")}
+
+
+def changes_text(changes: "Iterable[Change]") -> "Iterator[tuple[Change, str]]":
+    """Return the differences that a person would call one, each with its line: an empty list is as good as none."""
+    for change in changes:
+        if change.before not in _NOTHING or change.after not in _NOTHING:
+            yield change, change_text(change)
+
+
+def change_text(change: "Change") -> str:
+    """Return a difference on one line: ``-`` what is gone, ``+`` what is new, ``~`` what is another."""
+    where = ".".join(str(part) for part in (change.view, *change.path))
+    if change.before is None:
+        return f"+ {where}: {value_text(change.after)}"
+    if change.after is None:
+        return f"- {where}: {value_text(change.before)}"
+    return f"~ {where}: {value_text(change.before)} -> {value_text(change.after)}"
+
+
+def value_text(value: Any) -> str:
+    """Return a value of a state on one line; a message as who says what."""
+    role = _field(value, "role")
+    if role is not None:
+        return shortened(f"{role}: {_content_text(_field(value, 'content')) or 'calls a tool'}", _MESSAGE_CHARS)
+    return shortened(str(value), _VALUE_CHARS)
+
+
+def step_json(memory: "Memory", step: "Step") -> dict[str, Any]:
+    """Return a step of a replay as plain values."""
+    from refold import Recorded
+    from refold.recorders.log import described
+
+    return {
+        **described(memory, Recorded(step.event, step.stamp)),
+        "tokens": step.after.token_count(),
+        "window_tokens": step.after.window_tokens,
+        "changes": [change_json(change) for change in step.changes],
+        "evicted": [message_json(message) for message in step.evicted],
+    }

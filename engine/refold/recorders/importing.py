@@ -1,0 +1,197 @@
+"""Importing files: the format from the content, every conversation in a commit of its own, nothing twice.
+
+Each message carries a request id made of its conversation's id and its place, so that a file may be imported again:
+after an interruption, or because it has grown. What the log already has is left alone.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, Final, TypeAlias
+
+from msgspec import Struct
+
+from refold import Conversation, Memory
+from refold.errors import InvalidInput, LimitExceeded, NotFound
+from refold.recorders.openai import OPENAI
+from refold.recorders.protocol import Recorder, SourceConversation, SourceMessage
+from refold.recorders.refold import REFOLD, RefoldRecorder
+
+RECORDERS: Final[tuple[Recorder, ...]] = (OPENAI,)
+FORMATS: Final = (*(recorder.name for recorder in RECORDERS), REFOLD.name)
+"""The names of the formats that can be imported."""
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with what is done and what there is in all: bytes of a file, or events of an export."""
+
+_HEAD_BYTES: Final = 1 << 18
+_PAGE_MESSAGES: Final = 10_000
+
+
+class Imported(Struct, frozen=True):
+    """What an import did: ``messages`` and ``events`` that it appended, ``known`` messages that were there before."""
+
+    file: str
+    format: str
+    conversations: int
+    messages: int
+    events: int
+    known: int
+    repeated: bool
+    """Whether the log already had everything, so that nothing was appended."""
+
+
+def format_of(path: Path) -> str:
+    """Return the name of a file's format, told from its content; ``InvalidInput`` if it is none of ``FORMATS``."""
+    with _opened(path) as file:
+        head = file.read(_HEAD_BYTES)
+    recorders: tuple[Recorder | RefoldRecorder, ...] = (REFOLD, *RECORDERS)
+    for recorder in recorders:
+        if recorder.recognises(head):
+            return recorder.name
+    message = f"{path} is of no known format; the formats are {', '.join(FORMATS)}, and format= (--format) overrides"
+    raise InvalidInput(message)
+
+
+def _opened(path: Path) -> BinaryIO:
+    if not path.exists():
+        message = f"there is no file {path} to import; give the path of a session file"
+        raise NotFound(message)
+    if not path.is_file():
+        message = f"{path} is not a regular file; write the sessions into a file first"
+        raise InvalidInput(message)
+    try:
+        return path.open("rb")
+    except OSError as error:
+        message = f"reading {path}: {error}; give a file that can be read"
+        raise InvalidInput(message) from error
+
+
+def import_file(
+    memory: Memory,
+    path: Path,
+    *,
+    format: str | None = None,  # noqa: A002 - the word its users say
+    progress: Progress | None = None,
+) -> Imported:
+    """Import a file of sessions into a memory; ``format=None`` tells the format from the content.
+
+    Raises ``InvalidInput`` with file and line for what is malformed; conversations before that line stay.
+    """
+    name = format_of(path) if format is None else format
+    if name == REFOLD.name:
+        return _load(memory, path, progress)
+    recorder = next((recorder for recorder in RECORDERS if recorder.name == name), None)
+    if recorder is None:
+        message = f"the format {name!r} is unknown; give one of {', '.join(FORMATS)}"
+        raise InvalidInput(message)
+    return _Importing(memory, recorder, path).run(progress)
+
+
+def _load(memory: Memory, path: Path, progress: Progress | None) -> Imported:
+    with _opened(path):
+        loaded = memory.load(path, progress)
+    conversations = len(memory.conversations())
+    messages = 0 if loaded.repeated else REFOLD.messages(memory)
+    return Imported(str(path), REFOLD.name, conversations, messages, loaded.events, 0, loaded.repeated)
+
+
+class _Importing:
+    """One file on its way into a memory."""
+
+    def __init__(self, memory: Memory, recorder: Recorder, path: Path) -> None:
+        self._memory = memory
+        self._recorder = recorder
+        self._path = path
+        self._lines: dict[str, int] = {}
+        """Conversation id -> the line in which it stands."""
+        self._messages = 0
+        self._known = 0
+
+    def run(self, progress: Progress | None) -> Imported:
+        """Import the file's conversations in their order."""
+        head = self._memory.head
+        with _opened(self._path) as file:
+            size_bytes = self._path.stat().st_size
+            for conversation in self._conversations(file):
+                self._import(conversation)
+                if progress is not None:
+                    progress(file.tell(), size_bytes)
+        events = self._memory.head - head
+        return Imported(
+            str(self._path),
+            self._recorder.name,
+            len(self._lines),
+            self._messages,
+            events,
+            self._known,
+            repeated=not events and self._known > 0,
+        )
+
+    def _conversations(self, file: BinaryIO) -> Iterator[SourceConversation]:
+        try:
+            yield from self._recorder.conversations(file)
+        except InvalidInput as error:
+            message = f"{self._path}: {error}"
+            raise InvalidInput(message) from error
+
+    def _import(self, conversation: SourceConversation) -> None:
+        own_id = str(conversation.line) if conversation.own_id is None else conversation.own_id
+        conversation_id = f"{self._recorder.name}/{self._path.stem}/{own_id}"
+        place = f"{self._path}: line {conversation.line}"
+        if conversation_id in self._lines:
+            message = (
+                f"{place} has the id {own_id!r} of line {self._lines[conversation_id]}; "
+                f"give each conversation an id of its own, or none"
+            )
+            raise InvalidInput(message)
+        self._lines[conversation_id] = conversation.line
+        try:
+            chat = self._memory.conversation(conversation_id, project=conversation.project)
+        except (InvalidInput, LimitExceeded) as error:
+            message = f"{place}: {error}"
+            raise type(error)(message) from error
+        self._append_all(chat, conversation, place)
+
+    def _append_all(self, chat: Conversation, conversation: SourceConversation, place: str) -> None:
+        numbered = enumerate(self._messages_of(conversation), 1)
+        while page := list(islice(numbered, _PAGE_MESSAGES)):
+            new = 0
+            with self._memory.batch():
+                for number, message in page:
+                    new += _append(chat, number, message, f"{place}, message {number}")
+            self._messages += new
+            self._known += len(page) - new
+
+    def _messages_of(self, conversation: SourceConversation) -> Iterator[SourceMessage]:
+        try:
+            yield from conversation.messages
+        except InvalidInput as error:
+            message = f"{self._path}: {error}"
+            raise InvalidInput(message) from error
+
+
+def _append(chat: Conversation, number: int, message: SourceMessage, place: str) -> bool:
+    """Append one message inside the open batch; return whether it was new."""
+    try:
+        appended = chat.append(
+            message.role,
+            message.content,
+            name=message.name,
+            tool_calls=message.tool_calls,
+            tool_call_id=message.tool_call_id,
+            metadata=message.metadata,
+            occurred=message.occurred_ns,
+            request_id=f"import/{chat.id}/{number}",
+        )
+    except (InvalidInput, LimitExceeded) as error:
+        text = _changed(chat.id) if "request_id was used" in str(error) else str(error)
+        problem = f"{place}: {text}"
+        raise type(error)(problem) from error
+    # Inside a batch a new message has no seq yet; one that answers an earlier request has.
+    return not appended.seq
+
+
+def _changed(conversation_id: str) -> str:
+    problem = "was imported before, and this message was another one then"
+    return f"{conversation_id} {problem}; give the file another name to import both"

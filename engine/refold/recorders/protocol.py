@@ -1,0 +1,44 @@
+"""What a recorder is: it recognises a format by its first bytes and reads conversations from a file, one at a time."""
+
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Protocol
+
+from msgspec import Struct
+
+
+class SourceMessage(Struct, frozen=True):
+    """A message as a source tells it; whether its values are sound is decided where it is appended."""
+
+    role: Any
+    content: Any
+    name: Any = None
+    tool_calls: Any = None
+    tool_call_id: Any = None
+    occurred_ns: int | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class SourceConversation(Struct, frozen=True):
+    """A conversation as a source tells it: the line it begins in, and the source's own id where it has one."""
+
+    line: int
+    own_id: str | None
+    project: str | None
+    messages: Iterator[SourceMessage]
+
+
+class Recorder(Protocol):
+    """Reads one format. ``conversations`` holds one conversation in RAM; its errors begin with the line."""
+
+    @property
+    def name(self) -> str:
+        """The name of the format, which conversation ids begin with."""
+        ...
+
+    def recognises(self, head: bytes) -> bool:
+        """Return whether a file that begins with these bytes is of the format."""
+        ...
+
+    def conversations(self, file: BinaryIO) -> Iterator[SourceConversation]:
+        """Return the conversations of a file in its order; ``InvalidInput`` names the line of what is malformed."""
+        ...

@@ -1,0 +1,29 @@
+"""What the benchmarks share: full sizes when they measure, tiny ones under `--benchmark-disable`."""
+
+from typing import Any
+
+import pytest
+import workloads
+from pytest_benchmark.fixture import BenchmarkFixture
+from rounds import Job, Measure
+
+
+@pytest.fixture
+def sizes(request: pytest.FixtureRequest) -> workloads.Sizes:
+    return workloads.TINY if request.config.getoption("benchmark_disable") else workloads.FULL
+
+
+@pytest.fixture
+def measure(benchmark: BenchmarkFixture, sizes: workloads.Sizes) -> Measure:
+    """Return what measures a job, a tenth of the report's rounds, and gives back its last result."""
+
+    runner: Any = benchmark
+
+    def run(job: Job) -> object:
+        def prepare() -> None:
+            job.prepare()
+
+        runner.extra_info["operations"] = job.operations
+        return runner.pedantic(job.run, setup=prepare, rounds=max(sizes.rounds // 10, 1))
+
+    return run

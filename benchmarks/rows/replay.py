@@ -1,0 +1,137 @@
+"""Replay: the whole log read, decoded and folded from seq 1 on; and the verification of all of it."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import workloads
+from floors import BareLog, BareWindow
+from peers.loading import load
+from rounds import Job, Target, alternate, median
+from rows.table import Options, Row, compared, limited, skipped
+
+from refold import Memory, fold
+from refold.message import MessageAppended
+from refold.store.record import ARRAY_BEGIN, STAMP
+from refold.views.window import WINDOW
+
+REFOLD = "refold"
+FLOOR = "cursor + decode + fold, payload only, same conversations"
+PEER = "eventsourcing repository.get"
+EVENTS_PER_SECOND = 1_000_000
+
+
+def replay(memory: Memory) -> dict[int, fold.State]:
+    """Fold the whole log from seq 1 on into a state per stream, checking no hash: what a replay from zero does."""
+    states: dict[int, fold.State] = workloads.engine_of(memory).loader.replayed(memory.head)
+    return states
+
+
+class Replays:
+    """A store's whole log, and a bare log with the arrays of the same messages."""
+
+    def __init__(self, memory: Memory, directory: Path) -> None:
+        self.memory = memory
+        self.events = memory.head
+        self.decode = msgspec.msgpack.Decoder(MessageAppended).decode
+        arrays, self._owners = _payloads(workloads.records(memory, 1, self.events))
+        self.messages = len(arrays)
+        self.floor = BareLog(directory)
+        self.floor.prepare(arrays)
+        self.floor.put_multi()
+        self.windows: list[BareWindow] = []
+
+    def replay(self) -> dict[int, fold.State]:
+        """Replay refold's log."""
+        return replay(self.memory)
+
+    def fold_floor(self) -> None:
+        """Fold the bare log into as many windows."""
+        self.floor.fold(self.decode, self._owned, workloads.WINDOW_TOKENS)
+
+    def prepare_floor(self) -> None:
+        """Begin with empty windows, and say for every row whose it is."""
+        self.windows = [BareWindow() for _ in range(max(self._owners) + 1)]
+        self._owned = [self.windows[owner] for owner in self._owners]
+
+    def jobs(self) -> dict[str, Job]:
+        """Return our job and the floor's."""
+        return {
+            REFOLD: Job(self.replay, self.events),
+            FLOOR: Job(self.fold_floor, self.messages, self.prepare_floor),
+        }
+
+    def close(self) -> None:
+        """Release the bare log; the store stays open."""
+        self.floor.close()
+
+
+def _payloads(records: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
+    """Return the arrays of the messages among the records, and for each the place of its conversation."""
+    tag = fold.TAGS[MessageAppended]
+    places: dict[int, int] = {}
+    arrays: list[bytes] = []
+    owners: list[int] = []
+    for record in records:
+        stream, *_, found = STAMP.unpack_from(record)
+        if found == tag:
+            arrays.append(record[ARRAY_BEGIN:])
+            owners.append(places.setdefault(stream, len(places)))
+    return arrays, owners
+
+
+@contextmanager
+def replays(memory: Memory, directory: Path) -> Generator[Replays, None, None]:
+    """Open the jobs of a replay."""
+    jobs = Replays(memory, directory)
+    try:
+        yield jobs
+    finally:
+        jobs.close()
+
+
+def contents(state: fold.State) -> list[Any]:
+    """Return the texts of a state's live messages."""
+    return [message.content for message in state.part(WINDOW).messages]
+
+
+def rows(options: Options) -> Iterator[Row]:
+    """Measure the replay of one long conversation and of many."""
+    for conversations in (1, workloads.WIDE):
+        said = f"{conversations} conversation{'s' if conversations > 1 else ''}"
+        yield from _replay_rows(options, conversations, f"replay of {options.sizes.log_events:,} events, {said}")
+
+
+def _replay_rows(options: Options, conversations: int, job: str) -> Iterator[Row]:
+    memory = options.stores.filled(conversations)
+    with replays(memory, options.directory / f"replay-floor-{conversations}") as jobs:
+        samples = alternate(jobs.jobs(), max(options.rounds // 4, 3))
+    yield compared(job, samples[REFOLD], FLOOR, samples[FLOOR], Target("at least", 0.7), note="(integrity check off)")
+    if conversations == 1:
+        yield _peer_row(options, memory, job)
+
+
+def _peer_row(options: Options, memory: Memory, job: str) -> Row:
+    """Compare rates; the peer replays a shorter log of one conversation, which is its best case."""
+    peer, reason = load("eventsourcing_log", "eventsourcing")
+    if peer is None:
+        return skipped(job, PEER, reason)
+    texts = workloads.texts()
+    said = [texts[place % workloads.TEXTS] for place in range(options.sizes.peer_log_events)]
+    directory = options.directory / "replay-peer"
+    directory.mkdir()
+    with peer.opened(directory, 1, workloads.WINDOW_TOKENS) as log:
+        log.append(said)
+        duel = {REFOLD: Job(lambda: replay(memory), memory.head), PEER: Job(log.replayed, len(said))}
+        samples = alternate(duel, max(options.rounds // 8, 3))
+    return compared(job, samples[REFOLD], PEER, samples[PEER], Target("at least", 15))
+
+
+def verify_rows(options: Options) -> Iterator[Row]:
+    """Measure the verification of a whole store: file, chain, commitments, checkpoints and live states."""
+    memory = options.stores.filled(workloads.WIDE)
+    samples = alternate({REFOLD: Job(memory.verify, memory.head)}, max(options.rounds // 20, 3))[REFOLD]
+    note = f"({1_000_000_000 / median(samples):,.0f} events/s)"
+    yield limited("verify, per event", median(samples), 1_000_000_000 / EVENTS_PER_SECOND, note)

@@ -1,0 +1,129 @@
+"""A row of the report: our figure, the floor's of the same rounds, their ratio, and what was to be reached."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import workloads
+from rounds import Ratio, Target, median, quantile, ratio_of
+
+from refold import Memory
+
+_UNITS = ((1_000_000_000.0, "s"), (1_000_000.0, "ms"), (1_000.0, "us"), (1.0, "ns"))
+_COLUMNS = ("job", "refold", "floor", "floor takes", "ratio", "quartiles", "target", "")
+
+
+class Row(NamedTuple):
+    """One comparison, or, where there is no floor, one figure against a limit."""
+
+    job: str
+    ours_ns: float | None
+    floor: str
+    floor_ns: float | None = None
+    ratio: Ratio | None = None
+    target: str = ""
+    is_met: bool | None = None
+    note: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the row as JSON values."""
+        return {**self._asdict(), "ratio": self.ratio and self.ratio._asdict()}
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row as text."""
+        figure = "" if self.ratio is None else f"{self.ratio.value:.2f}"
+        quartiles = "" if self.ratio is None else f"{self.ratio.low:.2f}-{self.ratio.high:.2f}"
+        verdict = {None: "", True: "met", False: "MISSED"}[self.is_met]
+        said = " ".join(word for word in (verdict, self.note) if word)
+        return (self.job, _time(self.ours_ns), self.floor, _time(self.floor_ns), figure, quartiles, self.target, said)
+
+
+class Options(NamedTuple):
+    """What a run of the report measures with."""
+
+    sizes: workloads.Sizes
+    rounds: int
+    directory: Path
+    data: Path
+    stores: "Stores"
+
+
+class Stores:
+    """The filled stores of a run, each built once and closed at its end."""
+
+    def __init__(self, directory: Path, sizes: workloads.Sizes) -> None:
+        self._directory = directory
+        self._sizes = sizes
+        self._open: dict[int, Memory] = {}
+        self._closing = ExitStack()
+
+    def filled(self, conversations: int) -> Memory:
+        """Return the store of ``log_events`` messages in so many conversations."""
+        memory = self._open.get(conversations)
+        if memory is None:
+            path = self._directory / f"filled-{conversations}"
+            memory = workloads.fill(path, self._sizes.log_events, conversations)
+            self._open[conversations] = self._closing.enter_context(memory)
+        return memory
+
+    def close(self) -> None:
+        """Close every store."""
+        self._closing.close()
+
+
+Rows = Callable[[Options], Iterator[Row]]
+
+
+def compared(
+    job: str,
+    ours: Sequence[float],
+    floor: str,
+    floor_samples: Sequence[float],
+    target: Target | None,
+    *,
+    pick: Callable[[Sequence[float]], float] = median,
+    note: str = "",
+) -> Row:
+    """Return a row that holds our samples against a floor's; without a target the rates are compared and reported."""
+    ratio = ratio_of(ours, floor_samples, target.sense if target else "at least", pick=pick)
+    said = "" if target is None else f"{target.sense} {target.bound:g} x its {_measure(target)}"
+    met = None if target is None else target.is_met(ratio.value)
+    return Row(job, pick(ours), floor, pick(floor_samples), ratio, said, met, note)
+
+
+def _measure(target: Target) -> str:
+    return "time" if target.sense == "at most" else "rate"
+
+
+def limited(job: str, nanoseconds: float, limit_ns: float | None, note: str) -> Row:
+    """Return a row that holds a time against a limit of its own."""
+    said = "" if limit_ns is None else f"at most {_time(limit_ns)}"
+    return Row(job, nanoseconds, "-", None, None, said, None if limit_ns is None else nanoseconds <= limit_ns, note)
+
+
+def skipped(job: str, floor: str, reason: str) -> Row:
+    """Return a row for what could not be measured, with the reason."""
+    return Row(job, None, floor, note=f"skipped: {reason}")
+
+
+def spread(samples: Sequence[float]) -> str:
+    """Return the fastest tenth, the median and the slowest of some samples, as text."""
+    return f"p10 {_time(quantile(samples, 1))}, p50 {_time(median(samples))}, max {_time(max(samples))}"
+
+
+def _time(nanoseconds: float | None) -> str:
+    if nanoseconds is None:
+        return ""
+    size, unit = next((pair for pair in _UNITS if nanoseconds >= pair[0]), _UNITS[-1])
+    figure = nanoseconds / size
+    return f"{figure:.0f} {unit}" if figure >= 100 else f"{figure:.3g} {unit}"
+
+
+def drawn(rows: Iterable[Row]) -> str:
+    """Return the rows as a table in Markdown, aligned for a terminal."""
+    cells = [_COLUMNS, *(row.cells() for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]
+    lines = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in cells]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)

@@ -1,0 +1,51 @@
+"""Appends and their floors; with tiny sizes, whether each of them does the whole job."""
+
+from pathlib import Path
+
+import pytest
+import workloads
+from peers.loading import load
+from rounds import Job, Measure
+from rows import append
+
+
+@pytest.mark.parametrize("name", [append.REFOLD, append.PUT_ONE])
+def test_one_durable_append(name: str, measure: Measure, tmp_path: Path) -> None:
+    with append.one_writer(tmp_path) as jobs:
+        measure(jobs.jobs()[name])
+        if name == append.REFOLD:
+            assert len(jobs.chat.window()) == jobs.memory.head - 1
+        else:
+            assert next(iter(jobs.floor.values())) == workloads.records(jobs.memory, jobs.memory.head, 1)[0]
+
+
+@pytest.mark.parametrize("name", [append.REFOLD, append.PUT, append.PUT_MULTI])
+@pytest.mark.parametrize("conversations", [1, 100])
+def test_batched_append(
+    name: str, conversations: int, measure: Measure, sizes: workloads.Sizes, tmp_path: Path
+) -> None:
+    with append.batches(tmp_path, conversations, sizes.batch_events) as jobs:
+        before = jobs.memory.head
+        measure(jobs.jobs()[name])
+        floor = {append.PUT: jobs.put, append.PUT_MULTI: jobs.put_multi}.get(name)
+        if floor is None:
+            assert (jobs.memory.head - before) % sizes.batch_events == 0
+            assert jobs.memory.head > before
+            assert jobs.memory.verify().ok
+        else:
+            assert list(floor.values())[-sizes.batch_events :] == jobs.rows()
+
+
+@pytest.mark.parametrize("conversations", [1, 100])
+def test_batched_append_of_eventsourcing(
+    conversations: int, measure: Measure, sizes: workloads.Sizes, tmp_path: Path
+) -> None:
+    peer, reason = load("eventsourcing_log", "eventsourcing")
+    if peer is None:
+        pytest.skip(reason)
+    said = workloads.texts()[: sizes.batch_events]
+    with peer.opened(tmp_path, conversations, workloads.WINDOW_TOKENS) as log:
+        measure(Job(lambda: log.append(said)))
+        again = log.replayed()
+        assert sum(chat.version for chat in again) >= conversations + sizes.batch_events
+        assert [list(chat.messages) for chat in again] == [list(chat.messages) for chat in log.chats]

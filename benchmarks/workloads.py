@@ -1,0 +1,125 @@
+"""The workloads, seeded, so that refold, the floors and the peers do the same work on the same texts."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from refold import Conversation, Memory
+
+SEED = 20_261_121
+TEXT_BYTES_MIN = 100
+TEXT_BYTES_MAX = 320
+TEXTS = 1_000
+BYTES_PER_TOKEN = 4
+WINDOW_TOKENS = 4_000
+"""A window of about 76 of these messages, so that nearly every append evicts one."""
+
+WINDOW_MESSAGES = 115
+"""The live messages of the window benchmark: a chat of some hours."""
+
+MESSAGE_TOKENS = 50
+"""Every message of the window benchmark counts the same, so that the window holds WINDOW_MESSAGES exactly."""
+
+WIDE = 200
+"""Conversations of the wide log; their evicted messages have long left the processor's cache."""
+
+_LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
+
+
+class Sizes(NamedTuple):
+    """How much of everything: FULL for figures, TINY for the question whether it works at all."""
+
+    batch_events: int
+    log_events: int
+    peer_log_events: int
+    window_operations: int
+    targets: int
+    fork_events: int
+    processes: int
+    rounds: int
+
+
+FULL = Sizes(
+    batch_events=1_000,
+    log_events=100_000,
+    peer_log_events=10_000,
+    window_operations=1_000,
+    targets=60,
+    fork_events=60,
+    processes=15,
+    rounds=60,
+)
+TINY = Sizes(
+    batch_events=30,
+    log_events=900,
+    peer_log_events=60,
+    window_operations=150,
+    targets=6,
+    fork_events=4,
+    processes=1,
+    rounds=1,
+)
+
+
+class Text(NamedTuple):
+    """A message's content and its tokens, given so that no counter takes part."""
+
+    content: str
+    tokens: int
+
+
+def texts(seed: int = SEED) -> list[Text]:
+    """Return texts of 100 to 320 bytes, made of words."""
+    generator = random.Random(seed)
+    return [_text(generator) for _ in range(TEXTS)]
+
+
+def _text(generator: random.Random) -> Text:
+    size = generator.randint(TEXT_BYTES_MIN, TEXT_BYTES_MAX)
+    words: list[str] = []
+    while sum(map(len, words)) + len(words) < size:
+        words.append("".join(generator.choices(_LETTERS[:20], k=generator.randint(2, 9))))
+    content = " ".join(words)[:size]
+    return Text(content, size // BYTES_PER_TOKEN)
+
+
+def handles(memory: Memory, count: int) -> list[Conversation]:
+    """Return handles on so many conversations."""
+    return [memory.conversation(f"chat-{number:04d}") for number in range(count)]
+
+
+def append_batch(memory: Memory, chats: Sequence[Conversation], said: Sequence[Text]) -> None:
+    """Append every text, to the conversations in turn, in one commit: the whole public path."""
+    count = len(chats)
+    with memory.batch():
+        for place, (content, tokens) in enumerate(said):
+            chats[place % count].append("user", content, tokens=tokens)
+
+
+def fill(path: Path, events: int, conversations: int, batch_events: int = FULL.batch_events) -> Memory:
+    """Return a store with so many messages, spread over the conversations."""
+    memory = Memory(path, window_tokens=WINDOW_TOKENS)
+    chats = handles(memory, conversations)
+    said = texts()
+    for begin in range(0, events, batch_events):
+        count = min(batch_events, events - begin)
+        append_batch(memory, chats, [said[(begin + place) % TEXTS] for place in range(count)])
+    return memory
+
+
+def records(memory: Memory, first_seq: int, count: int) -> list[bytes]:
+    """Return the records that refold wrote, byte for byte, from below its public face."""
+    found: list[bytes] = log_of(memory).read(first_seq, count)
+    assert len(found) == count, f"{len(found)} of {count} records from seq {first_seq} on"
+    return found
+
+
+def engine_of(memory: Memory) -> Any:
+    """Return the engine behind a memory: floors have to see what lies beneath the public face."""
+    return memory._door.engine  # pyright: ignore[reportPrivateUsage]
+
+
+def log_of(memory: Memory) -> Any:
+    """Return the log behind a memory."""
+    return engine_of(memory).log

@@ -7,7 +7,7 @@ log said that the events are durable. Reads take the state lock alone, so they n
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -80,6 +80,7 @@ class Engine:
         self.tags: set[int] = set(msgspec.msgpack.decode(self.log.row("meta", TAGS_KEY) or b"\x90", type=list[int]))
         self.unknown_tags = sorted(tag for tag in self.tags if not fold.is_known(tag))
         self._frozen.clear()
+        self._looked_at: tuple[tuple[int, int], fold.State] | None = None
         self._digests = Digests(self.log, self.loader)
         self.is_writable = not self._closed and not self.log.readonly and not self.unknown_tags
         """Whether events can be appended; ``check_writable`` says why not."""
@@ -245,36 +246,46 @@ class Engine:
         return self.loader.recorded([last])[0] if last else None
 
     def base_state(self, event: Forked | Restored) -> fold.State:
-        """Return the state that a fork or a restore starts from, built anew."""
+        """Return the state that a fork or a restore starts from: the one looked at last, or else built anew."""
+        place = (event.base_stream, event.base_seq)
         with self.state_lock:
+            looked_at, self._looked_at = self._looked_at, None
+            if looked_at is not None and looked_at[0] == place:
+                return looked_at[1]
             return self.loader.base_state(event, "conversation")
+
+    def look_at_base(self, event: Forked | Restored) -> fold.State:
+        """Return the state that a fork or a restore would start from, and keep it for the commit that follows."""
+        state = self.base_state(event)
+        self._looked_at = ((event.base_stream, event.base_seq), state)
+        return state
 
     def commit(self, pending: Pending) -> writer.Batch:
         """Write the pending events as one atomic, durable commit, fold them, and return them with their stamps."""
         with self.write_lock:
             self.check_writable()
             slots, born = self._slots_of(pending)
-            self._check_reads(pending, slots)
+            if pending.reads:
+                self._check_reads(pending, slots)
             places = self._places(pending, slots)
             if not places:
                 if pending.requests:
                     self.log.write_rows(writer.request_rows(pending, _NOTHING))
                 return _NOTHING
-            first_seq = self.head + 1
-            writer.resolve(pending, places, first_seq)
+            writer.resolve(pending, places, self.head + 1)
             for slot in slots.values():
-                if slot.version:
+                if slot.state is None:
                     self.live(slot)
-            bases = {place: self.base_state(event) for place, event in _bases(pending, places)}
             batch = writer.build(
                 pending,
                 places,
                 slots,
-                first_seq=first_seq,
+                first_seq=self.head + 1,
                 time_ns=self.now_ns(),
                 link=self._link,
                 random_bytes=self.random_bytes,
             )
+            bases = {seq: self.base_state(event) for seq, event in writer.bases(batch)}
             try:
                 self._write(batch, born, [*writer.derived_rows(batch), *writer.request_rows(pending, batch)])
                 self._fold_batch(batch, slots, bases)
@@ -282,23 +293,26 @@ class Engine:
                 # Whatever cut this off, an interrupt included: what is durable is what the log says.
                 self.reload()
                 raise
-            writer.hand_out(pending, batch)
+            if pending.messages:
+                writer.hand_out(pending, batch)
         return batch
 
     def _write(self, batch: writer.Batch, born: list[Slot], rows: list[Row]) -> None:
         """Write a commit with its rows and those that wait."""
-        tags = self.tags | {fold.TAGS[type(event)] for event in batch.events}
-        rows += self.streams.rows_of(born)
-        if tags != self.tags:
-            rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(tags))))
+        fresh_tags = writer.tags(batch) - self.tags
+        if fresh_tags:
+            rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(self.tags | fresh_tags))))
+        if born:
+            rows += self.streams.rows_of(born)
         waiting = self.checkpoints.waiting()
         if waiting:
             rows += waiting
             rows.append(self.keeper.applied(self.head))
         self.log.write(batch.first_seq, batch.records, [batch.commit], rows)
         with self.state_lock:
-            self.tags = tags
-            self.checkpoints.written()
+            self.tags |= fresh_tags
+            if waiting:
+                self.checkpoints.written()
             for slot in born:
                 self.streams.add(slot)
             self.streams.next_number += len(born)
@@ -338,16 +352,18 @@ class Engine:
     def _fold_batch(self, batch: writer.Batch, slots: dict[str, Slot], bases: dict[int, fold.State]) -> None:
         apply, note_folded = fold.fold, self.keeper.folded
         with self.state_lock:
-            for place, event, stamp in zip(batch.places, batch.events, batch.stamps, strict=True):
+            for event, stamp in zip(batch.events, batch.stamps, strict=True):
                 slot = slots[stamp.stream]
-                if place in bases:
-                    slot.state = bases[place]
+                seq = stamp.seq
+                if bases and seq in bases:
+                    slot.state = bases[seq]
                 assert slot.state is not None, f"{slot.name} was not loaded before its commit"
                 apply(slot.state, stamp, event)
-                slot.version = stamp.version
-                slot.seq = stamp.seq
-                slot.seqs.append(stamp.seq)
+                slot.version, slot.seq = stamp.version, seq
+                slot.seqs.append(seq)
                 note_folded(slot)
+                if bases and seq in bases:
+                    self.keeper.rebased(slot)
             self.head = batch.stamps[-1].seq
             self.keeper.shorten_tail(self.head)
 
@@ -381,9 +397,3 @@ class Engine:
 
 
 _NOTHING: Final = writer.Batch(0, [], b"", b"", (), [], [])
-
-
-def _bases(pending: Pending, places: Sequence[int]) -> Iterator[tuple[int, Any]]:
-    for place in places:
-        if type(pending.events[place]) in fold.BASE_TYPES:
-            yield place, pending.events[place]

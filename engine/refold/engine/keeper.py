@@ -26,6 +26,10 @@ class Keeper:
         if len(slot.seqs) >= (slot.due or CHECKPOINT_EVENTS):
             self._pack(slot, kept=True)
 
+    def rebased(self, slot: Slot) -> None:
+        """Pack a kept row where a stream went on from another place: no later read has to walk there again."""
+        self._pack(slot, kept=True)
+
     def shorten_tail(self, head: int) -> None:
         """Pack the streams that have waited longest once the tail is over its bound."""
         if head - self._streams.applied_seq(head) > TAIL_EVENTS_MAX:

@@ -1,6 +1,6 @@
 """Turning pending events into records: header, salt, commitment, and the rows that go beside them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import force_setattr
@@ -8,13 +8,13 @@ from msgspec.structs import force_setattr
 from refold import fold
 from refold.engine.pending import Pending, place_of
 from refold.engine.streams import Slot
-from refold.event import FLAG_BASE, FLAG_OCCURRED, Event, Stamp
+from refold.event import FLAG_BASE, FLAG_OCCURRED, Event, Forked, Restored, Stamp
 from refold.limits import SALT_BYTES
 from refold.store.protocol import Row
 from refold.store.record import (
     COMMIT,
     FORMAT,
-    HEADER,
+    FRESH,
     NO_LINK,
     PREFIX_BYTES,
     SCHEMA,
@@ -53,41 +53,62 @@ def build(
     One clock reading and one draw of random bytes serve the whole commit: each further one could cost a switch of
     threads.
     """
-    events = [pending.events[place] for place in places]
+    names, events, occurred = _columns(pending, places)
     arrays = list(map(fold.encode, events))
-    begins = list(map(fold.body_begin, events))
-    salts = random_bytes(SALT_BYTES * len(places))
-    heads = {name: (slot.number, slot.version, slot.seq) for name, slot in slots.items()}
+    begins = map(fold.body_begin, events)
+    drawn = random_bytes(SALT_BYTES * len(events))
+    salts = [drawn[at : at + SALT_BYTES] for at in range(0, len(drawn), SALT_BYTES)]
+    heads = {name: [slot.number, slot.version, slot.seq] for name, slot in slots.items()}
     records: list[bytes] = []
-    covered: list[bytes] = [COMMIT.pack(first_seq, first_seq + len(places), time_ns, NO_LINK)]
+    covered: list[bytes] = [COMMIT.pack(first_seq, first_seq + len(events), time_ns, NO_LINK)]
     stamps: list[Stamp] = []
-    pack, tags, base_flags, commitment = HEADER.pack, fold.TAGS, FLAGS, commit_to
-    seq, at = first_seq, 0
-    for place, event, array, begin in zip(places, events, arrays, begins, strict=True):
-        name = pending.names[place]
-        number, version, prev_seq = heads[name]
+    pack, tag_of, base_flags, commitment = FRESH.pack, fold.TAGS, FLAGS, commit_to
+    seq = first_seq
+    for name, event, happened_ns, array, begin, salt in zip(
+        names, events, occurred, arrays, begins, salts, strict=True
+    ):
+        head = heads[name]
+        number, version, prev_seq = head
         version += 1
-        heads[name] = (number, version, seq)
-        flags = base_flags[type(event)]
-        happened_ns = pending.occurred[place]
+        head[1], head[2] = version, seq
+        kind = type(event)
+        flags = base_flags[kind]
         if happened_ns is None:
-            happened_ns = time_ns
+            happened_ns = time_ns  # noqa: PLW2901 - what was not said is the time of the commit
         else:
             flags |= FLAG_OCCURRED
-        salt = salts[at : at + SALT_BYTES]
         # fmt: off
         header = pack(
-            number, version, time_ns, happened_ns, 0, 0, flags, tags[type(event)], prev_seq, first_seq,
-            0, 0, begin, 0, 1, SCHEMA, FORMAT, commitment(salt, array[begin:]),
+            number, version, time_ns, happened_ns, flags, tag_of[kind], prev_seq, first_seq,
+            begin, 1, SCHEMA, FORMAT, commitment(salt, array[begin:]),
         )
         # fmt: on
         records.append(header + salt + array)
         covered += (header, array[PREFIX_BYTES:begin])
         stamps.append(Stamp(seq, name, version, time_ns, happened_ns, 0, 0, flags))
         seq += 1
-        at += SALT_BYTES
     link = link_after(link, covered)
     return Batch(first_seq, records, COMMIT.pack(first_seq, seq, time_ns, link), link, places, events, stamps)
+
+
+def _columns(pending: Pending, places: Sequence[int]) -> tuple[list[str], list[Event], list[int | None]]:
+    """Return the streams, events and times of the pending events at ``places``."""
+    if len(places) == len(pending.events):
+        return pending.names, pending.events, pending.occurred
+    names = [pending.names[place] for place in places]
+    return names, [pending.events[place] for place in places], [pending.occurred[place] for place in places]
+
+
+def tags(batch: Batch) -> set[int]:
+    """Return the tags of a batch's events."""
+    return {fold.TAGS[event_type] for event_type in set(map(type, batch.events))}
+
+
+def bases(batch: Batch) -> Iterator[tuple[int, Forked | Restored]]:
+    """Return the events of a batch that start from the state of another place, by seq."""
+    for event, stamp in zip(batch.events, batch.stamps, strict=True):
+        if isinstance(event, (Forked, Restored)):
+            yield stamp.seq, event
 
 
 def resolve(pending: Pending, places: Sequence[int], first_seq: int) -> None:

@@ -106,7 +106,7 @@ def restoration(door: Door, stream: str, snapshot: object, sources: tuple[int, .
 
     def decide(state: State) -> Event | None:
         event = Restored(sources, number, pointer.seq, state.part(SESSION).project)
-        target = door.engine.base_state(event)
+        target = door.engine.look_at_base(event)
         return None if _same_state(state, target) else event
 
     return decide
@@ -163,13 +163,14 @@ def forking(
             raise InvalidInput(message)
         base_seq = engine.last_seq(stream, seq)
         slot = engine.slot(stream)
-        session = engine.read(stream, lambda state: state.part(SESSION), base_seq)
+        event = Forked(sources, slot.number if slot and base_seq else 0, base_seq)
+        session = engine.look_at_base(event).part(SESSION)
         if session.depth >= BASE_DEPTH_MAX:
             message = (
                 f"{stream} is already {session.depth} forks deep, BASE_DEPTH_MAX = {BASE_DEPTH_MAX}; fork an ancestor"
             )
             raise LimitExceeded(message)
-        return Forked(sources, slot.number if slot and base_seq else 0, base_seq, session.project)
+        return msgspec.structs.replace(event, project=session.project)
 
     return decide
 

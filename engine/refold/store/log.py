@@ -4,10 +4,10 @@ It promises that what ``write`` returned from survives a power cut (two flushes 
 ``writemap``) and that no transaction outlives a call. Of a record it reads the header at most, never the array.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any, cast
 
 import lmdb
 
@@ -132,21 +132,18 @@ class LmdbLog:
             return list(islice(cursor.iternext(keys=False), limit))
 
     def read_at(self, seqs: Sequence[int]) -> list[bytes]:
-        """Return the records at the given seqs; neighbours are scanned, which costs a sixth of a look-up."""
-        records: list[bytes] = []
+        """Return the records at the given seqs; neighbours are scanned, which costs a third of a look-up."""
+        if not seqs:
+            return []
         with self._guard("reading records"), self._environment.begin(db=self._records) as txn:
-            cursor = txn.cursor()
-            for first, count in _runs(seqs):
-                if not cursor.set_key(SEQ.pack(first)):
-                    self._miss(first)
-                records.extend(islice(cursor.iternext(keys=False), count))
-                if count > 1 and cursor.key() != SEQ.pack(first + count - 1):
-                    self._miss(f"{first} to {first + count - 1}, at least one of them,")
+            if list(seqs) == list(range(seqs[0], seqs[0] + len(seqs))):
+                records = _scanned(txn.cursor(), seqs[0], len(seqs))
+            else:
+                records = _looked_up(txn, seqs)
+        if not records:
+            message = f"a record among seqs {seqs[0]} to {seqs[-1]} is missing in {self._path}; run `refold verify`"
+            raise StoreCorrupt(message)
         return records
-
-    def _miss(self, seqs: object) -> NoReturn:
-        message = f"seq {seqs} is missing in {self._path}; run `refold verify --db {self._path}`"
-        raise StoreCorrupt(message)
 
     def commit_at(self, seq: int) -> bytes | None:
         """Return the commit row of the commit that wrote ``seq``."""
@@ -219,18 +216,19 @@ class LmdbLog:
             self._directory.release()
 
 
-def _runs(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Return the runs of consecutive seqs as (first, count)."""
-    if not seqs:
-        return
-    first, count = seqs[0], 1
-    for seq in islice(seqs, 1, None):
-        if seq == first + count:
-            count += 1
-        else:
-            yield first, count
-            first, count = seq, 1
-    yield first, count
+def _looked_up(txn: lmdb.Transaction, seqs: Sequence[int]) -> list[bytes]:
+    """Return the records of the seqs, none if one of them is missing."""
+    records: list[Any] = list(map(txn.get, map(SEQ.pack, seqs)))
+    return [] if None in records else records
+
+
+def _scanned(cursor: lmdb.Cursor, first: int, count: int) -> list[bytes]:
+    """Return the records of ``count`` consecutive seqs, none if one of them is missing."""
+    if not cursor.set_key(SEQ.pack(first)):
+        return []
+    records = cast("list[bytes]", list(islice(cursor.iternext(keys=False), count)))
+    is_gapless = len(records) == count and cursor.key() == SEQ.pack(first + count - 1)
+    return records if is_gapless else []
 
 
 assert SEQ.size == SEQ_BYTES

@@ -5,6 +5,7 @@ of such places is walked with a list, not by recursion, so that it may be of any
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import starmap
 from operator import itemgetter
 from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
 from typing import Final, NamedTuple
@@ -35,7 +36,7 @@ class _Segment(NamedTuple):
     """A stretch of one stream that is folded onto what came before it."""
 
     checkpoint: Checkpoint | None
-    events: list[Recorded]
+    events: list[tuple[Event, Stamp]]
 
 
 class Loader:
@@ -48,25 +49,22 @@ class Loader:
 
     def recorded(self, seqs: Sequence[int]) -> list[Recorded]:
         """Return the events at the seqs, in the given order."""
-        return self._recorded(seqs, self._log.read_at(seqs))
+        return list(starmap(Recorded, self._read(seqs, self._log.read_at(seqs))))
 
     def page(self, first_seq: int, limit: int = PAGE_EVENTS) -> list[Recorded]:
         """Return up to ``limit`` events of the whole log from ``first_seq`` on."""
         records = self._log.read(first_seq, limit)
-        return self._recorded(range(first_seq, first_seq + len(records)), records)
+        return list(starmap(Recorded, self._read(range(first_seq, first_seq + len(records)), records)))
 
-    def _recorded(self, seqs: Sequence[int], records: list[bytes]) -> list[Recorded]:
-        try:
-            heads = list(map(STAMP.unpack_from, records))
-        except StructError as error:
-            message = f"a record at or behind seq {seqs[0]} is cut off; run `refold verify` and restore a backup"
-            raise StoreCorrupt(message) from error
+    def _read(self, seqs: Sequence[int], records: list[bytes]) -> list[tuple[Event, Stamp]]:
+        """Return the events of records with their stamps; plain pairs, because most are folded and forgotten."""
+        heads = _heads(seqs, records)
         names = self._streams.name_of
         stamps = [
             Stamp(seq, names(number), version, time_ns, occurred_ns, cause, actor, flags)
             for seq, (number, version, time_ns, occurred_ns, cause, actor, flags, _) in zip(seqs, heads, strict=True)
         ]
-        return list(map(Recorded, decoded(records, heads), stamps))
+        return list(zip(decoded(records, heads), stamps, strict=True))
 
     def replayed(self, until: int) -> dict[int, fold.State]:
         """Return the state of every stream, by number, after folding the log from its first event to ``until``.
@@ -79,7 +77,7 @@ class Loader:
         seq = 0
         while seq < until:
             records = self._log.read(seq + 1, min(PAGE_EVENTS, until - seq))
-            heads = list(map(STAMP.unpack_from, records))
+            heads = _heads(range(seq + 1, seq + 1 + len(records)), records)
             names = states.names
             for (number, version, time_ns, occurred_ns, cause, actor, flags, _), event in zip(
                 heads, decoded(records, heads), strict=True
@@ -140,13 +138,14 @@ class Loader:
         while True:
             checkpoint = self._checkpoints.before(slot.number, seq)
             after = checkpoint.seq if checkpoint is not None else 0
-            events = self.recorded(list(self.seqs_between(slot, after, seq)))
+            seqs = list(self.seqs_between(slot, after, seq))
+            events = self._read(seqs, self._log.read_at(seqs))
             place = _last_base(events)
             if place is None:
                 segments.append(_Segment(checkpoint, events))
                 return segments
             segments.append(_Segment(None, events[place:]))
-            base = events[place].event
+            base = events[place][0]
             assert isinstance(base, (Forked, Restored)), base
             if not base.base_seq:
                 segments.append(_Segment(None, []))
@@ -163,7 +162,7 @@ class Loader:
             message = f"a checkpoint row at seq {checkpoint.seq} holds no state ({error}); run `refold verify`"
             raise StoreCorrupt(message) from error
 
-    def _fold(self, state: fold.State, events: Sequence[Recorded]) -> None:
+    def _fold(self, state: fold.State, events: Sequence[tuple[Event, Stamp]]) -> None:
         for event, stamp in events:
             fold.fold(state, stamp, event)
 
@@ -182,6 +181,15 @@ class _States(dict[int, fold.State]):
         return state
 
 
+def _heads(seqs: Sequence[int], records: list[bytes]) -> list[tuple[int, ...]]:
+    """Return the front of each record's header; ``StoreCorrupt`` where a record is too short to have one."""
+    try:
+        return list(map(STAMP.unpack_from, records))
+    except StructError as error:
+        message = f"a record at or behind seq {seqs[0]} is cut off; run `refold verify` and restore a backup"
+        raise StoreCorrupt(message) from error
+
+
 def decoded(records: Sequence[bytes], heads: Sequence[tuple[int, ...]]) -> list[Event]:
     """Return the events of records: all in one sweep, one by one only where a tag is unknown or bytes are damaged."""
     try:
@@ -190,8 +198,8 @@ def decoded(records: Sequence[bytes], heads: Sequence[tuple[int, ...]]) -> list[
         return [fold.decode(_ARRAY(record), head[-1]) for record, head in zip(records, heads, strict=True)]
 
 
-def _last_base(events: Sequence[Recorded]) -> int | None:
+def _last_base(events: Sequence[tuple[Event, Stamp]]) -> int | None:
     for place in range(len(events) - 1, -1, -1):
-        if type(events[place].event) in fold.BASE_TYPES:
+        if events[place][1].flags & FLAG_BASE:
             return place
     return None

@@ -11,7 +11,7 @@ from msgspec import DecodeError, Struct
 
 from refold import checks, fold
 from refold.engine.jsonl import Line
-from refold.errors import InvalidInput
+from refold.errors import InvalidInput, LimitExceeded
 from refold.event import ConversationOpened, Event, Forked, ImportedBody, Restored, StateImported, unpack_json
 from refold.limits import NAME_BYTES_MAX
 from refold.message import ROLES, MessageAppended
@@ -33,10 +33,7 @@ class Vetting:
 
     def vet(self, line: Line, event: Event) -> None:
         """Take note of the next line; ``InvalidInput`` with its seq if it cannot be what was exported."""
-        try:
-            problem = next(self._problems(line, event), None)
-        except (InvalidInput, DecodeError, OverflowError, TypeError, UnicodeError) as error:
-            problem = str(error)
+        problem = _first(self._problems(line, event))
         if problem is not None:
             message = f"seq {line.seq}: {problem}; export again, the file was changed"
             raise InvalidInput(message)
@@ -46,10 +43,8 @@ class Vetting:
 
     def _problems(self, line: Line, event: Event) -> Iterator[str]:
         yield from self._order(line)
-        yield from _numbers(event)
         yield from self._pointers(line, event)
-        yield from _values(event)
-        fold.encode(event)
+        yield from _contents(event)
 
     def _order(self, line: Line) -> Iterator[str]:
         kind, _, name = line.stream.partition("/")
@@ -81,6 +76,24 @@ class Vetting:
         begins = line.version == 1 and line.stream.startswith("conversation/")
         if begins and not isinstance(event, _OPENING):
             yield f"{line.stream} was never opened"
+
+
+def problem_in(event: Event) -> str | None:
+    """Return what no verb could have written of an event that came from outside, ``None`` if there is nothing."""
+    return _first(_contents(event))
+
+
+def _first(problems: Iterator[str]) -> str | None:
+    try:
+        return next(problems, None)
+    except (InvalidInput, LimitExceeded, DecodeError, OverflowError, TypeError, UnicodeError) as error:
+        return str(error)
+
+
+def _contents(event: Event) -> Iterator[str]:
+    yield from _numbers(event)
+    yield from _values(event)
+    fold.encode(event)
 
 
 def _numbers(event: Event) -> Iterator[str]:
@@ -115,7 +128,10 @@ def _imported(event: StateImported) -> Iterator[str]:
         yield f"messages are of unknown roles: {', '.join(sorted(unknown))}"
     for body in event.bodies:
         _check_body(body)
-    for _, packed in event.state:
+    for key, _ in event.entries:
+        checks.key(key)
+    for key, packed in event.state:
+        checks.key(key)
         unpack_json(packed)
 
 

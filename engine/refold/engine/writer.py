@@ -71,15 +71,14 @@ def build(
         number, version, prev_seq = head
         version += 1
         head[1], head[2] = version, seq
-        kind = type(event)
-        flags = base_flags[kind]
+        flags = base_flags[type(event)]
         if happened_ns is None:
             happened_ns = time_ns  # noqa: PLW2901 - what was not said is the time of the commit
         else:
             flags |= FLAG_OCCURRED
         # fmt: off
         header = pack(
-            number, version, time_ns, happened_ns, flags, tag_of[kind], prev_seq, first_seq,
+            number, version, time_ns, happened_ns, flags, tag_of[type(event)], prev_seq, first_seq,
             begin, 1, SCHEMA, FORMAT, commitment(salt, array[begin:]),
         )
         # fmt: on

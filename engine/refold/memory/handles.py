@@ -137,7 +137,7 @@ class Journal:
         when_ns = door.engine.now_ns() if occurred_ns is None else occurred_ns
         written = day_at(when_ns, door.timezone) if day is None else day_of(day, "day")
         event = JournalAppended(door.sources(sources), written, text)
-        asked = ("append", None if day is None else written, text)
+        asked = ("append", None if day is None else written, text, occurred_ns)
         noted = door.note(
             self._stream,
             event,

@@ -208,12 +208,20 @@ class Memory:
     def _side(self, side: Any) -> tuple[str | None, int]:
         """Return the stream (``None``: all of them) and the seq that one side of a diff means."""
         if isinstance(side, Memory):
+            self._check_own(side._door.engine, side)  # noqa: SLF001 - its own kind
             return None, side.head
         if isinstance(side, Conversation):
+            self._check_own(side._door.engine, side)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
             return side.place
         if isinstance(side, Snapshot):
+            self._check_own(side.origin, side)
             return side.stream, side.seq
         return None, seq_at(self._door.engine, side, self.head)
+
+    def _check_own(self, engine: object, side: object) -> None:
+        if engine is not self._door.engine:
+            message = f"{checks.shown(side)} belongs to another memory; restore it into a conversation here first"
+            raise InvalidInput(message)
 
     def batch(self) -> Batch:
         """Return a context in which mutations are collected into one commit; an exception discards them all.

@@ -97,6 +97,8 @@ def _carried(rendered: object) -> Carried:
     if len(rendered) < _HEAD_BYTES or not rendered.startswith(_MAGIC):
         checks.invalid("these bytes are not a refold snapshot; give what to_bytes() returned, whole")
     found = rendered[len(_MAGIC)]
+    if not found:
+        checks.invalid("the snapshot bytes are damaged: they name no format; hand them over again")
     if found > _FORMAT:
         message = f"the snapshot is of format {found}, and this refold reads up to {_FORMAT}; upgrade refold"
         raise StoreVersion(message)
@@ -128,6 +130,11 @@ def _check(carried: Carried) -> None:
         checks.invalid(f"the snapshot says {carried.tokens} tokens, its messages have {tokens}; hand it over again")
     if tokens > state.window_tokens:
         checks.invalid(f"the snapshot's messages have {tokens} tokens, over its own budget of {state.window_tokens}")
+    from refold.engine import vetting  # noqa: PLC0415 - only bytes from elsewhere need it
+
+    problem = "it stands at a seq below 0" if carried.seq < 0 else vetting.problem_in(state)
+    if problem is not None:
+        checks.invalid(f"the snapshot bytes hold what no refold wrote: {problem}; hand them over again")
 
 
 def exported(state: fold.State, sources: tuple[int, ...] = ()) -> StateImported:

@@ -71,6 +71,7 @@ class Forked(Event, frozen=True, tag=13):
 
     base_stream: int
     base_seq: int
+    depth: int
     project: str | None = None
 
 
@@ -79,6 +80,7 @@ class Restored(Event, frozen=True, tag=14):
 
     base_stream: int
     base_seq: int
+    depth: int
     project: str | None = None
 
 

@@ -14,11 +14,13 @@ import msgspec
 from refold.errors import StoreCorrupt
 from refold.event import (
     Event,
+    ForkDropped,
     Forked,
     Handler,
     Located,
     Restored,
     Stamp,
+    StateImported,
     View,
 )
 from refold.views import VIEWS
@@ -99,6 +101,9 @@ NAMES: Final = {
 TYPES_BY_NAME: Final = {name: event_type for event_type, name in NAMES.items()}
 BASE_TYPES: Final = frozenset((Forked, Restored))
 """Events that start from the state of another place, which the engine loads first."""
+
+CLOSING: Final = frozenset((ForkDropped, Restored, StateImported))
+"""Events after which a conversation may be closed, so that its next mutation opens it again."""
 
 REFERRING: Final = frozenset(event_type for event_type in TAGS if "base_stream" in event_type.__struct_fields__)
 """Events that name another stream by its number."""

@@ -1,7 +1,8 @@
-"""The keyed map that scratchpad, state scopes and profile share: values with the seq that set them.
+"""The keyed map that scratchpad, state scopes and profile share: values with the event that set them.
 
-An erased event carries no key, only ``prior``: the seq that holds the value it replaced. Removing that value is what
-keeps a deleted or overwritten text from coming back when its successor is erased.
+An erased event carries no key, only ``prior``: the seq that holds the value it replaced, and the value's place in that
+event, which is 0 but in an imported state. Removing that value is what keeps a deleted or overwritten text from coming
+back when its successor is erased.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,27 +16,34 @@ V = TypeVar("V", str, bytes)
 class Keyed(Generic[V]):
     """A map from key to value that remembers, for each value, the seq of the event that set it."""
 
-    __slots__ = ("seqs", "values")
+    __slots__ = ("places", "seqs", "values")
 
     def __init__(self) -> None:
         self.values: dict[str, V] = {}
         self.seqs: dict[str, int] = {}
+        self.places: dict[str, int] = {}
+        """The places that are not 0: of values that came with an imported state."""
 
-    def put(self, seq: int, key: str, value: V) -> None:
+    def put(self, seq: int, key: str, value: V, place: int = 0) -> None:
         """Set a value; a key that exists keeps its place in the order."""
         self.values[key] = value
         self.seqs[key] = seq
+        if place:
+            self.places[key] = place
+        else:
+            self.places.pop(key, None)
 
     def drop(self, key: str) -> None:
         """Remove a key if it is there."""
         if key in self.values:
             del self.values[key]
             del self.seqs[key]
+            self.places.pop(key, None)
 
-    def drop_seq(self, seq: int) -> None:
-        """Remove the key whose value was set at ``seq``, if it still is the value."""
+    def drop_at(self, seq: int, place: int) -> None:
+        """Remove the key whose value was set at ``seq`` and ``place``, if it still is the value."""
         for key, held in self.seqs.items():
-            if held == seq:
+            if held == seq and self.places.get(key, 0) == place:
                 self.drop(key)
                 return
 
@@ -48,31 +56,33 @@ class Keyed(Generic[V]):
         """Remove every key."""
         self.values.clear()
         self.seqs.clear()
+        self.places.clear()
 
     def replace(self, seq: int, items: Iterable[tuple[str, V]]) -> None:
         """Hold exactly ``items``, all of them set at ``seq``."""
         self.clear()
-        for key, value in items:
-            self.put(seq, key, value)
+        for place, (key, value) in enumerate(items):
+            self.put(seq, key, value, place)
 
-    def prior(self, key: str) -> int:
-        """Return the seq that holds the key's value, 0 where there is none."""
-        return self.seqs.get(key, 0)
+    def prior(self, key: str) -> tuple[int, int]:
+        """Return the seq and the place that hold the key's value, (0, 0) where there is none."""
+        return self.seqs.get(key, 0), self.places.get(key, 0)
+
+    def rows(self, keys: Iterable[str]) -> list[list[Any]]:
+        """Return ``[key, value, seq, place]`` rows, as a digest covers them."""
+        return [[key, self.values[key], self.seqs[key], self.places.get(key, 0)] for key in keys]
 
     def pack(self) -> tuple[list[list[Any]], list[int]]:
-        """Return ``[key, seq, value]`` rows in order, large values as ``None``, and the seqs that hold those."""
-        rows: list[list[Any]] = []
+        """Return ``[key, value, seq, place]`` rows, large values as ``None``, and the seqs that hold those."""
+        rows = self.rows(self.values)
         pointed: list[int] = []
-        for key, value in self.values.items():
-            seq = self.seqs[key]
-            if len(value) <= INLINE_BYTES_MAX:
-                rows.append([key, seq, value])
-            else:
-                rows.append([key, seq, None])
-                pointed.append(seq)
+        for row in rows:
+            if len(row[1]) > INLINE_BYTES_MAX:
+                row[1] = None
+                pointed.append(row[2])
         return rows, pointed
 
     def unpack(self, rows: Iterable[list[Any]], next_value: Callable[[str], V]) -> None:
         """Fill from rows that ``pack`` gave; ``next_value(key)`` is called, in order, for what was pointed at."""
-        for key, seq, value in rows:
-            self.put(seq, key, next_value(key) if value is None else value)
+        for key, value, seq, place in rows:
+            self.put(seq, key, next_value(key) if value is None else value, place)

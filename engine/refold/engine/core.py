@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from refold import fold
-from refold.engine import times, writer
+from refold.engine import writer
 from refold.engine.checkpoints import Checkpoints
 from refold.engine.digests import Digests
 from refold.engine.forked import watch
@@ -96,6 +96,11 @@ class Engine:
         return keyed_hash(self._hash_key, content)
 
     # Reading.
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this engine can no longer be used."""
+        return bool(self._closed)
 
     def check_open(self) -> None:
         """Raise ``Closed`` after ``close``."""
@@ -210,14 +215,6 @@ class Engine:
             yield from page
             after += len(page)
 
-    def seq_at_time(self, time_ns: int) -> int:
-        """Return the last seq that was acknowledged at or before a time."""
-        return times.seq_at_time(self.log, self.current_head(), time_ns)
-
-    def commit_time_ns(self, seq: int) -> int:
-        """Return when the commit that wrote ``seq`` was made, 0 for the empty log."""
-        return times.time_at_seq(self.log, seq)
-
     def digests(self, slot: Slot, at: int | None) -> list[tuple[str, bytes]]:
         """Return the digests of a stream's views, live or at a seq; those of the head are kept until it moves."""
         if at is not None and at < slot.seq:
@@ -265,8 +262,7 @@ class Engine:
         with self.write_lock:
             self.check_writable()
             slots, born = self._slots_of(pending)
-            if pending.reads:
-                self._check_reads(pending, slots)
+            self._check_unmoved(pending, slots)
             places = self._places(pending, slots)
             if not places:
                 if pending.requests:
@@ -331,7 +327,12 @@ class Engine:
                 slots[name] = slot
         return slots, born
 
-    def _check_reads(self, pending: Pending, slots: dict[str, Slot]) -> None:
+    def _check_unmoved(self, pending: Pending, slots: dict[str, Slot]) -> None:
+        """Raise ``WrongVersion`` if a stream moved that the batch read, or was closed that the batch found open."""
+        for name in pending.opened - pending.openings.keys():
+            if not fold.is_open(self.live(slots[name])):
+                message = f"{name} was dropped or emptied while a batch was open; run the batch again"
+                raise WrongVersion(message, expected=EXISTS, actual=slots[name].version)
         for name, version in pending.reads.items():
             slot = slots.get(name) or self.streams.find(name)
             actual = 0 if slot is None else slot.version

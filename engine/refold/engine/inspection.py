@@ -9,7 +9,7 @@ from refold import fold
 from refold.engine.checkpoints import checkpoint_of, number_of
 from refold.engine.core import Engine
 from refold.engine.loader import Loader
-from refold.engine.streams import APPLIED_KEY, MAIN_BRANCH, Slot, Streams, name_in
+from refold.engine.streams import APPLIED_KEY, MAIN_BRANCH, NEXT_NUMBER_KEY, Slot, Streams, name_in
 from refold.errors import StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, Erased
 from refold.limits import PAGE_EVENTS
@@ -167,8 +167,9 @@ class Inspection:
                 yield Finding("names", 0, f"stream number {number} is named {name!r}, which stands for another number")
         for name, number in sorted(numbers.items()):
             yield Finding("names", 0, f"{name!r} stands for stream number {number}, which has another name")
-        if names and self._engine.streams.next_number <= max(names):
-            yield Finding("names", 0, f"the next stream would get the number {self._engine.streams.next_number} again")
+        following = int.from_bytes(self._log.row("meta", NEXT_NUMBER_KEY) or b"", "big")
+        if names and following <= max(names):
+            yield Finding("names", 0, f"the next stream would get the number {following} again")
 
     def _erasures(self) -> Iterator[Finding]:
         for seq in sorted(self._marked - self._erased):

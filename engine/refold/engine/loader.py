@@ -32,6 +32,10 @@ class Recorded(NamedTuple):
     stamp: Stamp
 
 
+_STRETCH_EVENTS: Final = 32
+"""Events that are read first when looking back for a base pointer."""
+
+
 class _Segment(NamedTuple):
     """A stretch of one stream that is folded onto what came before it."""
 
@@ -139,18 +143,34 @@ class Loader:
             checkpoint = self._checkpoints.before(slot.number, seq)
             after = checkpoint.seq if checkpoint is not None else 0
             seqs = list(self.seqs_between(slot, after, seq))
-            events = self._read(seqs, self._log.read_at(seqs))
-            place = _last_base(events)
-            if place is None:
+            events = self._since_base(seqs)
+            base = events[0][0] if events else None
+            if not isinstance(base, (Forked, Restored)):
                 segments.append(_Segment(checkpoint, events))
                 return segments
-            segments.append(_Segment(None, events[place:]))
-            base = events[place][0]
-            assert isinstance(base, (Forked, Restored)), base
+            segments.append(_Segment(None, events))
             if not base.base_seq:
                 segments.append(_Segment(None, []))
                 return segments
             slot, seq = self._streams.at_number(base.base_stream), base.base_seq
+
+    def _since_base(self, seqs: Sequence[int]) -> list[tuple[Event, Stamp]]:
+        """Return the events from the last base pointer on, all of them if there is none.
+
+        They are read from the end in stretches that double: in a chain of restores the base is near, and reading all
+        events at every link of the chain would cost the cube of its length.
+        """
+        events: list[tuple[Event, Stamp]] = []
+        end, size = len(seqs), _STRETCH_EVENTS
+        while end:
+            wanted = seqs[max(end - size, 0) : end]
+            stretch = self._read(wanted, self._log.read_at(wanted))
+            place = _last_base(stretch)
+            if place is not None:
+                return stretch[place:] + events
+            events = stretch + events
+            end, size = end - len(wanted), 2 * size
+        return events
 
     def _unpacked(self, kind: str, checkpoint: Checkpoint | None) -> fold.State:
         if checkpoint is None:

@@ -30,6 +30,8 @@ def note(
             if opening is not None and name not in pending.opened:
                 _open(engine, pending, name, opening, occurred_ns, is_batch=is_batch)
             place = _add(engine, pending, name, event, occurred_ns, is_batch=is_batch)
+            if type(event) in fold.CLOSING:
+                pending.opened.discard(name)
     except BaseException:
         pending.truncate(begin)
         raise
@@ -52,9 +54,14 @@ def _open(
     engine: Engine, pending: Pending, name: str, opening: Event, occurred_ns: int | None, *, is_batch: bool
 ) -> None:
     """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
-    slot = engine.find(name)
-    if slot is None or not fold.is_open(engine.live(slot)):
-        pending.openings[name] = _add(engine, pending, name, opening, occurred_ns, is_batch=is_batch)
+    if name in pending.names:
+        # This commit restored or dropped it: what is open now is what the commit itself sees.
+        if not fold.is_open(state_in_batch(engine, pending, name)):
+            _add(engine, pending, name, opening, occurred_ns, is_batch=is_batch)
+    else:
+        slot = engine.find(name)
+        if slot is None or not fold.is_open(engine.live(slot)):
+            pending.openings[name] = _add(engine, pending, name, opening, occurred_ns, is_batch=is_batch)
     pending.opened.add(name)
 
 

@@ -7,13 +7,12 @@ from refold import checks
 from refold.engine.core import ANY
 from refold.engine.loader import Recorded
 from refold.engine.pending import Decide, Noted
-from refold.errors import InvalidInput, LimitExceeded
+from refold.errors import LimitExceeded
 from refold.event import ConversationEnded, ConversationOpened, Event
 from refold.fold import State
-from refold.limits import EVENT_BYTES_MAX
 from refold.memory import composing, travel
 from refold.memory.door import Door
-from refold.memory.formats import FORMATS
+from refold.memory.formats import rendered
 from refold.memory.moments import nanoseconds, seq_at
 from refold.memory.scopes import ScopedState
 from refold.memory.snapshot import Snapshot
@@ -50,6 +49,8 @@ class Conversation:
 
     def __repr__(self) -> str:
         """Return the handle with its counts."""
+        if self._door.engine.is_closed:
+            return f"Conversation({self.id!r}, closed)"
         messages, tokens, budget = self._read(lambda state: _counts(state, self._opening))
         frozen = "" if self._at is None else f", at={self._at}"
         return f"Conversation({self.id!r}{frozen}, messages={messages}, tokens={tokens}/{budget})"
@@ -115,7 +116,7 @@ class Conversation:
             self._stream,
             event if is_plain else composing.fitting(event, self._opening),
             at=self._at,
-            asked=() if request_id is None else composing.asked(event, tokens),
+            asked=() if request_id is None else composing.asked(event, tokens, occurred_ns),
             opening=self._opening,
             occurred_ns=occurred_ns,
             expected=expected,
@@ -141,10 +142,7 @@ class Conversation:
 
         In ``"anthropic"`` form, system and developer messages are left out: that API takes them as ``system=``.
         """
-        if format not in FORMATS:
-            message = f"format is {checks.shown(format)}; give one of {', '.join(sorted(FORMATS))}"
-            raise InvalidInput(message)
-        return FORMATS[format](self.window())
+        return rendered(format, self.window())
 
     def token_count(self) -> int:
         """Return the tokens of the live messages, a running sum."""
@@ -181,7 +179,7 @@ class Conversation:
         sources: Sequence[Any] = (),
     ) -> None:
         """Change the token budget; what no longer fits is evicted at that seq."""
-        checks.window_tokens(window_tokens)
+        window_tokens = checks.window_tokens(window_tokens)
         cited = self._door.sources(sources)
 
         def decide(state: State) -> Event | None:
@@ -222,14 +220,13 @@ class Conversation:
         sources: Sequence[Any] = (),
     ) -> None:
         """Set a key of the scratchpad; the value is a str."""
-        checks.key(key)
-        checks.text(value, "value")
+        key, value = checks.key(key), checks.text(value, "value")
         cited = self._door.sources(sources)
 
         def decide(state: State) -> Event | None:
             entries = state.part(SCRATCH).entries
             same = entries.values.get(key) == value
-            return None if same else ScratchpadSet(cited, entries.prior(key), key, value)
+            return None if same else ScratchpadSet(cited, *entries.prior(key), key, value)
 
         self._note(decide, ("set", key, value), expected=expected, request_id=request_id)
 
@@ -247,12 +244,12 @@ class Conversation:
         sources: Sequence[Any] = (),
     ) -> bool:
         """Remove a key of the scratchpad; return whether it was there."""
-        checks.key(key)
+        key = checks.key(key)
         cited = self._door.sources(sources)
 
         def decide(state: State) -> Event | None:
-            prior = state.part(SCRATCH).entries.prior(key)
-            return ScratchpadDeleted(cited, prior, key) if prior else None
+            prior, place = state.part(SCRATCH).entries.prior(key)
+            return ScratchpadDeleted(cited, prior, place, key) if prior else None
 
         return self._note(decide, ("delete", key), expected=expected, request_id=request_id) is not None
 
@@ -269,7 +266,8 @@ class Conversation:
         sources: Sequence[Any] = (),
     ) -> None:
         """Add a free-form note to the scratchpad."""
-        event = NoteAdded(self._door.sources(sources), checks.text(text, "text", EVENT_BYTES_MAX))
+        text = checks.text(text, "text")
+        event = NoteAdded(self._door.sources(sources), text)
         self._note(event, ("note", text), expected=expected, request_id=request_id)
 
     def notes(self) -> list[str]:
@@ -351,7 +349,7 @@ class Conversation:
 
         Raises ``NotFound`` for a name that does not exist, ``InvalidInput`` for a state that does not add up.
         """
-        event = travel.restoration(self._door, self._stream, snapshot, self._door.sources(sources))
+        event = travel.restoration(self._door, self._stream, self._opening, snapshot, self._door.sources(sources))
         asked = ("restore", snapshot if isinstance(snapshot, str) else [snapshot.stream, snapshot.seq])
         self._note(event, asked, expected=expected, request_id=request_id)
 

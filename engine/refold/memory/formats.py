@@ -5,6 +5,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from refold import checks
+from refold.errors import InvalidInput
 from refold.message import TOOL_ROLES, Message
 
 
@@ -84,3 +86,11 @@ FORMATS: Final[dict[str, Callable[[Sequence[Message]], list[dict[str, Any]]]]] =
     "anthropic": anthropic,
     "openai": openai,
 }
+
+
+def rendered(form: object, messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return messages in the form that a provider's API takes; ``InvalidInput`` for a form that is not known."""
+    if not isinstance(form, str) or form not in FORMATS:
+        message = f"format is {checks.shown(form)}; give one of {', '.join(sorted(FORMATS))}"
+        raise InvalidInput(message)
+    return FORMATS[form](messages)

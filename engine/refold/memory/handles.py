@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from refold import checks
+from refold.engine import times
 from refold.engine.core import ANY
 from refold.event import Event
 from refold.fold import State
@@ -34,6 +35,8 @@ class Profile:
 
     def __repr__(self) -> str:
         """Return the handle with its count."""
+        if self._door.engine.is_closed:
+            return f"Profile({self.name!r}, closed)"
         counts = self._door.counts(lambda: f"keys={len(self.items())}")
         return f"Profile({self.name!r}, {counts})"
 
@@ -53,7 +56,7 @@ class Profile:
         def decide(state: State) -> Event | None:
             entries = state.part(PROFILE).entries
             same = entries.values.get(key) == value
-            return None if same else ProfileSet(cited, entries.prior(key), key, value)
+            return None if same else ProfileSet(cited, entries.prior(key)[0], key, value)
 
         asked = ("set", key, value)
         self._door.note(self._stream, decide, at=self._at, asked=asked, expected=expected, request_id=request_id)
@@ -78,7 +81,7 @@ class Profile:
         cited = self._door.sources(sources)
 
         def decide(state: State) -> Event | None:
-            prior = state.part(PROFILE).entries.prior(key)
+            prior, _ = state.part(PROFILE).entries.prior(key)
             return ProfileDeleted(cited, prior, key) if prior else None
 
         asked = ("delete", key)
@@ -168,6 +171,6 @@ class Journal:
         if not days:
             return []
         engine = self._door.engine
-        now_ns = engine.now_ns() if self._at is None else engine.commit_time_ns(self._at)
+        now_ns = engine.now_ns() if self._at is None else times.time_at_seq(engine.log, self._at)
         first = days_before(day_at(now_ns, self._door.timezone), days - 1)
         return self._door.read(self._stream, lambda state: state.part(JOURNAL).since(first), self._at)

@@ -3,6 +3,7 @@
 import datetime as dates
 
 from refold import checks
+from refold.engine import times
 from refold.engine.core import Engine
 from refold.errors import InvalidInput, NotFound
 
@@ -37,7 +38,7 @@ def seq_at(engine: Engine, at: object, head: int | None = None) -> int:
     """Return the seq that ``at`` means: itself, or the last one acknowledged at or before an aware datetime."""
     limit = engine.current_head() if head is None else head
     if isinstance(at, dates.datetime):
-        return min(engine.seq_at_time(_nanoseconds_of(at, "at")), limit)
+        return min(times.seq_at_time(engine.log, engine.current_head(), _nanoseconds_of(at, "at")), limit)
     if not isinstance(at, int) or isinstance(at, bool):
         message = f"at must be a seq or an aware datetime, not {type(at).__name__} ({checks.shown(at)})"
         raise InvalidInput(message)

@@ -79,7 +79,7 @@ class ScopedState:
 
         def decide(state: State) -> Event | None:
             entries = state.part(STATE).entries
-            return None if entries.values.get(held) == packed else StateSet(cited, entries.prior(held), held, packed)
+            return None if entries.values.get(held) == packed else StateSet(cited, *entries.prior(held), held, packed)
 
         self._note(stream, decide, ("state.set", held, packed), expected, request_id)
 
@@ -102,8 +102,8 @@ class ScopedState:
         cited = self._door.sources(sources)
 
         def decide(state: State) -> Event | None:
-            prior = state.part(STATE).entries.prior(held)
-            return StateDeleted(cited, prior, held) if prior else None
+            prior, place = state.part(STATE).entries.prior(held)
+            return StateDeleted(cited, prior, place, held) if prior else None
 
         return self._note(stream, decide, ("state.delete", held), expected, request_id)
 
@@ -161,5 +161,7 @@ class ScopedState:
 
     def __repr__(self) -> str:
         """Return the mapping with its counts."""
+        if self._door.engine.is_closed:
+            return f"ScopedState({self._stream!r}, closed)"
         counts = self._door.counts(lambda: f"keys={len(self)}")
         return f"ScopedState({self._stream!r}, {counts})"

@@ -12,14 +12,14 @@ from refold.engine.changes import changes_between
 from refold.engine.loader import Recorded
 from refold.engine.streams import STORE_STREAM
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly
-from refold.event import Event, ForkDropped, Forked, Restored, SnapshotNamed, Stamp
+from refold.event import ConversationOpened, Event, ForkDropped, Forked, Restored, SnapshotNamed, Stamp
 from refold.fold import State
 from refold.limits import BASE_DEPTH_MAX, NAME_BYTES_MAX
 from refold.memory.door import Door
 from refold.memory.snapshot import Carried, Snapshot, exported
 from refold.message import Message, MessageAppended
 from refold.results import Change
-from refold.views.session import SESSION
+from refold.views.session import SESSION, Session
 from refold.views.settings import SETTINGS, Named
 from refold.views.window import WINDOW, WindowResized
 
@@ -87,7 +87,9 @@ def named(door: Door, stream: str, name: str) -> Snapshot:
     return Snapshot(stream, found.seq, name, door.engine)
 
 
-def restoration(door: Door, stream: str, snapshot: object, sources: tuple[int, ...]) -> Callable[[State], Event | None]:
+def restoration(
+    door: Door, stream: str, opening: ConversationOpened, snapshot: object, sources: tuple[int, ...]
+) -> Callable[[State], Event | None]:
     """Return the decision to go on from a snapshot, given as such, as a name, or carried over from another store."""
     if isinstance(snapshot, str):
         snapshot = named(door, stream, snapshot)
@@ -95,7 +97,7 @@ def restoration(door: Door, stream: str, snapshot: object, sources: tuple[int, .
         checks.invalid(f"restore takes a Snapshot or a name, not {type(snapshot).__name__} ({checks.shown(snapshot)})")
     pointer = _local(door, snapshot)
     if pointer is None:
-        return _importing(snapshot, sources)
+        return _importing(snapshot, opening, sources)
     if not pointer.stream.startswith("conversation/"):
         checks.invalid(f"{pointer.stream} is no conversation; restore a conversation's snapshot")
     number = 0
@@ -105,7 +107,8 @@ def restoration(door: Door, stream: str, snapshot: object, sources: tuple[int, .
         number = slot.number
 
     def decide(state: State) -> Event | None:
-        event = Restored(sources, number, pointer.seq, state.part(SESSION).project)
+        session = state.part(SESSION)
+        event = Restored(sources, number, pointer.seq, session.depth, _project(session, opening))
         target = door.engine.look_at_base(event)
         return None if _same_state(state, target) else event
 
@@ -139,11 +142,18 @@ def _carried(snapshot: Snapshot) -> Carried:
     return _carried(Snapshot.from_bytes(snapshot.to_bytes()))
 
 
-def _importing(snapshot: Snapshot, sources: tuple[int, ...]) -> Callable[[State], Event | None]:
+def _project(session: Session, opening: ConversationOpened) -> str | None:
+    """Return the project of a conversation, or the one that it is about to be opened in."""
+    return session.project if session.opened else session.project or opening.project
+
+
+def _importing(
+    snapshot: Snapshot, opening: ConversationOpened, sources: tuple[int, ...]
+) -> Callable[[State], Event | None]:
     state_bytes = _carried(snapshot).state
 
     def decide(state: State) -> Event | None:
-        project = state.part(SESSION).project
+        project = _project(state.part(SESSION), opening)
         unchanged = exported(state) == msgspec.structs.replace(state_bytes, project=project)
         return None if unchanged else msgspec.structs.replace(state_bytes, project=project, sources=sources)
 
@@ -163,14 +173,14 @@ def forking(
             raise InvalidInput(message)
         base_seq = engine.last_seq(stream, seq)
         slot = engine.slot(stream)
-        event = Forked(sources, slot.number if slot and base_seq else 0, base_seq)
-        session = engine.look_at_base(event).part(SESSION)
+        number = slot.number if slot and base_seq else 0
+        session = engine.look_at_base(Forked(sources, number, base_seq, 0)).part(SESSION)
         if session.depth >= BASE_DEPTH_MAX:
             message = (
                 f"{stream} is already {session.depth} forks deep, BASE_DEPTH_MAX = {BASE_DEPTH_MAX}; fork an ancestor"
             )
             raise LimitExceeded(message)
-        return msgspec.structs.replace(event, project=session.project)
+        return Forked(sources, number, base_seq, session.depth + 1, session.project)
 
     return decide
 

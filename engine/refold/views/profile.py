@@ -48,7 +48,7 @@ def _value_of(event: Event) -> str:
 
 def _logical(facts: Facts) -> Any:
     entries = facts.entries
-    return [[key, value, entries.seqs[key]] for key, value in entries.values.items()] or None
+    return entries.rows(entries.values) or None
 
 
 def _plain(facts: Facts) -> dict[str, Any]:
@@ -70,7 +70,7 @@ PROFILE = View(
 def profile_set(facts: Facts, stamp: Stamp, event: ProfileSet) -> None:
     """Hold the value under its key."""
     if stamp.erased:
-        facts.entries.drop_seq(event.prior)
+        facts.entries.drop_at(event.prior, 0)
     else:
         facts.entries.put(stamp.seq, event.key, event.value)
 
@@ -79,6 +79,6 @@ def profile_set(facts: Facts, stamp: Stamp, event: ProfileSet) -> None:
 def profile_deleted(facts: Facts, stamp: Stamp, event: ProfileDeleted) -> None:
     """Drop the key."""
     if stamp.erased:
-        facts.entries.drop_seq(event.prior)
+        facts.entries.drop_at(event.prior, 0)
     else:
         facts.entries.drop(event.key)

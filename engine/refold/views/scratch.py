@@ -10,6 +10,7 @@ class ScratchpadSet(Event, frozen=True, tag=5):
     """A key of the scratchpad got a value."""
 
     prior: int
+    place: int
     key: str = ""
     value: str = ""
 
@@ -18,6 +19,7 @@ class ScratchpadDeleted(Event, frozen=True, tag=6):
     """A key of the scratchpad was removed."""
 
     prior: int
+    place: int
     key: str = ""
 
 
@@ -91,7 +93,7 @@ def _logical(scratch: Scratch) -> Any:
     if scratch.is_empty:
         return None
     entries = scratch.entries
-    return [[[key, entries.values[key], entries.seqs[key]] for key in sorted(entries.values)], scratch.notes]
+    return [entries.rows(sorted(entries.values)), scratch.notes]
 
 
 def _plain(scratch: Scratch) -> dict[str, Any]:
@@ -116,7 +118,7 @@ SCRATCH = View(
 def scratchpad_set(scratch: Scratch, stamp: Stamp, event: ScratchpadSet) -> None:
     """Hold the value under its key."""
     if stamp.erased:
-        scratch.entries.drop_seq(event.prior)
+        scratch.entries.drop_at(event.prior, event.place)
     else:
         scratch.entries.put(stamp.seq, event.key, event.value)
 
@@ -125,7 +127,7 @@ def scratchpad_set(scratch: Scratch, stamp: Stamp, event: ScratchpadSet) -> None
 def scratchpad_deleted(scratch: Scratch, stamp: Stamp, event: ScratchpadDeleted) -> None:
     """Drop the key."""
     if stamp.erased:
-        scratch.entries.drop_seq(event.prior)
+        scratch.entries.drop_at(event.prior, event.place)
     else:
         scratch.entries.drop(event.key)
 

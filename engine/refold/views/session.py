@@ -66,13 +66,14 @@ def conversation_opened(session: Session, stamp: Stamp, event: ConversationOpene
 def forked(session: Session, stamp: Stamp, event: Forked) -> None:
     """Start as the base was, in the base's project, one fork further from the origin."""
     session.project = event.project
-    session.depth += 1
+    session.depth = event.depth
 
 
 @SESSION.on(Restored)
 def restored(session: Session, stamp: Stamp, event: Restored) -> None:
-    """Go on as the base was, but in the conversation's own project."""
+    """Go on as the base was, but as what the conversation itself is: its project and its depth do not travel."""
     session.project = event.project
+    session.depth = event.depth
 
 
 @SESSION.on(StateImported)

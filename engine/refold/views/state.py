@@ -19,6 +19,7 @@ class StateSet(Event, frozen=True, tag=9):
     """A key of the state got a JSON value."""
 
     prior: int
+    place: int
     key: str = ""
     packed: bytes = b"\xc0"
 
@@ -32,6 +33,7 @@ class StateDeleted(Event, frozen=True, tag=10):
     """A key of the state was removed."""
 
     prior: int
+    place: int
     key: str = ""
 
 
@@ -77,7 +79,7 @@ def _value_of(event: Event, key: str) -> bytes:
 
 def _logical(scopes: Scopes) -> Any:
     entries = scopes.entries
-    return [[key, entries.values[key], entries.seqs[key]] for key in sorted(entries.values)] or None
+    return entries.rows(sorted(entries.values)) or None
 
 
 def _plain(scopes: Scopes) -> dict[str, Any]:
@@ -99,7 +101,7 @@ STATE = View(
 def state_set(scopes: Scopes, stamp: Stamp, event: StateSet) -> None:
     """Hold the value under its key."""
     if stamp.erased:
-        scopes.entries.drop_seq(event.prior)
+        scopes.entries.drop_at(event.prior, event.place)
     else:
         scopes.entries.put(stamp.seq, event.key, event.packed)
 
@@ -108,7 +110,7 @@ def state_set(scopes: Scopes, stamp: Stamp, event: StateSet) -> None:
 def state_deleted(scopes: Scopes, stamp: Stamp, event: StateDeleted) -> None:
     """Drop the key."""
     if stamp.erased:
-        scopes.entries.drop_seq(event.prior)
+        scopes.entries.drop_at(event.prior, event.place)
     else:
         scopes.entries.drop(event.key)
 

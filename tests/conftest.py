@@ -1,0 +1,71 @@
+"""The fixtures that every test with an engine may use; each ends with the proof that a replay gives the live state."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from refold import Memory
+from tests.bounds import Clock, seeded_bytes
+
+
+class Held:
+    """The memory of one test, and how it is closed and opened again."""
+
+    def __init__(self, path: Path, clock: Clock, *, in_ram: bool) -> None:
+        self._path, self._clock, self._in_ram = path, clock, in_ram
+        self._opened = 0
+        self.memory = self._open()
+
+    def _open(self) -> Memory:
+        self._opened += 1
+        place = None if self._in_ram else self._path / "store"
+        return Memory(place, clock_ns=self._clock, random_bytes=seeded_bytes(self._opened))
+
+    def reopen(self) -> Memory:
+        """Closes the memory and opens it again; one in RAM, which keeps nothing, goes out as an export and back in."""
+        export = self._path / f"export-{self._opened}.jsonl"
+        if self._in_ram:
+            self.memory.export(export)
+        self.memory.close()
+        self.memory = self._open()
+        if self._in_ram:
+            self.memory.load(export)
+        return self.memory
+
+    def prove(self) -> None:
+        """Asserts that the live state, its replay and the reopened store have one hash, and that nothing is wrong."""
+        live = self.memory.state_hash()
+        assert self.memory.replay_hash() == live
+        report = self.memory.verify()
+        assert report.ok, report.findings
+        assert self.reopen().state_hash() == live
+        report = self.memory.verify()
+        assert report.ok, report.findings
+        self.memory.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands still until the test moves it."""
+    return Clock()
+
+
+@pytest.fixture(params=["ram", "disk"])
+def held(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Held]:
+    """What ``memory`` and ``reopen`` share."""
+    held = Held(tmp_path, clock, in_ram=request.param == "ram")
+    yield held
+    held.prove()
+
+
+@pytest.fixture
+def memory(held: Held) -> Memory:
+    """An empty memory, in RAM and on disk."""
+    return held.memory
+
+
+@pytest.fixture
+def reopen(held: Held) -> Callable[[], Memory]:
+    """A function that closes the memory, opens it again and returns it; what was opened before is closed."""
+    return held.reopen

@@ -319,7 +319,7 @@ class TestLoadRefuses:
         ),
         "a conversation that was not opened": (
             lambda lines: lines[1].update(kind="window_resized", event={"window_tokens": 5}),
-            "was never opened",
+            "is not open",
         ),
     }
 

@@ -26,8 +26,6 @@ FLAG_BASE: Final = 8
 FLAG_OCCURRED: Final = 16
 """The caller or importer said when it happened; without it ``occurred_ns`` repeats ``time_ns``."""
 
-JSON: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
-
 
 class Stamp(Struct, frozen=True, gc=False):
     """What the engine adds at the door: where and when an event stands."""

@@ -3,7 +3,7 @@
 import pytest
 
 from refold import Event, fold
-from refold.event import ConversationEnded, ForkDropped
+from refold.event import ConversationEnded, ForkDropped, StateImported
 from refold.views.scratch import SCRATCH, NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 from tests.views.folding import Erased, folded
 
@@ -41,6 +41,16 @@ def test_the_state_after_events(what: str) -> None:
     assert scratch.entries.values == entries
     assert [text for _, text in scratch.notes] == notes
     assert scratch.is_empty == (not entries and not notes)
+
+
+LEFT = [{"b": "2", "c": "3"}, {"a": "1", "c": "3"}, {"a": "1", "b": "2"}]
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_an_erased_value_takes_the_one_of_an_imported_state_that_it_replaced(place: int) -> None:
+    imported = StateImported((), 5, "c", 1, (), (), (("a", "1"), ("b", "2"), ("c", "3")))
+    replacing = ScratchpadSet((), 1, place, "abc"[place], "new")
+    assert folded("conversation", imported, Erased(replacing)).part(SCRATCH).entries.values == LEFT[place]
 
 
 def test_an_empty_one_has_no_digest() -> None:

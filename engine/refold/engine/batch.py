@@ -40,8 +40,8 @@ class Batch:
     def __exit__(
         self,
         kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
     ) -> None:
         """Write everything as one commit, or nothing if the block raised."""
         assert self._token is not None, "a batch is left that was never entered"

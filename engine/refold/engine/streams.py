@@ -186,10 +186,3 @@ class Streams:
                 else:
                     slot.version, slot.seq, slot.state = version, seq, None
                     slot.seqs.append(seq)
-
-    def forget(self) -> None:
-        """Forget every loaded stream; each is read again when touched."""
-        self._by_name.clear()
-        self._by_number.clear()
-        self._tail.clear()
-        self.dirty.clear()

@@ -12,7 +12,16 @@ from msgspec import DecodeError, Struct
 from refold import checks, fold
 from refold.engine.jsonl import Line
 from refold.errors import InvalidInput, LimitExceeded
-from refold.event import ConversationOpened, Event, Forked, ImportedBody, Restored, StateImported, unpack_json
+from refold.event import (
+    ConversationOpened,
+    Event,
+    ForkDropped,
+    Forked,
+    ImportedBody,
+    Restored,
+    StateImported,
+    unpack_json,
+)
 from refold.limits import NAME_BYTES_MAX
 from refold.message import ROLES, MessageAppended
 from refold.views.window import EVICTION
@@ -29,6 +38,7 @@ class Vetting:
     def __init__(self) -> None:
         self.events = 0
         self.versions: dict[str, int] = {}
+        self._open: set[str] = set()
         self._time_ns = -_SIGNED_MAX
 
     def vet(self, line: Line, event: Event) -> None:
@@ -39,7 +49,17 @@ class Vetting:
             raise InvalidInput(message)
         self.events += 1
         self.versions[line.stream] = line.version
+        self._note_open(line.stream, event)
         self._time_ns = line.time_ns
+
+    def _note_open(self, stream: str, event: Event) -> None:
+        """Take note of whether a conversation is open now: only an open one takes messages."""
+        if isinstance(event, ForkDropped) or (isinstance(event, StateImported) and not event.policy):
+            self._open.discard(stream)
+        elif isinstance(event, (Forked, Restored)):
+            self._open.update([stream] if event.base_seq else [])
+        elif isinstance(event, _OPENING):
+            self._open.add(stream)
 
     def _problems(self, line: Line, event: Event) -> Iterator[str]:
         yield from self._order(line)
@@ -73,9 +93,9 @@ class Vetting:
             base = line.event.get("base_stream")
             if not isinstance(base, str) or base not in self.versions:
                 yield f"its base {checks.shown(base)} is no stream that comes before it"
-        begins = line.version == 1 and line.stream.startswith("conversation/")
-        if begins and not isinstance(event, _OPENING):
-            yield f"{line.stream} was never opened"
+        needs_open = line.stream.startswith("conversation/") and not isinstance(event, _OPENING)
+        if needs_open and line.stream not in self._open:
+            yield f"{line.stream} is not open"
 
 
 def problem_in(event: Event) -> str | None:

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
 
+from refold.event import FLAG_BODY_ELSEWHERE, FLAG_ERASED
 from refold.limits import HASH_BYTES, SALT_BYTES, SLICE_BYTES
 
 FORMAT: Final = 1
@@ -31,9 +32,7 @@ PREFIX_BYTES: Final = 1
 
 FLAGS_BEGIN: Final = 36
 FLAGS: Final = Struct(">H")
-_ERASED: Final = 1
-_BODY_ELSEWHERE: Final = 2
-UNMASKED: Final = 0xFFFF & ~(_ERASED | _BODY_ELSEWHERE)
+UNMASKED: Final = 0xFFFF & ~(FLAG_ERASED | FLAG_BODY_ELSEWHERE)
 """Flags that the link covers: all but *erased* and *body elsewhere*, which may change later."""
 
 STAMP: Final = Struct(">IIqqQIHH")
@@ -143,7 +142,7 @@ def is_intact(record: bytes) -> bool:
     """Return whether a record's body is what its header commits to; an erased one has neither body nor salt."""
     header = header_of(record)
     salt, body = record[HEADER_BYTES:ARRAY_BEGIN], record[ARRAY_BEGIN + header.body_begin :]
-    if header.flags & _ERASED:
+    if header.flags & FLAG_ERASED:
         return salt == NO_SALT and not body
     return commit_to(salt, body) == header.commitment
 
@@ -151,7 +150,7 @@ def is_intact(record: bytes) -> bool:
 def blanked(record: bytes, elements: int) -> bytes:
     """Return the erased form of a record: flag set, salt zero, the array cut to its ``elements`` structural ones."""
     header = header_of(record)
-    flags = FLAGS.pack(header.flags | _ERASED)
+    flags = FLAGS.pack(header.flags | FLAG_ERASED)
     front = record[:FLAGS_BEGIN] + flags + record[FLAGS_BEGIN + FLAGS.size : HEADER_BYTES]
     structural = record[ARRAY_BEGIN + PREFIX_BYTES : ARRAY_BEGIN + header.body_begin]
     return front + NO_SALT + bytes([0x90 | elements]) + structural

@@ -25,6 +25,7 @@ projects = st.sampled_from([name for name, (project, _) in CONFIGURED.items() if
 
 GIVEN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "append": {"name": names, "fields": messages(), "occurred": moments, "drawn": drawn_options},
+    "talk": {"name": names, "lines": st.lists(messages(), min_size=4, max_size=12)},
     "set_window_tokens": {"name": names, "window_tokens": st.sampled_from([1, 30, 60, 150]), "drawn": drawn_options},
     "clear_window": {"name": names, "drawn": drawn_options},
     "set": {"name": names, "key": keys, "value": texts, "drawn": drawn_options},
@@ -71,6 +72,12 @@ class ChatRules(Driver):
             message, entry = given
             assert message.seq == (entry.seq if entry.seq <= self.model.committed else None)
             assert (message.id, message.tokens) == (entry.data.id, entry.data.tokens)
+
+    @drawn_rule("talk")
+    def talk(self, name: str, lines: list[dict[str, Any]]) -> None:
+        """A long stretch of one conversation, so that groups form and are evicted."""
+        for fields in lines:
+            self.append(name, fields, None, Drawn())
 
     @drawn_rule("set_window_tokens")
     def set_window_tokens(self, name: str, window_tokens: int, drawn: Drawn) -> None:

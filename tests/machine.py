@@ -66,7 +66,11 @@ GIVEN |= {
     "write": {"text": texts, "day": days, "occurred": moments, "drawn": drawn_options},
     "tick": {"microseconds": st.sampled_from([1, 10**6, 86_400 * 10**6, -5 * 10**6])},
 }
-WEIGHTED = [*GIVEN, *["append"] * 8, *["set", "delete", "note", "set_state", "fork", "restore", "restore", "close"] * 2]
+WEIGHTED = [
+    *GIVEN,
+    *["append", "talk"] * 3,
+    *["set", "delete", "note", "set_state", "fork", "restore", "restore", "close"] * 2,
+]
 
 
 @st.composite

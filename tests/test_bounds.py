@@ -18,7 +18,7 @@ def text_of(size: int) -> str:
     return "x" * size
 
 
-KEY, NAME, EVENT = limits.KEY_BYTES_MAX, limits.NAME_BYTES_MAX, limits.EVENT_BYTES_MAX
+KEY, NAME, EVENT = limits.KEY_BYTES_MAX, limits.NAME_BYTES_MAX, limits.VALUE_BYTES_MAX
 
 REFUSALS: dict[str, tuple[Callable[[Memory], object], type[RefoldError], tuple[str, ...]]] = {
     "an unknown role": (lambda m: m.conversation("c").append("robot", "x"), InvalidInput, ("'robot'", "assistant")),
@@ -46,33 +46,33 @@ REFUSALS: dict[str, tuple[Callable[[Memory], object], type[RefoldError], tuple[s
     "100 MB of content": (
         lambda m: m.conversation("c").append("user", text_of(100_000_000)),
         LimitExceeded,
-        ("100,000,000 bytes", "EVENT_BYTES_MAX", "16,777,216", "file"),
+        ("100,000,000 bytes", "VALUE_BYTES_MAX", "16,777,216", "file"),
     ),
     "100 MB of a scratchpad's value": (
         lambda m: m.conversation("c").set("k", text_of(100_000_000)),
         LimitExceeded,
-        ("100,000,000 bytes", "EVENT_BYTES_MAX", "16,777,216"),
+        ("100,000,000 bytes", "VALUE_BYTES_MAX", "16,777,216"),
     ),
-    "100 MB of a note": (lambda m: m.conversation("c").note(text_of(100_000_000)), LimitExceeded, ("EVENT_BYTES_MAX",)),
+    "100 MB of a note": (lambda m: m.conversation("c").note(text_of(100_000_000)), LimitExceeded, ("VALUE_BYTES_MAX",)),
     "100 MB of state": (
         lambda m: m.conversation("c").state.set("k", text_of(100_000_000)),
         LimitExceeded,
-        ("EVENT_BYTES_MAX",),
+        ("VALUE_BYTES_MAX",),
     ),
     "100 MB of metadata": (
         lambda m: m.conversation("c").append("user", "x", metadata={"k": [text_of(10_000_000)] * 10}),
         LimitExceeded,
-        ("EVENT_BYTES_MAX",),
+        ("VALUE_BYTES_MAX",),
     ),
     "100 MB of a profile's value": (
         lambda m: m.profile().set("k", text_of(100_000_000)),
         LimitExceeded,
-        ("EVENT_BYTES_MAX",),
+        ("VALUE_BYTES_MAX",),
     ),
     "100 MB of a journal's note": (
         lambda m: m.journal().append(text_of(100_000_000)),
         LimitExceeded,
-        ("EVENT_BYTES_MAX",),
+        ("VALUE_BYTES_MAX",),
     ),
     "a content that is large in bytes only": (
         lambda m: m.conversation("c").append("user", "\u4e16" * (EVENT // 2)),

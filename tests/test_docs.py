@@ -261,7 +261,7 @@ def test_the_map_names_every_module() -> None:
         ("ARCHITECTURE.md", "the last {} states are kept", limits.FROZEN_STATES_MAX),
         ("ARCHITECTURE.md", "forks are at most {} deep", limits.BASE_DEPTH_MAX),
         ("FORMAT.md", "an id of 1 to {} bytes", limits.NAME_BYTES_MAX),
-        ("FORMAT.md", "at most {} MiB", limits.EVENT_BYTES_MAX // 2**20),
+        ("FORMAT.md", "at most {} MiB", limits.VALUE_BYTES_MAX // 2**20),
         ("FORMAT.md", "Values of up to {} characters", limits.INLINE_BYTES_MAX),
         ("FORMAT.md", "at every {}th event", limits.CHECKPOINT_EVENTS),
         ("TUTORIAL.md", "at most {} of the stream", limits.CHECKPOINT_EVENTS),

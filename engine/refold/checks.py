@@ -10,13 +10,13 @@ from typing import Any, Final, NoReturn, cast
 from refold.errors import InvalidInput, LimitExceeded
 from refold.event import pack_json
 from refold.limits import (
-    EVENT_BYTES_MAX,
     JSON_DEPTH_MAX,
     KEY_BYTES_MAX,
     MESSAGE_TOKENS_MAX,
     NAME_BYTES_MAX,
     REQUEST_BYTES_MAX,
     SOURCES_COUNT_MAX,
+    VALUE_BYTES_MAX,
     WINDOW_TOKENS_MAX,
 )
 
@@ -46,7 +46,7 @@ def _too_large(what: str, size: int, bound: str, limit: int, advice: str) -> NoR
     raise LimitExceeded(message)
 
 
-def text(value: object, what: str, limit: int = EVENT_BYTES_MAX, bound: str = "EVENT_BYTES_MAX") -> str:
+def text(value: object, what: str, limit: int = VALUE_BYTES_MAX, bound: str = "VALUE_BYTES_MAX") -> str:
     """Return a plain string that can be stored: of UTF-8 without lone surrogates, and not over the bound."""
     if type(value) is str and value.isascii() and len(value) <= limit:
         return value
@@ -114,8 +114,8 @@ def packed_json(value: object, what: str) -> bytes:
     """Return a JSON value as msgpack bytes; dicts keep their order."""
     _check_json(value, what, 0)
     packed = pack_json(value)
-    if len(packed) > EVENT_BYTES_MAX:
-        _too_large(what, len(packed), "EVENT_BYTES_MAX", EVENT_BYTES_MAX, "keep it in a file and store the file's name")
+    if len(packed) > VALUE_BYTES_MAX:
+        _too_large(what, len(packed), "VALUE_BYTES_MAX", VALUE_BYTES_MAX, "keep it in a file and store the file's name")
     return packed
 
 

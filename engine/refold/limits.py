@@ -12,8 +12,8 @@ NAME_BYTES_MAX: Final = 400
 KEY_BYTES_MAX: Final = 4_096
 """A key of the scratchpad, the state scopes or a profile, in UTF-8."""
 
-EVENT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""One encoded event. A larger value belongs in a file whose name is remembered."""
+VALUE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""One value: a text, or a JSON value as msgpack. A larger one belongs in a file whose name is remembered."""
 
 JSON_DEPTH_MAX: Final = 64
 """Nesting of lists and objects in metadata, message parts, tool calls and state values."""
@@ -77,8 +77,8 @@ READERS_MAX: Final = 1_024
 DATABASES_MAX: Final = 16
 
 assert BRANCH_BYTES + NAME_BYTES_MAX + len("conversation/") <= LMDB_KEY_BYTES_MAX
-assert KEY_BYTES_MAX < EVENT_BYTES_MAX
-assert SOURCES_COUNT_MAX * (SEQ_BYTES + 1) < EVENT_BYTES_MAX
-assert INLINE_BYTES_MAX < EVENT_BYTES_MAX
+assert KEY_BYTES_MAX < VALUE_BYTES_MAX
+assert SOURCES_COUNT_MAX * (SEQ_BYTES + 1) < VALUE_BYTES_MAX
+assert INLINE_BYTES_MAX < VALUE_BYTES_MAX
 assert CHECKPOINT_EVENTS < TAIL_EVENTS_MAX
 assert WINDOW_TOKENS_DEFAULT <= WINDOW_TOKENS_MAX

@@ -289,7 +289,7 @@ class Engine:
                 # Whatever cut this off, an interrupt included: what is durable is what the log says.
                 self.reload()
                 raise
-            if pending.messages:
+            if pending.messages or pending.notes:
                 writer.hand_out(pending, batch)
         return batch
 

@@ -57,8 +57,8 @@ class Keeper:
         The row that says so goes last: rows that were cut off before it only make the next opening slower.
         """
         for number in list(self._streams.dirty):
-            slot = self._streams.at_number(number)
-            if slot.state is not None:
+            slot = self._streams.loaded(number)
+            if slot is not None:
                 self._pack(slot, kept=False)
         rows += self._checkpoints.waiting()
         if rows:

@@ -12,6 +12,7 @@ from refold.errors import LimitExceeded
 from refold.event import Event, Stamp
 from refold.limits import BATCH_EVENTS_MAX
 from refold.message import Message, MessageAppended
+from refold.views.journal import Note
 
 Decide: TypeAlias = Callable[[fold.State], Event | None]
 """Looks at a stream's state and returns the event to append, or ``None`` where nothing would change."""
@@ -35,6 +36,7 @@ class Pending:
         "events",
         "messages",
         "names",
+        "notes",
         "occurred",
         "opened",
         "openings",
@@ -50,6 +52,8 @@ class Pending:
         self.occurred: list[int | None] = []
         self.messages: list[Message] = []
         """Results that were handed out before their stamp was known; their seq is provisional."""
+        self.notes: list[tuple[int, Note]] = []
+        """Journal notes that were handed out before their time was known, by place."""
         self.openings: dict[str, int] = {}
         """Stream -> place of the event that opens it, left out if somebody else opens the stream first."""
         self.opened: set[str] = set()

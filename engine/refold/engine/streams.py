@@ -111,6 +111,11 @@ class Streams:
                 slot = self._load(int.from_bytes(packed, "big"), name)
         return slot
 
+    def loaded(self, number: int) -> Slot | None:
+        """Return the slot of a stream whose state is in RAM, ``None`` otherwise."""
+        slot = self._by_number.get(number)
+        return slot if slot is not None and slot.state is not None else None
+
     def at_number(self, number: int) -> Slot:
         """Return the slot of a stream that a header or a base pointer names."""
         return self._by_number.get(number) or self._load(number, self.name_of(number))

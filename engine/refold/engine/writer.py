@@ -151,3 +151,5 @@ def hand_out(pending: Pending, batch: Batch) -> None:
         force_setattr(message, "stamp", batch.stamps[index])
         if pending.provisional:
             force_setattr(message, "event", batch.events[index])
+    for place, note in pending.notes:
+        force_setattr(note, "time_ns", batch.stamps[batch.places.index(place)].time_ns)

@@ -1,4 +1,4 @@
-"""Composing a message: counting its tokens, checking that pins fit, and handing it out."""
+"""Composing what a conversation takes and shows: tokens counted, pins that fit, messages and scratchpads handed out."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,9 @@ from refold.event import ConversationOpened, Event, unpack_json
 from refold.fold import State
 from refold.memory.door import Door
 from refold.message import Message, MessageAppended
+from refold.results import Scratchpad
 from refold.text import TokenCounter, countable
+from refold.views.scratch import SCRATCH
 from refold.views.window import WINDOW
 
 
@@ -57,3 +59,16 @@ def handed_out(door: Door, noted: Noted) -> Message:
     if stamp.seq < 0:
         door.expect_stamp(message)
     return message
+
+
+def counts(state: State, opening: ConversationOpened) -> tuple[int, int, int]:
+    """Return how many messages are live, their tokens, and the budget: recorded, or to be recorded."""
+    window = state.part(WINDOW)
+    return len(window.messages), window.tokens, window.window_tokens if window.policy else opening.window_tokens
+
+
+def scratchpad(state: State) -> Scratchpad:
+    """Return the scratchpad of a state, whole: keys, sorted, and notes."""
+    scratch = state.part(SCRATCH)
+    entries = scratch.entries.values
+    return Scratchpad({key: entries[key] for key in sorted(entries)}, [text for _, text in scratch.notes])

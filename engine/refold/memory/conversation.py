@@ -11,17 +11,18 @@ from refold.errors import LimitExceeded
 from refold.event import ConversationEnded, ConversationOpened, Event
 from refold.fold import State
 from refold.memory import composing, travel
+from refold.memory.claims import Claims
 from refold.memory.door import Door
 from refold.memory.formats import rendered
 from refold.memory.moments import nanoseconds, seq_at
 from refold.memory.scopes import ScopedState
 from refold.memory.snapshot import Snapshot
-from refold.message import ROLES, Message, message_event
+from refold.message import Message, message_event
 from refold.results import Scratchpad
 from refold.views.scratch import SCRATCH, NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 from refold.views.session import SESSION
 from refold.views.state import STATE, RoundEnded
-from refold.views.window import POLICY, WINDOW, WindowCleared, WindowResized
+from refold.views.window import WINDOW, WindowCleared, WindowResized
 
 if TYPE_CHECKING:
     import datetime
@@ -38,28 +39,46 @@ class Conversation:
     2
     """
 
-    __slots__ = ("_at", "_door", "_opening", "_stream", "id")
+    __slots__ = ("_at", "_claims", "_door", "_opening", "_stream", "id")
 
-    def __init__(self, door: Door, conversation_id: str, opening: ConversationOpened, at: int | None) -> None:
+    def __init__(
+        self,
+        door: Door,
+        conversation_id: str,
+        opening: ConversationOpened,
+        at: int | None,
+        claims: Claims | None = None,
+    ) -> None:
         self.id = conversation_id
         self._door = door
         self._stream = f"conversation/{conversation_id}"
         self._opening = opening
         self._at = at
+        self._claims = claims
+        if claims is not None:
+            claims.check(door, self._stream, at)
 
     def __repr__(self) -> str:
         """Return the handle with its counts."""
-        if self._door.engine.is_closed:
-            return f"Conversation({self.id!r}, closed)"
-        messages, tokens, budget = self._read(lambda state: _counts(state, self._opening))
         frozen = "" if self._at is None else f", at={self._at}"
-        return f"Conversation({self.id!r}{frozen}, messages={messages}, tokens={tokens}/{budget})"
+        return f"Conversation({self.id!r}{frozen}, {self._door.counts(self._shown)})"
+
+    def _shown(self) -> str:
+        messages, tokens, budget = self._read(lambda state: composing.counts(state, self._opening))
+        return f"messages={messages}, tokens={tokens}/{budget}"
 
     def _read(self, query: Callable[[State], T]) -> T:
         return self._door.read(self._stream, query, self._at)
 
     def _note(self, make: Event | Decide, asked: tuple[Any, ...], **options: Any) -> Noted | None:
+        self._settle_claims()
         return self._door.note(self._stream, make, at=self._at, asked=asked, opening=self._opening, **options)
+
+    def _settle_claims(self) -> None:
+        """Check once more, at the first mutation, what was claimed: somebody else may have opened it since."""
+        if self._claims is not None:
+            self._claims.check(self._door, self._stream, self._at)
+            self._claims = None
 
     @property
     def place(self) -> tuple[str, int]:
@@ -93,6 +112,7 @@ class Conversation:
         >>> chat.append("user", "Hello!", tokens=3).role
         'user'
         """
+        self._settle_claims()
         door = self._door
         event = message_event(
             door.sources(sources),
@@ -151,24 +171,17 @@ class Conversation:
     @property
     def window_tokens(self) -> int:
         """The token budget of the window: what was recorded, or what the first mutation would record."""
-        return self._read(lambda state: _counts(state, self._opening)[2])
+        return self._read(lambda state: composing.counts(state, self._opening)[2])
 
     @property
     def project(self) -> str | None:
         """The project that the conversation belongs to, or would be opened in."""
-
-        def query(state: State) -> str | None:
-            return state.part(SESSION).project or self._opening.project
-
-        return self._read(query)
+        return self._read(lambda state: state.part(SESSION).project or self._opening.project)
 
     @property
     def version(self) -> int:
         """The version of the conversation's stream: what ``expected`` compares with; 0 before the first mutation."""
-        if self._at is not None:
-            last = self._door.engine.last_seq(self._stream, self._at)
-            return self._door.engine.loader.recorded([last])[0].stamp.version if last else 0
-        return self._door.engine.version(self._stream)
+        return travel.version(self._door, self._stream, self._at)
 
     def set_window_tokens(
         self,
@@ -276,13 +289,7 @@ class Conversation:
 
     def scratchpad(self) -> Scratchpad:
         """Return the whole scratchpad: keys, sorted, and notes."""
-
-        def query(state: State) -> Scratchpad:
-            scratch = state.part(SCRATCH)
-            entries = scratch.entries.values
-            return Scratchpad({key: entries[key] for key in sorted(entries)}, [text for _, text in scratch.notes])
-
-        return self._read(query)
+        return self._read(composing.scratchpad)
 
     def clear(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> None:
         """Empty the scratchpad."""
@@ -388,11 +395,3 @@ class Conversation:
         checks.count(after, "after")
         end = self._at if until is None else seq_at(self._door.engine, until, self._at)
         return travel.steps(self._door, self._stream, self.at, after, end)
-
-
-def _counts(state: State, opening: ConversationOpened) -> tuple[int, int, int]:
-    window = state.part(WINDOW)
-    return len(window.messages), window.tokens, window.window_tokens if window.policy else opening.window_tokens
-
-
-__all__ = ["POLICY", "ROLES", "Conversation"]

@@ -9,9 +9,10 @@ from refold.engine import noting
 from refold.engine.core import ANY, EXISTS, NO_STREAM, Engine
 from refold.engine.pending import Decide, Noted, Pending, Request, place_of
 from refold.errors import Closed, InvalidInput, ReadOnly
-from refold.event import Event, pack_json
+from refold.event import Event, Stamp, pack_json
 from refold.message import Message, MessageAppended
 from refold.text import TokenCounter
+from refold.views.journal import Note
 
 T = TypeVar("T")
 
@@ -143,6 +144,14 @@ class Door:
         batch = batches.active(self.engine)
         assert batch is not None, "a provisional result outside a batch"
         batch.pending.messages.append(message)
+
+    def dated(self, note: Note, stamp: Stamp) -> Note:
+        """Return a note whose time the engine fills in when this context's batch is committed, if it has one."""
+        batch = batches.active(self.engine)
+        if batch is not None and stamp.seq < 0:
+            note = Note(note.day, note.text, None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            batch.pending.notes.append((place_of(stamp.seq), note))
+        return note
 
     def sources(self, sources: Sequence[Any]) -> tuple[int, ...]:
         """Return the seqs that sources stand for."""

@@ -153,7 +153,7 @@ class Journal:
         assert noted is not None, "a journal note always appends"
         written_event, stamp = noted
         assert isinstance(written_event, JournalAppended), written_event
-        return Note(written_event.day, written_event.text, stamp.time_ns)
+        return door.dated(Note(written_event.day, written_event.text, stamp.time_ns), stamp)
 
     def day(self, day: "str | datetime.date") -> list[Note]:
         """Return the notes of a day, in the order in which they were written."""

@@ -15,6 +15,7 @@ from refold.engine.streams import STORE_STREAM
 from refold.errors import InvalidInput, ReadOnly
 from refold.event import ConversationOpened
 from refold.limits import NAME_BYTES_MAX, WINDOW_TOKENS_DEFAULT
+from refold.memory.claims import Claims
 from refold.memory.conversation import Conversation
 from refold.memory.door import Door
 from refold.memory.handles import Journal, Profile
@@ -22,9 +23,8 @@ from refold.memory.moments import seq_at, zone
 from refold.memory.snapshot import Snapshot
 from refold.results import Change, Loaded, Report, Stats
 from refold.text import ByteClassCounter, TokenCounter
-from refold.views.session import SESSION
 from refold.views.settings import SETTINGS
-from refold.views.window import POLICY, WINDOW
+from refold.views.window import POLICY
 
 if TYPE_CHECKING:
     import datetime
@@ -132,25 +132,8 @@ class Memory:
             checks.window_tokens(window_tokens)
         budget = self._door.window_tokens if window_tokens is None else window_tokens
         opening = ConversationOpened((), budget, self._door.counter.id, POLICY, project)
-        if project is not None or window_tokens is not None:
-            self._check_opened(conversation_id, project, window_tokens)
-        return Conversation(self._door, conversation_id, opening, self._at)
-
-    def _check_opened(self, conversation_id: str, project: str | None, window_tokens: int | None) -> None:
-        stream = f"conversation/{conversation_id}"
-        known, budget = self._door.read(
-            stream, lambda state: (state.part(SESSION), state.part(WINDOW).window_tokens), self._at
-        )
-        if not known.opened:
-            return
-        if project is not None and project != known.project:
-            message = f"{stream} belongs to project {known.project!r}, not {project!r}; leave project= out"
-            raise InvalidInput(message)
-        if window_tokens is not None and window_tokens != budget:
-            message = (
-                f"{stream} has a budget of {budget} tokens, not {window_tokens}; use set_window_tokens to change it"
-            )
-            raise InvalidInput(message)
+        claims = None if project is None and window_tokens is None else Claims(project, window_tokens)
+        return Conversation(self._door, conversation_id, opening, self._at, claims)
 
     def profile(self, name: str = "default") -> Profile:
         """Return a handle on a profile."""

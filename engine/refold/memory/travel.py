@@ -74,6 +74,14 @@ def _naming(number: int, pointer: Snapshot) -> Callable[[State], Event | None]:
     return decide
 
 
+def version(door: Door, stream: str, at: int | None) -> int:
+    """Return the version of a stream, live or at a seq; 0 where it has no event."""
+    if at is None:
+        return door.engine.version(stream)
+    last = door.engine.last_seq(stream, at)
+    return door.engine.loader.recorded([last])[0].stamp.version if last else 0
+
+
 def named(door: Door, stream: str, name: str) -> Snapshot:
     """Return the snapshot of a stream that was kept under a name."""
     slot = door.engine.slot(stream)

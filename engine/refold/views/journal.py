@@ -15,7 +15,7 @@ class JournalAppended(Event, frozen=True, tag=18):
 
 
 class Note(Struct, frozen=True, gc=False):
-    """A note of the journal: its day (``YYYY-MM-DD``), its text, and when it was acknowledged."""
+    """A note of the journal: its day (``YYYY-MM-DD``), its text, and when it was acknowledged (``None`` in a batch)."""
 
     day: str
     text: str

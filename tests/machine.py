@@ -72,6 +72,8 @@ WEIGHTED = [
     *["set", "delete", "note", "set_state", "fork", "restore", "restore", "close"] * 2,
 ]
 
+KEYED = ("set", "deleted", "value_set", "value_deleted")
+
 
 @st.composite
 def actions(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
@@ -371,7 +373,10 @@ class MemoryMachine(ChatRules):
     @has_events
     @rule(chosen=st.lists(places, min_size=1, max_size=3))
     def blank(self, chosen: list[int]) -> None:
-        candidates = [e.seq for e in self.model.log if not e.erased and e.kind != "erased"]
+        whole = [entry for entry in self.model.log if not entry.erased and entry.kind != "erased"]
+        # What replaced a value is blanked most often: the value must not come back.
+        replacing = [entry for entry in whole if entry.kind in KEYED and entry.data[2]]
+        candidates = [entry.seq for entry in (*whole, *replacing * 5)]
         if not candidates:
             return
         seqs = sorted({candidates[place % len(candidates)] for place in chosen})

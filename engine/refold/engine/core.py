@@ -80,7 +80,8 @@ class Engine:
         self.tags: set[int] = set(msgspec.msgpack.decode(self.log.row("meta", TAGS_KEY) or b"\x90", type=list[int]))
         self.unknown_tags = sorted(tag for tag in self.tags if not fold.is_known(tag))
         self._frozen.clear()
-        self._looked_at: tuple[tuple[int, int], fold.State] | None = None
+        self._looked_at: dict[tuple[int, int, int], fold.State] = {}
+        """The base that a thread looked at last, by thread, stream and seq: folded on by nobody else."""
         self._digests = Digests(self.log, self.loader)
         self.is_writable = not self._closed and not self.log.readonly and not self.unknown_tags
         """Whether events can be appended; ``check_writable`` says why not."""
@@ -244,18 +245,17 @@ class Engine:
 
     def base_state(self, event: Forked | Restored) -> fold.State:
         """Return the state that a fork or a restore starts from: the one looked at last, or else built anew."""
-        place = (event.base_stream, event.base_seq)
+        wanted = (threading.get_ident(), event.base_stream, event.base_seq)
         with self.state_lock:
-            looked_at, self._looked_at = self._looked_at, None
-            if looked_at is not None and looked_at[0] == place:
-                return looked_at[1]
-            return self.loader.base_state(event, "conversation")
+            state = self._looked_at.pop(wanted, None)
+            return state or self.loader.base_state(event, "conversation")
 
     def look_at_base(self, event: Forked | Restored) -> fold.State:
         """Return the state that a fork or a restore would start from, and keep it for the commit that follows."""
-        state = self.base_state(event)
-        self._looked_at = ((event.base_stream, event.base_seq), state)
-        return state
+        with self.state_lock:
+            state = self.base_state(event)
+            self._looked_at = {(threading.get_ident(), event.base_stream, event.base_seq): state}
+            return state
 
     def commit(self, pending: Pending) -> writer.Batch:
         """Write the pending events as one atomic, durable commit, fold them, and return them with their stamps."""

@@ -10,7 +10,6 @@ from refold import fold
 from refold.engine.changes import changes_between
 from refold.engine.checkpoints import Checkpoints
 from refold.engine.core import Engine
-from refold.engine.inspection import Inspection
 from refold.engine.loader import Loader
 from refold.engine.streams import STORE_STREAM, Streams
 from refold.limits import PAGE_EVENTS
@@ -110,8 +109,9 @@ def stats(engine: Engine, path: str | None, at: int | None) -> Stats:
 
 def verify(engine: Engine, progress: Callable[[int, int], None] | None = None) -> Report:
     """Return what is wrong with the log, its rows and the live states; a writer waits meanwhile."""
+    from refold.engine.inspection import Inspection  # noqa: PLC0415 - loaded only by those who ask
+
     with engine.write_lock, engine.state_lock:
-        engine.check_open()
         engine.current_head()
         inspection = Inspection(engine, lambda: from_zero(engine, engine.head))
         findings = tuple(inspection.findings(progress or _silent))

@@ -12,6 +12,7 @@ from refold.event import ConversationEnded, ConversationOpened, Event
 from refold.fold import State
 from refold.memory import composing, travel
 from refold.memory.claims import Claims
+from refold.memory.deciding import deleting, setting
 from refold.memory.door import Door
 from refold.memory.formats import rendered
 from refold.memory.moments import nanoseconds, seq_at
@@ -236,11 +237,12 @@ class Conversation:
         key, value = checks.key(key), checks.text(value, "value")
         cited = self._door.sources(sources)
 
-        def decide(state: State) -> Event | None:
-            entries = state.part(SCRATCH).entries
-            same = entries.values.get(key) == value
-            return None if same else ScratchpadSet(cited, *entries.prior(key), key, value)
-
+        decide = setting(
+            lambda state: state.part(SCRATCH).entries,
+            key,
+            value,
+            lambda prior, place: ScratchpadSet(cited, prior, place, key, value),
+        )
         self._note(decide, ("set", key, value), expected=expected, request_id=request_id)
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -260,10 +262,11 @@ class Conversation:
         key = checks.key(key)
         cited = self._door.sources(sources)
 
-        def decide(state: State) -> Event | None:
-            prior, place = state.part(SCRATCH).entries.prior(key)
-            return ScratchpadDeleted(cited, prior, place, key) if prior else None
-
+        decide = deleting(
+            lambda state: state.part(SCRATCH).entries,
+            key,
+            lambda prior, place: ScratchpadDeleted(cited, prior, place, key),
+        )
         return self._note(decide, ("delete", key), expected=expected, request_id=request_id) is not None
 
     def keys(self) -> list[str]:

@@ -7,12 +7,17 @@ from typing import Any
 from refold import checks
 from refold.engine import times
 from refold.engine.core import ANY
-from refold.event import Event
 from refold.fold import State
+from refold.keyed import Keyed
+from refold.memory.deciding import deleting, setting
 from refold.memory.door import Door
 from refold.memory.moments import day_at, day_of, days_before, nanoseconds
 from refold.views.journal import JOURNAL, JournalAppended, Note
 from refold.views.profile import PROFILE, ProfileDeleted, ProfileSet
+
+
+def _facts(state: State) -> Keyed[str]:
+    return state.part(PROFILE).entries
 
 
 class Profile:
@@ -53,11 +58,7 @@ class Profile:
         key, value = checks.key(key), checks.text(value, "value")
         cited = self._door.sources(sources)
 
-        def decide(state: State) -> Event | None:
-            entries = state.part(PROFILE).entries
-            same = entries.values.get(key) == value
-            return None if same else ProfileSet(cited, entries.prior(key)[0], key, value)
-
+        decide = setting(_facts, key, value, lambda prior, _: ProfileSet(cited, prior, key, value))
         asked = ("set", key, value)
         self._door.note(self._stream, decide, at=self._at, asked=asked, expected=expected, request_id=request_id)
 
@@ -80,10 +81,7 @@ class Profile:
         key = checks.key(key)
         cited = self._door.sources(sources)
 
-        def decide(state: State) -> Event | None:
-            prior, _ = state.part(PROFILE).entries.prior(key)
-            return ProfileDeleted(cited, prior, key) if prior else None
-
+        decide = deleting(_facts, key, lambda prior, _: ProfileDeleted(cited, prior, key))
         asked = ("delete", key)
         noted = self._door.note(
             self._stream, decide, at=self._at, asked=asked, expected=expected, request_id=request_id

@@ -6,8 +6,10 @@ from typing import Any
 from refold import checks
 from refold.engine.core import ANY
 from refold.errors import InvalidInput
-from refold.event import ConversationOpened, Event, unpack_json
+from refold.event import ConversationOpened, unpack_json
 from refold.fold import State
+from refold.keyed import Keyed
+from refold.memory.deciding import deleting, setting
 from refold.memory.door import Door
 from refold.views.state import PROJECT, SESSION, STATE, TEMP, StateDeleted, StateSet
 
@@ -18,6 +20,10 @@ def _without_session(key: str) -> str:
         message = f"key {checks.shown(key)} has two prefixes; give one of temp:, session:, project:, or none"
         raise InvalidInput(message)
     return held
+
+
+def _values(state: State) -> Keyed[bytes]:
+    return state.part(STATE).entries
 
 
 class ScopedState:
@@ -77,10 +83,7 @@ class ScopedState:
         packed = checks.packed_json(value, "value")
         cited = self._door.sources(sources)
 
-        def decide(state: State) -> Event | None:
-            entries = state.part(STATE).entries
-            return None if entries.values.get(held) == packed else StateSet(cited, *entries.prior(held), held, packed)
-
+        decide = setting(_values, held, packed, lambda prior, place: StateSet(cited, prior, place, held, packed))
         self._note(stream, decide, ("state.set", held, packed), expected, request_id)
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -101,10 +104,7 @@ class ScopedState:
         stream, held = self._place(key)
         cited = self._door.sources(sources)
 
-        def decide(state: State) -> Event | None:
-            prior, place = state.part(STATE).entries.prior(held)
-            return StateDeleted(cited, prior, place, held) if prior else None
-
+        decide = deleting(_values, held, lambda prior, place: StateDeleted(cited, prior, place, held))
         return self._note(stream, decide, ("state.delete", held), expected, request_id)
 
     def _keys(self) -> list[str]:

@@ -79,7 +79,7 @@ class Chat:
 
     def carried(self) -> Any:
         """What travels to another store: everything but seqs, identity and what cannot be told from outside."""
-        lines = [replace(line, seq=0, occurred_ns=0) for line in self.lines]
+        lines = [replace(line, seq=0) for line in self.lines]
         entries = [(key, value) for key, (value, _) in self.entries.items()]
         values = [(key, value) for key, (value, _) in self.values.items()]
         return self.opened, self.budget, lines, entries, [text for _, text in self.notes], values
@@ -243,7 +243,7 @@ def _imported(chat: Chat, entry: Entry) -> None:
     opened, budget, lines, entries, notes, values = entry.data[0]
     chat.opened, chat.budget = opened, budget
     chat.project = None if entry.erased else entry.data[1]
-    chat.lines = [replace(line, seq=entry.seq, occurred_ns=line.time_ns) for line in lines]
+    chat.lines = [replace(line, seq=entry.seq) for line in lines]
     chat.entries = {key: (value, entry.seq) for key, value in entries}
     chat.values = {key: (value, entry.seq) for key, value in values}
     chat.notes = [(entry.seq, text) for text in notes]

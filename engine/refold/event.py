@@ -92,6 +92,7 @@ class ImportedMessage(Struct, frozen=True, array_like=True, gc=False):
     call_ids: tuple[str, ...]
     answers: str | None
     time_ns: int
+    occurred_ns: int
 
 
 class ImportedBody(Struct, frozen=True, array_like=True, gc=False):

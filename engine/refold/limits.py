@@ -30,6 +30,9 @@ BATCH_EVENTS_MAX: Final = 1_000_000
 BASE_DEPTH_MAX: Final = 64
 """Forks of forks of forks: how many forks may lie between a conversation and its origin."""
 
+TIME_NS_MAX: Final = 2**63 - 1
+"""A time in nanoseconds since 1970, as a signed number of 64 bits."""
+
 # Token budgets.
 WINDOW_TOKENS_DEFAULT: Final = 128_000
 WINDOW_TOKENS_MAX: Final = 2**40

@@ -174,8 +174,8 @@ def _imported_message(skeleton: ImportedMessage, body: ImportedBody, stamp: Stam
         body.calls,
         body.extra,
     )
-    time_ns, flags = skeleton.time_ns, stamp.flags | int(body.erased)
-    return Message(event, Stamp(stamp.seq, stamp.stream, stamp.version, time_ns, time_ns, flags=flags))
+    when, flags = (skeleton.time_ns, skeleton.occurred_ns), stamp.flags | int(body.erased)
+    return Message(event, Stamp(stamp.seq, stamp.stream, stamp.version, *when, flags=flags))
 
 
 def message_event(  # noqa: PLR0917 - the parts of a message, checked in one place

@@ -70,8 +70,8 @@ def test_an_erased_message_has_no_text_and_says_so() -> None:
 
 def imported(*bodies: ImportedBody) -> StateImported:
     messages = (
-        ImportedMessage("a", "assistant", 3, False, ("x",), None, 7),  # noqa: FBT003 - a row of a table
-        ImportedMessage("b", "tool", 4, True, (), "x", 8),  # noqa: FBT003 - as above
+        ImportedMessage("a", "assistant", 3, False, ("x",), None, 7, 7),  # noqa: FBT003 - a row of a table
+        ImportedMessage("b", "tool", 4, True, (), "x", 8, 8),  # noqa: FBT003 - as above
     )
     return StateImported((), 50, "counter", 1, messages, bodies)
 
@@ -95,7 +95,7 @@ class TestImported:
         assert (ids(window), [held.content for held in window.messages]) == ("ab", [None, None])
 
     def test_messages_that_leave_one_by_one_still_pack(self) -> None:
-        rows = tuple(ImportedMessage(name, "user", 10, False, (), None, 1) for name in "abc")  # noqa: FBT003 - a table
+        rows = tuple(ImportedMessage(name, "user", 10, False, (), None, 1, 1) for name in "abc")  # noqa: FBT003 - a table
         event = StateImported((), 40, "counter", 1, rows, tuple(ImportedBody(name) for name in "abc"))
         window = folded("conversation", event, message("d", 15), message("e", 10), message("f", 25)).part(WINDOW)
         assert ids(window) == "ef"

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from refold import fold
-from refold.engine import writer
+from refold.engine import times, writer
 from refold.engine.checkpoints import Checkpoints
 from refold.engine.digests import Digests
 from refold.engine.forked import watch
@@ -90,7 +90,7 @@ class Engine:
 
     def now_ns(self) -> int:
         """Return the time that an event appended now would get."""
-        return max(self.clock_ns(), self._time_ns)
+        return times.checked(max(self.clock_ns(), self._time_ns))
 
     def keyed_hash(self, content: bytes) -> bytes:
         """Return a hash that says nothing outside this store."""

@@ -24,7 +24,7 @@ def note(
     place: int | None = None
     try:
         if expected != ANY:
-            _check_version(engine, pending, name, expected, is_batch=is_batch)
+            check_version(engine, pending, name, expected, is_batch=is_batch)
         event = make if isinstance(make, Event) else make(_state_in(engine, pending, name, is_batch=is_batch))
         if event is not None:
             if opening is not None and name not in pending.opened:
@@ -65,7 +65,8 @@ def _open(
     pending.opened.add(name)
 
 
-def _check_version(engine: Engine, pending: Pending, name: str, expected: object, *, is_batch: bool) -> None:
+def check_version(engine: Engine, pending: Pending, name: str, expected: object, *, is_batch: bool) -> None:
+    """Raise ``WrongVersion`` unless a stream, with what the commit has added to it, is at the expected version."""
     slot = engine.find(name)
     version = 0 if slot is None else slot.version
     if is_batch:

@@ -1,7 +1,17 @@
 """From times to seqs and back, by the commit rows of the log: every event of a commit has the commit's time."""
 
+from refold.errors import InvalidInput
+from refold.limits import TIME_NS_MAX
 from refold.store.protocol import Log
 from refold.store.record import COMMIT, CommitRow
+
+
+def checked(time_ns: int) -> int:
+    """Return what a clock said; ``InvalidInput`` if a record could not hold it."""
+    if not -TIME_NS_MAX <= time_ns <= TIME_NS_MAX:
+        message = f"clock_ns returned {time_ns}, beyond the 64 bits of a time in nanoseconds; give another clock"
+        raise InvalidInput(message)
+    return time_ns
 
 
 def seq_at_time(log: Log, head: int, time_ns: int) -> int:

@@ -124,7 +124,7 @@ def _numbers(event: Event) -> Iterator[str]:
     for row in rows:
         for field in row.__struct_fields__:
             value = getattr(row, field)
-            least = -_SIGNED_MAX if field == "time_ns" else 0
+            least = -_SIGNED_MAX if field in ("time_ns", "occurred_ns") else 0
             if isinstance(value, int) and not least <= value < _SIGNED_MAX:
                 yield f"{field} is {checks.shown(value)}"
 

@@ -13,6 +13,7 @@ from refold.message import Message, MessageAppended
 from refold.results import Scratchpad
 from refold.text import TokenCounter, countable
 from refold.views.scratch import SCRATCH
+from refold.views.session import SESSION
 from refold.views.window import WINDOW
 
 
@@ -72,3 +73,9 @@ def scratchpad(state: State) -> Scratchpad:
     scratch = state.part(SCRATCH)
     entries = scratch.entries.values
     return Scratchpad({key: entries[key] for key in sorted(entries)}, [text for _, text in scratch.notes])
+
+
+def project_of(state: State, opening: ConversationOpened) -> str | None:
+    """Return the project of a conversation, or the one that it is about to be opened in."""
+    session = state.part(SESSION)
+    return session.project if session.opened else session.project or opening.project

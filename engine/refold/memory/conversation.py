@@ -21,7 +21,6 @@ from refold.memory.snapshot import Snapshot
 from refold.message import Message, message_event
 from refold.results import Scratchpad
 from refold.views.scratch import SCRATCH, NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
-from refold.views.session import SESSION
 from refold.views.state import STATE, RoundEnded
 from refold.views.window import WINDOW, WindowCleared, WindowResized
 
@@ -177,7 +176,7 @@ class Conversation:
     @property
     def project(self) -> str | None:
         """The project that the conversation belongs to, or would be opened in."""
-        return self._read(lambda state: state.part(SESSION).project or self._opening.project)
+        return self._read(lambda state: composing.project_of(state, self._opening))
 
     @property
     def version(self) -> int:
@@ -185,12 +184,7 @@ class Conversation:
         return travel.version(self._door, self._stream, self._at)
 
     def set_window_tokens(
-        self,
-        window_tokens: int,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        self, window_tokens: int, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
     ) -> None:
         """Change the token budget; what no longer fits is evicted at that seq."""
         window_tokens = checks.window_tokens(window_tokens)
@@ -251,12 +245,7 @@ class Conversation:
         return self._read(lambda state: state.part(SCRATCH).entries.values.get(key, default))
 
     def delete(
-        self,
-        key: str,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        self, key: str, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
     ) -> bool:
         """Remove a key of the scratchpad; return whether it was there."""
         key = checks.key(key)
@@ -274,12 +263,7 @@ class Conversation:
         return self._read(lambda state: sorted(state.part(SCRATCH).entries.values))
 
     def note(
-        self,
-        text: str,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        self, text: str, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
     ) -> None:
         """Add a free-form note to the scratchpad."""
         text = checks.text(text, "text")
@@ -343,9 +327,20 @@ class Conversation:
         seq = seq_at(self._door.engine, at, self._at)
         return Conversation(self._door, self.id, self._opening, seq)
 
-    def snapshot(self, name: str | None = None) -> Snapshot:
-        """Return a pointer to the present state; a named one is recorded and kept, an unnamed one writes nothing."""
-        return travel.snapshot(self._door, self._stream, name, self._at)
+    def snapshot(
+        self,
+        name: str | None = None,
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> Snapshot:
+        """Return a pointer to the present state; a named one is recorded and kept, an unnamed one writes nothing.
+
+        A named one takes ``expected``, ``request_id`` and ``sources`` like every mutation.
+        """
+        options = travel.Options(expected, request_id, sources)
+        return travel.snapshot(self._door, self._stream, name, self._at, options)
 
     def restore(
         self,
@@ -381,12 +376,7 @@ class Conversation:
         return Conversation(self._door, new_id, self._opening, None)
 
     def close(
-        self,
-        *,
-        drop: bool = False,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        self, *, drop: bool = False, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
     ) -> None:
         """Be done with the handle; ``drop=True`` ends a fork for good: its state is empty from then on."""
         if checks.flag(drop, "drop"):

@@ -132,6 +132,12 @@ class Door:
             message = "this request_id was already used in this batch; give each request an id of its own"
             raise InvalidInput(message)
 
+    def check_version(self, stream: str, expected: object) -> None:
+        """Raise ``WrongVersion`` unless a stream is where the caller of a verb on another stream expects it."""
+        if expected is not ANY:
+            _check_expected(expected)
+            noting.check_version(self.engine, Pending(), stream, expected, is_batch=False)
+
     def counts(self, count: Callable[[], str]) -> str:
         """Return the counts that a handle shows; showing one must never fail."""
         try:

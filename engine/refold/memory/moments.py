@@ -6,10 +6,10 @@ from refold import checks
 from refold.engine import times
 from refold.engine.core import Engine
 from refold.errors import InvalidInput, NotFound
+from refold.limits import TIME_NS_MAX
 
 _EPOCH = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
 _MICROSECOND = dates.timedelta(microseconds=1)
-_NS_MAX = 2**63 - 1
 
 
 def nanoseconds(moment: object, what: str) -> int:
@@ -21,7 +21,7 @@ def nanoseconds(moment: object, what: str) -> int:
             f"{what} must be nanoseconds or an aware datetime, not {type(moment).__name__} ({checks.shown(moment)})"
         )
         raise InvalidInput(message)
-    if not -_NS_MAX <= moment <= _NS_MAX:
+    if not -TIME_NS_MAX <= moment <= TIME_NS_MAX:
         message = f"{what} is {checks.shown(moment)}, beyond the 64 bits of nanoseconds: the years 1678 to 2261"
         raise InvalidInput(message)
     return int(moment)

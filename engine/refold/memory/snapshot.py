@@ -157,8 +157,8 @@ def exported(state: fold.State, sources: tuple[int, ...] = ()) -> StateImported:
 def _skeleton(window: Window, message: Message) -> ImportedMessage:
     event = message.event
     answers = event.answers if event.id in window.owners else None
-    time_ns = message.stamp.time_ns
-    return ImportedMessage(event.id, event.role, event.tokens, event.pinned, event.call_ids, answers, time_ns)
+    when = (message.stamp.time_ns, message.stamp.occurred_ns)
+    return ImportedMessage(event.id, event.role, event.tokens, event.pinned, event.call_ids, answers, *when)
 
 
 def _body(message: Message) -> ImportedBody:

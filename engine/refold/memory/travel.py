@@ -1,7 +1,7 @@
 """Snapshots, restores, forks and replays of one conversation: how each is decided and what each returns."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -9,17 +9,19 @@ from msgspec import Struct
 from refold import checks, fold
 from refold.engine import batch as batches
 from refold.engine.changes import changes_between
+from refold.engine.core import ANY, Engine
 from refold.engine.loader import Recorded
-from refold.engine.streams import STORE_STREAM
+from refold.engine.streams import STORE_STREAM, Slot
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly
 from refold.event import ConversationOpened, Event, ForkDropped, Forked, Restored, SnapshotNamed, Stamp
 from refold.fold import State
 from refold.limits import BASE_DEPTH_MAX, NAME_BYTES_MAX
+from refold.memory import composing
 from refold.memory.door import Door
 from refold.memory.snapshot import Carried, Snapshot, exported
 from refold.message import Message, MessageAppended
 from refold.results import Change
-from refold.views.session import SESSION, Session
+from refold.views.session import SESSION
 from refold.views.settings import SETTINGS, Named
 from refold.views.window import WINDOW, WindowResized
 
@@ -37,37 +39,51 @@ class Step(Struct, frozen=True):
     evicted: tuple[Message, ...]
 
 
-def snapshot(door: Door, stream: str, name: str | None, at: int | None) -> Snapshot:
+class Options(NamedTuple):
+    """What every mutation takes beside its own arguments."""
+
+    expected: object = ANY
+    request_id: str | None = None
+    sources: Sequence[Any] = ()
+
+
+def snapshot(door: Door, stream: str, name: str | None, at: int | None, options: Options) -> Snapshot:
     """Return a pointer to a stream's state; with a name, record it, once and for ever."""
-    batches.refuse(door.engine, "a snapshot")
+    engine = door.engine
+    batches.refuse(engine, "a snapshot")
     if name is None:
-        return Snapshot(stream, door.engine.last_seq(stream, at), None, door.engine)
+        if options != Options():
+            checks.invalid(
+                "an unnamed snapshot writes nothing, so it takes no options; give it a name, or leave them out"
+            )
+        return Snapshot(stream, engine.last_seq(stream, at), None, engine)
     name = checks.text(name, "name", NAME_BYTES_MAX, "NAME_BYTES_MAX")
     if not name:
         checks.invalid("the snapshot's name is empty; give it at least one character, or None for an unnamed one")
     if at is not None:
         message = f"{stream} is frozen at seq {at}; name a snapshot of the live handle, or take an unnamed one here"
         raise ReadOnly(message)
-    with door.engine.write_lock:
-        slot = door.engine.slot(stream)
+    with engine.write_lock:
+        door.check_version(stream, options.expected)
+        slot = engine.slot(stream)
         if slot is None:
             message = f"{stream} has no events yet, so there is no state to name; append something first"
             raise NotFound(message)
-        pointer = Snapshot(stream, slot.seq, name, door.engine)
-        decide = _naming(slot.number, pointer)
-        door.note(STORE_STREAM, decide, at=None, asked=("snapshot", stream, name))
-    return pointer
+        asked = ("snapshot", stream, name)
+        decide = _naming(slot, name, door.sources(options.sources))
+        noted = door.note(STORE_STREAM, decide, at=None, asked=asked, request_id=options.request_id)
+    if noted is not None and isinstance(noted[0], SnapshotNamed):
+        return Snapshot(stream, noted[0].base_seq, name, engine)
+    return named(door, stream, name)
 
 
-def _naming(number: int, pointer: Snapshot) -> Callable[[State], Event | None]:
-    name = pointer.name or ""
-
+def _naming(slot: Slot, name: str, sources: tuple[int, ...]) -> Callable[[State], Event | None]:
     def decide(state: State) -> Event | None:
-        known = state.part(SETTINGS).snapshots.get((number, name))
+        known = state.part(SETTINGS).snapshots.get((slot.number, name))
         if known is None:
-            return SnapshotNamed((), number, pointer.seq, name)
-        if known.seq != pointer.seq:
-            message = f"snapshot {name!r} of {pointer.stream} already stands at seq {known.seq}; give another name"
+            return SnapshotNamed(sources, slot.number, slot.seq, name)
+        if known.seq != slot.seq:
+            message = f"snapshot {name!r} of {slot.name} already stands at seq {known.seq}; give another name"
             raise InvalidInput(message)
         return None
 
@@ -115,8 +131,8 @@ def restoration(
         number = slot.number
 
     def decide(state: State) -> Event | None:
-        session = state.part(SESSION)
-        event = Restored(sources, number, pointer.seq, session.depth, _project(session, opening))
+        project = composing.project_of(state, opening)
+        event = Restored(sources, number, pointer.seq, state.part(SESSION).depth, project)
         target = door.engine.look_at_base(event)
         return None if _same_state(state, target) else event
 
@@ -132,7 +148,7 @@ def _same_state(state: State, target: State) -> bool:
 
 def _local(door: Door, snapshot: Snapshot) -> Snapshot | None:
     """Return the snapshot as a pointer into this store, ``None`` if its state must be imported."""
-    if snapshot.origin is door.engine:
+    if snapshot.origin is door.engine or _is_of_earlier_handle(door, snapshot):
         return snapshot
     carried = _carried(snapshot)
     if carried.store_id != door.engine.store_id or carried.seq > door.engine.head:
@@ -140,6 +156,13 @@ def _local(door: Door, snapshot: Snapshot) -> Snapshot | None:
     here = door.engine.read(carried.stream, exported, carried.seq)
     # A copied store has the same id and may have gone on differently: only the same state is the same place.
     return snapshot if here == carried.state else None
+
+
+def _is_of_earlier_handle(door: Door, snapshot: Snapshot) -> bool:
+    """Return whether a snapshot was taken through a handle on this very store that was closed since."""
+    origin = snapshot.origin
+    is_same = isinstance(origin, Engine) and origin.is_closed and origin.store_id == door.engine.store_id
+    return is_same and snapshot.seq <= door.engine.head
 
 
 def _carried(snapshot: Snapshot) -> Carried:
@@ -150,18 +173,13 @@ def _carried(snapshot: Snapshot) -> Carried:
     return _carried(Snapshot.from_bytes(snapshot.to_bytes()))
 
 
-def _project(session: Session, opening: ConversationOpened) -> str | None:
-    """Return the project of a conversation, or the one that it is about to be opened in."""
-    return session.project if session.opened else session.project or opening.project
-
-
 def _importing(
     snapshot: Snapshot, opening: ConversationOpened, sources: tuple[int, ...]
 ) -> Callable[[State], Event | None]:
     state_bytes = _carried(snapshot).state
 
     def decide(state: State) -> Event | None:
-        project = _project(state.part(SESSION), opening)
+        project = composing.project_of(state, opening)
         unchanged = exported(state) == msgspec.structs.replace(state_bytes, project=project)
         return None if unchanged else msgspec.structs.replace(state_bytes, project=project, sources=sources)
 

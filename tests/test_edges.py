@@ -1,0 +1,59 @@
+"""Edges that were found by hand: handles that outlive a store, clocks that do not fit, claims that came too late."""
+
+from pathlib import Path
+
+import pytest
+
+from refold import EXISTS, InvalidInput, Memory, Snapshot, WrongVersion
+from tests.support import remembering
+
+
+def test_a_snapshot_outlives_the_handle_through_which_it_was_taken(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory:
+        chat = memory.conversation("chat")
+        chat.append("user", "before", tokens=1)
+        before = chat.snapshot()
+        chat.append("user", "after", tokens=1)
+    with Memory(tmp_path / "store") as memory:
+        chat = memory.conversation("chat")
+        chat.restore(before)
+        assert [message.content for message in chat.window()] == ["before"]
+        assert memory.replay_hash() == memory.state_hash()
+
+
+def test_a_clock_beyond_64_bits_is_refused_and_nothing_is_appended() -> None:
+    memory = Memory(clock_ns=lambda: 2**63)
+    with pytest.raises(InvalidInput, match=r"clock_ns returned 9223372036854775808, beyond the 64 bits"):
+        memory.profile().set("key", "value")
+    assert memory.head == 0
+
+
+def test_the_project_is_the_recorded_one_whatever_a_handle_was_made_with() -> None:
+    with remembering() as memory:
+        claiming = memory.conversation("chat", project="claimed")
+        memory.conversation("chat").append("user", "first", tokens=1)
+        assert claiming.project is None
+        with pytest.raises(InvalidInput, match="belongs to project None, not 'claimed'"):
+            claiming.append("user", "second", tokens=1)
+
+
+def test_a_handover_keeps_when_messages_happened() -> None:
+    with remembering() as memory, remembering() as other:
+        chat = memory.conversation("chat")
+        chat.append("user", "long ago", tokens=1, occurred=5)
+        other.conversation("taker").restore(Snapshot.from_bytes(chat.snapshot().to_bytes()))
+        (message,) = other.conversation("taker").window()
+        assert (message.occurred_ns, message.time_ns) == (5, chat.window()[0].time_ns)
+
+
+def test_a_named_snapshot_takes_the_options_of_a_mutation() -> None:
+    with remembering() as memory:
+        chat = memory.conversation("chat")
+        first = chat.append("user", "x", tokens=1)
+        with pytest.raises(WrongVersion):
+            chat.snapshot("name", expected=7)
+        taken = chat.snapshot("name", expected=EXISTS, request_id="once", sources=[first])
+        chat.append("user", "y", tokens=1)
+        assert chat.snapshot("name", request_id="once").seq == taken.seq == first.seq
+        with pytest.raises(InvalidInput, match="unnamed snapshot writes nothing"):
+            chat.snapshot(request_id="again")

@@ -77,7 +77,7 @@ def _check_state(chat: Conversation, state: Chat, shared: dict[str, Any]) -> Non
 
 def _check_events(chat: Conversation, model: Model, stream: str, at: int | None) -> None:
     entries = model.entries(stream, model.committed if at is None else at)
-    assert chat.version == len(entries)
+    assert chat.version == len(model.entries(stream, at))
     told = [(e.seq, e.version, e.sources, e.time_ns, e.occurred_ns, e.erased) for e in entries]
     seen = [
         (stamp.seq, stamp.version, event.sources, stamp.time_ns, stamp.occurred_ns, stamp.erased)

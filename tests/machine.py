@@ -189,7 +189,8 @@ class MemoryMachine(ChatRules):
 
         def plan(options: Options, _: Any) -> None:
             self.refuse_in_batch()
-            self.model.fork(f"conversation/{name}", f"conversation/{twin}", at, DEPTH_MAX, options)
+            opening = self.opening(name)
+            self.model.fork(f"conversation/{name}", f"conversation/{twin}", at, DEPTH_MAX, options, opening)
 
         chat = self.chat(name)
         given = self.drive(f"conversation/{twin}", drawn, lambda **options: chat.fork(twin, at=at, **options), plan)

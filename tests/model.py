@@ -261,7 +261,7 @@ class Model:
 
         self.note(stream, asked, decide, options, opening=opening)
 
-    def fork(self, stream: str, twin: str, at: int | None, depth_max: int, options: Options) -> None:
+    def fork(self, stream: str, twin: str, at: int | None, depth_max: int, options: Options, opening: Opening) -> None:
         """Begins a stream from the state of another one."""
 
         def decide(_: Chat) -> tuple[str, Any]:
@@ -270,7 +270,8 @@ class Model:
                 raise InvalidInput(twin)
             if base.depth >= depth_max:
                 raise LimitExceeded(twin)
-            return "forked", (stream, self.last_seq(stream, at), base.depth + 1, base.project)
+            project = base.project if base.opened else base.project or opening.project
+            return "forked", (stream, self.last_seq(stream, at), base.depth + 1, project)
 
         self.note(twin, ("fork", stream, at), decide, options)
 

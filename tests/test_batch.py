@@ -268,7 +268,7 @@ class TestAnotherWriter:
         assert (chat.get("k"), memory.head) == ("2", 3)
         assert_sound(memory)
 
-    @pytest.mark.parametrize("read", ["get", "window", "keys", "token_count", "repr"])
+    @pytest.mark.parametrize("read", ["get", "window", "keys", "token_count", "version"])
     def test_after_an_explicit_read_makes_it_fail(self, read: str) -> None:
         memory = Memory()
         chat = memory.conversation("chat")
@@ -278,7 +278,7 @@ class TestAnotherWriter:
             "window": chat.window,
             "keys": chat.keys,
             "token_count": chat.token_count,
-            "repr": lambda: repr(chat),
+            "version": lambda: chat.version,
         }
         with pytest.raises(WrongVersion):
             in_batch(

@@ -1,5 +1,7 @@
 """Edges that were found by hand: handles that outlive a store, clocks that do not fit, claims that came too late."""
 
+import asyncio
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,69 @@ def test_a_named_snapshot_takes_the_options_of_a_mutation() -> None:
         assert chat.snapshot("name", request_id="once").seq == taken.seq == first.seq
         with pytest.raises(InvalidInput, match="unnamed snapshot writes nothing"):
             chat.snapshot(request_id="again")
+
+
+def test_a_task_that_outlives_the_batch_it_was_started_in_commits_for_itself() -> None:
+    memory = Memory()
+    chat = memory.conversation("chat")
+    chat.append("user", "0", tokens=1)
+
+    async def run() -> tuple[int, list[object]]:
+        over = asyncio.Event()
+
+        async def late() -> int:
+            await over.wait()
+            return chat.append("user", "late", tokens=1).seq
+
+        with memory.batch():
+            task = asyncio.create_task(late())
+            chat.append("user", "1", tokens=1)
+        over.set()
+        return await task, [message.content for message in chat.window()]
+
+    seq, contents = asyncio.run(run())
+    assert seq == memory.head
+    assert contents == ["0", "1", "late"]
+
+
+@pytest.mark.parametrize("verb", ["events", "replay", "all events"])
+def test_writing_while_iterating_comes_to_an_end(verb: str) -> None:
+    memory = Memory()
+    chat = memory.conversation("chat")
+    chat.append("user", "x", tokens=1)
+    passes: dict[str, Callable[[], Iterator[object]]] = {
+        "events": chat.events,
+        "replay": chat.replay,
+        "all events": memory.events,
+    }
+    seen = 0
+    for _ in passes[verb]():
+        chat.note("seen")
+        seen += 1
+    assert seen == 2
+
+
+def test_the_version_inside_a_batch_is_the_one_that_expected_compares_with() -> None:
+    with remembering() as memory, memory.batch():
+        chat = memory.conversation("chat")
+        chat.append("user", "x", tokens=1)
+        chat.set("key", "value", expected=chat.version)
+        assert chat.version == 3
+
+
+def test_another_handed_over_state_is_another_request() -> None:
+    taker = Memory().conversation("taker")
+    states = []
+    for content in ("A", "B"):
+        giver = Memory(clock_ns=lambda: 1).conversation("giver")
+        giver.append("user", content, tokens=1)
+        states.append(Snapshot.from_bytes(giver.snapshot().to_bytes()))
+    taker.restore(states[0], request_id="once")
+    with pytest.raises(InvalidInput, match="used for another request"):
+        taker.restore(states[1], request_id="once")
+
+
+def test_a_fork_of_a_conversation_that_is_not_open_yet_is_in_its_project() -> None:
+    with remembering() as memory:
+        memory.conversation("chat", project="acme").fork("twin").append("user", "x", tokens=1)
+        assert memory.conversation("twin").project == "acme"

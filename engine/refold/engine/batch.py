@@ -18,11 +18,13 @@ _ACTIVE: Final[ContextVar[tuple["Batch", ...]]] = ContextVar("refold_batches", d
 class Batch:
     """An open batch of one engine; leaving the block commits it, an exception discards it."""
 
-    __slots__ = ("_token", "engine", "pending")
+    __slots__ = ("_token", "engine", "is_over", "pending")
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.pending = Pending()
+        self.is_over = False
+        """A task that was started inside the block may outlive it; what it does then is its own."""
         self._token: Token[tuple[Batch, ...]] | None = None
 
     def __enter__(self) -> Self:
@@ -45,6 +47,7 @@ class Batch:
     ) -> None:
         """Write everything as one commit, or nothing if the block raised."""
         assert self._token is not None, "a batch is left that was never entered"
+        self.is_over = True
         _ACTIVE.reset(self._token)
         if kind is None:
             self.engine.commit(self.pending)
@@ -57,7 +60,7 @@ class Batch:
 def active(engine: Engine) -> Batch | None:
     """Return the batch that this context has open on an engine."""
     for batch in _ACTIVE.get():
-        if batch.engine is engine:
+        if batch.engine is engine and not batch.is_over:
             return batch
     return None
 

@@ -7,6 +7,7 @@ log said that the events are durable. Reads take the state lock alone, so they n
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -187,32 +188,31 @@ class Engine:
             return slot.seq if at is None else self.loader.last_seq(slot, at)
 
     def events(self, name: str, after: int, until: int | None = None) -> Iterator[Recorded]:
-        """Return the events of a stream with ``after < seq <= until``, read in short pages."""
+        """Return the events of a stream with ``after < seq <= until``, at most those that there are now."""
+        return self._events(name, after, self.current_head() if until is None else until)
+
+    def _events(self, name: str, after: int, until: int) -> Iterator[Recorded]:
         while True:
             with self.state_lock:
                 slot = self.slot(name)
                 if slot is None:
                     return
-                last = slot.seq if until is None else min(until, slot.seq)
-                seqs: list[int] = []
-                for seq in self.loader.seqs_between(slot, after, last):
-                    seqs.append(seq)
-                    if len(seqs) == PAGE_EVENTS:
-                        break
-                page = self.loader.recorded(seqs)
+                between = self.loader.seqs_between(slot, after, min(until, slot.seq))
+                page = self.loader.recorded(list(islice(between, PAGE_EVENTS)))
             if not page:
                 return
             yield from page
-            after = seqs[-1]
+            after = page[-1].stamp.seq
 
     def all_events(self, after: int, until: int | None) -> Iterator[Recorded]:
-        """Return the events of the whole log with ``after < seq <= until``, read in short pages."""
-        while True:
+        """Return the events of the whole log with ``after < seq <= until``, at most those that there are now."""
+        return self._all_events(after, self.current_head() if until is None else until)
+
+    def _all_events(self, after: int, until: int) -> Iterator[Recorded]:
+        while after < until:
             with self.state_lock:
-                last = self.current_head() if until is None else until
-                page = self.loader.page(after + 1, min(PAGE_EVENTS, last - after)) if after < last else []
-            if not page:
-                return
+                self.check_open()
+                page = self.loader.page(after + 1, min(PAGE_EVENTS, until - after))
             yield from page
             after += len(page)
 

@@ -36,7 +36,7 @@ def note(
         pending.truncate(begin)
         raise
     if request is not None:
-        pending.requests.append((request, range(begin, len(pending.events))))
+        pending.requests[request.id_hash] = (request, range(begin, len(pending.events)))
     return place
 
 
@@ -54,7 +54,7 @@ def _open(
     engine: Engine, pending: Pending, name: str, opening: Event, occurred_ns: int | None, *, is_batch: bool
 ) -> None:
     """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
-    if name in pending.names:
+    if pending.places[name]:
         # This commit restored or dropped it: what is open now is what the commit itself sees.
         if not fold.is_open(state_in_batch(engine, pending, name)):
             _add(engine, pending, name, opening, occurred_ns, is_batch=is_batch)
@@ -71,11 +71,18 @@ def check_version(engine: Engine, pending: Pending, name: str, expected: object,
     version = 0 if slot is None else slot.version
     if is_batch:
         pending.reads.setdefault(name, version)
-    actual = version + pending.names.count(name)
+    actual = version + len(pending.places[name])
     fits = {NO_STREAM: actual == 0, EXISTS: actual > 0}.get(expected, expected == actual)  # type: ignore[call-overload]
     if not fits:
         message = f"{name} is at version {actual}, not at {checks.shown(expected)}; read it again and decide anew"
         raise WrongVersion(message, expected=expected, actual=actual)
+
+
+def version_in_batch(engine: Engine, pending: Pending, name: str) -> int:
+    """Return a stream's version as an open batch sees it, and remember that the batch has read it."""
+    slot = engine.find(name)
+    version = pending.reads.setdefault(name, 0 if slot is None else slot.version)
+    return version + len(pending.places[name])
 
 
 def _state_in(engine: Engine, pending: Pending, name: str, *, is_batch: bool) -> fold.State:
@@ -93,13 +100,12 @@ def state_in_batch(engine: Engine, pending: Pending, name: str) -> fold.State:
         pending.reads.setdefault(name, 0 if slot is None else slot.version)
         if name in pending.overlays:
             return pending.overlays[name]
-        if name not in pending.names:
+        if not pending.places[name]:
             return fold.empty(name.partition("/")[0]) if slot is None else engine.live(slot)
         state = fold.empty(name.partition("/")[0]) if slot is None else engine.loader.state_at(slot, slot.seq)
     pending.overlays[name] = state
-    for place, noted in enumerate(pending.names):
-        if noted == name:
-            _fold_overlay(engine, pending, name, place)
+    for place in pending.places[name]:
+        _fold_overlay(engine, pending, name, place)
     return pending.overlays[name]
 
 

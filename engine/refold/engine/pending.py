@@ -4,6 +4,7 @@ A lone verb fills a ``Pending`` and commits it at once under the write lock; a b
 runs. Events of an open batch have provisional seqs, -1 for the first, so that later ones can name them.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
@@ -41,6 +42,7 @@ class Pending:
         "opened",
         "openings",
         "overlays",
+        "places",
         "provisional",
         "reads",
         "requests",
@@ -50,6 +52,8 @@ class Pending:
         self.names: list[str] = []
         self.events: list[Event] = []
         self.occurred: list[int | None] = []
+        self.places: defaultdict[str, list[int]] = defaultdict(list)
+        """Stream -> places of its events."""
         self.messages: list[Message] = []
         """Results that were handed out before their stamp was known; their seq is provisional."""
         self.notes: list[tuple[int, Note]] = []
@@ -64,8 +68,8 @@ class Pending:
         """Stream -> its state as the batch sees it, for streams that were read after the batch wrote to them."""
         self.reads: dict[str, int] = {}
         """Stream -> version at which the batch first read its state."""
-        self.requests: list[tuple[Request, range]] = []
-        """A request and the places of its events."""
+        self.requests: dict[bytes, tuple[Request, range]] = {}
+        """Requests by the hash of their id, each with the places of its events."""
 
     def add(self, name: str, event: Event, occurred_ns: int | None) -> int:
         """Add an event whose fields were all checked, so that encoding it cannot fail; return its place."""
@@ -74,6 +78,7 @@ class Pending:
             message = f"a batch of more than BATCH_EVENTS_MAX = {BATCH_EVENTS_MAX} events; commit in several batches"
             raise LimitExceeded(message)
         self.names.append(name)
+        self.places[name].append(place)
         self.events.append(event)
         self.occurred.append(occurred_ns)
         return place
@@ -102,6 +107,7 @@ class Pending:
         """Take back what was added from place ``length`` on: the verb that added it failed."""
         for name in set(self.names[length:]):
             self.overlays.pop(name, None)
+            self.places[name] = [place for place in self.places[name] if place < length]
             self.opened.discard(name)
         for column in (self.names, self.events, self.occurred):
             del column[length:]

@@ -135,7 +135,7 @@ def request_rows(pending: Pending, batch: Batch) -> list[Row]:
         return []
     seq_of = {place: stamp.seq for place, stamp in zip(batch.places, batch.stamps, strict=True)}
     rows: list[Row] = []
-    for request, places in pending.requests:
+    for request, places in pending.requests.values():
         seqs = [seq_of[place] for place in places if place in seq_of]
         first, last = (seqs[0], seqs[-1]) if seqs else (0, 0)
         rows.append(("requests", request.id_hash, request.content_hash + SEQ.pack(first) + SEQ.pack(last)))
@@ -144,12 +144,13 @@ def request_rows(pending: Pending, batch: Batch) -> list[Row]:
 
 def hand_out(pending: Pending, batch: Batch) -> None:
     """Give the results that a batch handed out the stamps that their events got."""
-    whole = isinstance(batch.places, range)
+    index_of = {place: index for index, place in enumerate(batch.places)} if pending.notes or pending.openings else None
     for message in pending.messages:
         place = place_of(message.stamp.seq)
-        index = place if whole else batch.places.index(place)
+        index = place if index_of is None else index_of[place]
         force_setattr(message, "stamp", batch.stamps[index])
         if pending.provisional:
             force_setattr(message, "event", batch.events[index])
     for place, note in pending.notes:
-        force_setattr(note, "time_ns", batch.stamps[batch.places.index(place)].time_ns)
+        assert index_of is not None, "a note without its place"
+        force_setattr(note, "time_ns", batch.stamps[index_of[place]].time_ns)

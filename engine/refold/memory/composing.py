@@ -49,7 +49,7 @@ def fitting(event: MessageAppended, opening: ConversationOpened) -> Callable[[St
 def asked(event: MessageAppended, tokens: int | None, occurred_ns: int | None) -> tuple[Any, ...]:
     """Return what makes two appends the same request: all that was given, nothing that was made here."""
     given = (event.role, event.text, event.parts, event.name, event.calls, event.answers, event.pinned, event.extra)
-    return ("append", *given, tokens, occurred_ns, *event.sources)
+    return ("append", *given, tokens, occurred_ns)
 
 
 def handed_out(door: Door, noted: Noted) -> Message:

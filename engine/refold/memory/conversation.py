@@ -64,7 +64,9 @@ class Conversation:
         return f"Conversation({self.id!r}{frozen}, {self._door.counts(self._shown)})"
 
     def _shown(self) -> str:
-        messages, tokens, budget = self._read(lambda state: composing.counts(state, self._opening))
+        read = self._door.engine.read  # Past an open batch: showing a handle is no read of the state.
+        counts = read(self._stream, lambda state: composing.counts(state, self._opening), self._at)
+        messages, tokens, budget = counts
         return f"messages={messages}, tokens={tokens}/{budget}"
 
     def _read(self, query: Callable[[State], T]) -> T:
@@ -355,7 +357,7 @@ class Conversation:
         Raises ``NotFound`` for a name that does not exist, ``InvalidInput`` for a state that does not add up.
         """
         event = travel.restoration(self._door, self._stream, self._opening, snapshot, self._door.sources(sources))
-        asked = ("restore", snapshot if isinstance(snapshot, str) else [snapshot.stream, snapshot.seq])
+        asked = ("restore", *([] if request_id is None else travel.asked_for(self._door, snapshot)))
         self._note(event, asked, expected=expected, request_id=request_id)
 
     def fork(
@@ -368,12 +370,13 @@ class Conversation:
         sources: Sequence[Any] = (),
     ) -> "Conversation":
         """Begin another conversation from this one's state, now or at a seq; one event, nothing is copied."""
+        self._door.refuse_frozen(self._stream, self._at)
         seq = None if at is None else seq_at(self._door.engine, at)
         stream = f"conversation/{checks.name(new_id, 'new_id')}"
         asked = ("fork", self._stream, seq)
-        event = travel.forking(self._door, self._stream, stream, seq, self._door.sources(sources))
-        self._door.note(stream, event, at=self._at, asked=asked, expected=expected, request_id=request_id)
-        return Conversation(self._door, new_id, self._opening, None)
+        event = travel.forking(self._door, self._stream, self._opening, stream, seq, self._door.sources(sources))
+        self._door.note(stream, event, at=None, asked=asked, expected=expected, request_id=request_id)
+        return Conversation(self._door, new_id, self._door.opening(), None)
 
     def close(
         self, *, drop: bool = False, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()

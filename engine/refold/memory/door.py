@@ -9,10 +9,11 @@ from refold.engine import noting
 from refold.engine.core import ANY, EXISTS, NO_STREAM, Engine
 from refold.engine.pending import Decide, Noted, Pending, Request, place_of
 from refold.errors import Closed, InvalidInput, ReadOnly
-from refold.event import Event, Stamp, pack_json
+from refold.event import ConversationOpened, Event, Stamp, pack_json
 from refold.message import Message, MessageAppended
 from refold.text import TokenCounter
 from refold.views.journal import Note
+from refold.views.window import POLICY
 
 T = TypeVar("T")
 
@@ -63,8 +64,7 @@ class Door:
         """Commit one mutation, or add it to this context's batch; return its event, ``None`` where nothing changed."""
         engine = self.engine
         if at is not None:
-            message = f"{stream} is frozen at seq {at}; mutate the live handle, or fork it at this seq"
-            raise ReadOnly(message)
+            self.refuse_frozen(stream, at)
         if not engine.is_writable:
             engine.check_writable()
         if expected is not ANY:
@@ -128,9 +128,27 @@ class Door:
         return Request(id_hash, self.engine.keyed_hash(b"asked" + pack_json([stream, *asked])))
 
     def _refuse_repeat(self, pending: Pending, request: Request) -> None:
-        if any(known.id_hash == request.id_hash for known, _ in pending.requests):
+        if request.id_hash in pending.requests:
             message = "this request_id was already used in this batch; give each request an id of its own"
             raise InvalidInput(message)
+
+    def refuse_frozen(self, stream: str, at: int | None) -> None:
+        """Raise ``ReadOnly`` for a handle that is frozen at a seq."""
+        if at is not None:
+            message = f"{stream} is frozen at seq {at}; mutate the live handle, or fork the live one at this seq"
+            raise ReadOnly(message)
+
+    def opening(self, project: str | None = None, window_tokens: int | None = None) -> ConversationOpened:
+        """Return the event that opens a conversation: with what was asked for, else with the memory's defaults."""
+        budget = self.window_tokens if window_tokens is None else window_tokens
+        return ConversationOpened((), budget, self.counter.id, POLICY, project)
+
+    def version(self, stream: str) -> int:
+        """Return the version of a stream, what this context's batch has added included."""
+        batch = batches.active(self.engine)
+        if batch is None:
+            return self.engine.version(stream)
+        return noting.version_in_batch(self.engine, batch.pending, stream)
 
     def check_version(self, stream: str, expected: object) -> None:
         """Raise ``WrongVersion`` unless a stream is where the caller of a verb on another stream expects it."""

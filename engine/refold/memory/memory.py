@@ -13,7 +13,6 @@ from refold.engine.loader import Recorded
 from refold.engine.opening import open_engine
 from refold.engine.streams import STORE_STREAM
 from refold.errors import InvalidInput, ReadOnly
-from refold.event import ConversationOpened
 from refold.limits import NAME_BYTES_MAX, WINDOW_TOKENS_DEFAULT
 from refold.memory.claims import Claims
 from refold.memory.conversation import Conversation
@@ -24,7 +23,6 @@ from refold.memory.snapshot import Snapshot
 from refold.results import Change, Loaded, Report, Stats
 from refold.text import ByteClassCounter, TokenCounter
 from refold.views.settings import SETTINGS
-from refold.views.window import POLICY
 
 if TYPE_CHECKING:
     import datetime
@@ -130,8 +128,7 @@ class Memory:
             checks.name(project, "project")
         if window_tokens is not None:
             checks.window_tokens(window_tokens)
-        budget = self._door.window_tokens if window_tokens is None else window_tokens
-        opening = ConversationOpened((), budget, self._door.counter.id, POLICY, project)
+        opening = self._door.opening(project, window_tokens)
         claims = None if project is None and window_tokens is None else Claims(project, window_tokens)
         return Conversation(self._door, conversation_id, opening, self._at, claims)
 

@@ -9,6 +9,9 @@ from refold.errors import InvalidInput, NotFound
 from refold.limits import TIME_NS_MAX
 
 _EPOCH = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
+_REST_OF_MICROSECOND_NS = 999
+"""A datetime counts microseconds: it means the whole of its last one."""
+
 _MICROSECOND = dates.timedelta(microseconds=1)
 
 
@@ -38,7 +41,10 @@ def seq_at(engine: Engine, at: object, head: int | None = None) -> int:
     """Return the seq that ``at`` means: itself, or the last one acknowledged at or before an aware datetime."""
     limit = engine.current_head() if head is None else head
     if isinstance(at, dates.datetime):
-        return min(times.seq_at_time(engine.log, engine.current_head(), _nanoseconds_of(at, "at")), limit)
+        return min(
+            times.seq_at_time(engine.log, engine.current_head(), _nanoseconds_of(at, "at") + _REST_OF_MICROSECOND_NS),
+            limit,
+        )
     if not isinstance(at, int) or isinstance(at, bool):
         message = f"at must be a seq or an aware datetime, not {type(at).__name__} ({checks.shown(at)})"
         raise InvalidInput(message)

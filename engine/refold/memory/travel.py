@@ -93,7 +93,7 @@ def _naming(slot: Slot, name: str, sources: tuple[int, ...]) -> Callable[[State]
 def version(door: Door, stream: str, at: int | None) -> int:
     """Return the version of a stream, live or at a seq; 0 where it has no event."""
     if at is None:
-        return door.engine.version(stream)
+        return door.version(stream)
     last = door.engine.last_seq(stream, at)
     return door.engine.loader.recorded([last])[0].stamp.version if last else 0
 
@@ -137,6 +137,16 @@ def restoration(
         return None if _same_state(state, target) else event
 
     return decide
+
+
+def asked_for(door: Door, snapshot: object) -> list[Any]:
+    """Return what tells one restored snapshot from another: its name, its place, or what it carries."""
+    if not isinstance(snapshot, Snapshot):
+        return [snapshot if isinstance(snapshot, str) else repr(snapshot)]
+    place = [snapshot.stream, snapshot.seq]
+    if snapshot.origin is None or snapshot.origin is door.engine or _is_of_earlier_handle(door, snapshot):
+        return place
+    return [*place, door.engine.keyed_hash(snapshot.to_bytes())]
 
 
 def _same_state(state: State, target: State) -> bool:
@@ -186,8 +196,13 @@ def _importing(
     return decide
 
 
-def forking(
-    door: Door, stream: str, new_stream: str, seq: int | None, sources: tuple[int, ...]
+def forking(  # noqa: PLR0917 - what a fork is made of, each once
+    door: Door,
+    stream: str,
+    opening: ConversationOpened,
+    new_stream: str,
+    seq: int | None,
+    sources: tuple[int, ...],
 ) -> Callable[[State], Event | None]:
     """Return the decision to begin a stream from another one's state."""
     engine = door.engine
@@ -200,13 +215,14 @@ def forking(
         base_seq = engine.last_seq(stream, seq)
         slot = engine.slot(stream)
         number = slot.number if slot and base_seq else 0
-        session = engine.look_at_base(Forked(sources, number, base_seq, 0)).part(SESSION)
+        base = engine.look_at_base(Forked(sources, number, base_seq, 0))
+        session = base.part(SESSION)
         if session.depth >= BASE_DEPTH_MAX:
             message = (
                 f"{stream} is already {session.depth} forks deep, BASE_DEPTH_MAX = {BASE_DEPTH_MAX}; fork an ancestor"
             )
             raise LimitExceeded(message)
-        return Forked(sources, number, base_seq, session.depth + 1, session.project)
+        return Forked(sources, number, base_seq, session.depth + 1, composing.project_of(base, opening))
 
     return decide
 

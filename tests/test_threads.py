@@ -60,7 +60,7 @@ def consistent(chat: Conversation) -> None:
 
     def query(state: object) -> tuple[int, int, int]:
         window = state.part(WINDOW)  # type: ignore[attr-defined]
-        return window.tokens, sum(message.tokens for message in window.messages), window.window_tokens
+        return window.tokens, sum(message.tokens for message in window.live()), window.window_tokens
 
     held, summed, budget = chat._door.read(f"conversation/{chat.id}", query, None)
     assert held == summed <= budget

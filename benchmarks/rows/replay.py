@@ -94,7 +94,7 @@ def replays(memory: Memory, directory: Path) -> Generator[Replays, None, None]:
 
 def contents(state: fold.State) -> list[Any]:
     """Return the texts of a state's live messages."""
-    return [message.content for message in state.part(WINDOW).messages]
+    return [message.content for message in state.part(WINDOW).live()]
 
 
 def rows(options: Options) -> Iterator[Row]:

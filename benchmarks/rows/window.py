@@ -55,7 +55,7 @@ class Windows:
         read: list[Message] = []
         for event, stamp in self.arriving:
             apply(state, stamp, event)
-            read = list(state.part(WINDOW).messages)
+            read = state.part(WINDOW).live()
         self.read = read
 
     def prepare_floor(self) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from refold.memory.handles import Profile as Profile
     from refold.memory.memory import Memory as Memory
     from refold.memory.snapshot import Snapshot as Snapshot
-    from refold.memory.travel import Step as Step
+    from refold.memory.stepping import Step as Step
     from refold.message import Message as Message
     from refold.results import Change as Change
     from refold.results import Finding as Finding
@@ -70,7 +70,7 @@ _HOMES = {
     "refold.memory.handles": ("Journal", "Profile"),
     "refold.memory.memory": ("Memory",),
     "refold.memory.snapshot": ("Snapshot",),
-    "refold.memory.travel": ("Step",),
+    "refold.memory.stepping": ("Step",),
     "refold.message": ("Message",),
     "refold.results": ("Change", "Finding", "Loaded", "Report", "Scratchpad", "Stats"),
     "refold.text": ("ByteClassCounter", "TokenCounter"),

@@ -224,9 +224,10 @@ def digests(state: State) -> list[tuple[str, bytes]]:
     return [(name, sha256(_ENCODE_SORTED(logical)).digest()) for name, logical in logicals if logical is not None]
 
 
-def plain(state: State) -> dict[str, dict[str, Any]]:
-    """Return what each view shows a person, by view name."""
-    return {view.name: view.plain(part) for view, part in zip(state.kind.views, state.parts, strict=True)}
+def plain(state: State, *, without: str = "") -> dict[str, dict[str, Any]]:
+    """Return what each view shows a person, by view name; one view may be left out."""
+    parts = zip(state.kind.views, state.parts, strict=True)
+    return {view.name: view.plain(part) for view, part in parts if view.name != without}
 
 
 def resolve(event: Event, seq_of: Mapping[int, int]) -> Event:

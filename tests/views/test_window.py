@@ -21,7 +21,7 @@ def message(
 
 
 def ids(window: Window) -> str:
-    return "".join(message.id for message in window.messages)
+    return "".join(message.id for message in window.live())
 
 
 CASES: dict[str, tuple[list[Event | Erased], str, int]] = {
@@ -64,7 +64,7 @@ def test_the_state_after_events(what: str) -> None:
 
 def test_an_erased_message_has_no_text_and_says_so() -> None:
     window = folded("conversation", opened(), Erased(message("a", 5))).part(WINDOW)
-    only = window.messages[0]
+    only = window.live()[0]
     assert (only.content, only.tokens, only.role, only.erased) == (None, 5, "user", True)
 
 
@@ -82,8 +82,8 @@ class TestImported:
     def test_replaces_what_was_there(self) -> None:
         window = folded("conversation", opened(), message("z", 1), imported(*self.BODIES)).part(WINDOW)
         assert (ids(window), window.tokens, window.window_tokens) == ("ab", 7, 50)
-        assert [held.content for held in window.messages] == ["text of a", "text of b"]
-        assert [held.time_ns for held in window.messages] == [7, 8]
+        assert [held.content for held in window.live()] == ["text of a", "text of b"]
+        assert [held.time_ns for held in window.live()] == [7, 8]
 
     def test_keeps_groups_and_pins(self) -> None:
         window = folded("conversation", imported(*self.BODIES), message("c", 43), message("d", 1)).part(WINDOW)
@@ -92,7 +92,7 @@ class TestImported:
 
     def test_without_bodies_it_was_erased(self) -> None:
         window = folded("conversation", imported()).part(WINDOW)
-        assert (ids(window), [held.content for held in window.messages]) == ("ab", [None, None])
+        assert (ids(window), [held.content for held in window.live()]) == ("ab", [None, None])
 
     def test_messages_that_leave_one_by_one_still_pack(self) -> None:
         rows = tuple(ImportedMessage(name, "user", 10, False, (), None, 1, 1) for name in "abc")  # noqa: FBT003 - a table

@@ -65,7 +65,7 @@ def handed_out(door: Door, noted: Noted) -> Message:
 def counts(state: State, opening: ConversationOpened) -> tuple[int, int, int]:
     """Return how many messages are live, their tokens, and the budget: recorded, or to be recorded."""
     window = state.part(WINDOW)
-    return len(window.messages), window.tokens, window.window_tokens if window.policy else opening.window_tokens
+    return len(window), window.tokens, window.window_tokens if window.policy else opening.window_tokens
 
 
 def scratchpad(state: State) -> Scratchpad:

@@ -18,6 +18,7 @@ from refold.memory.formats import rendered
 from refold.memory.moments import nanoseconds, seq_at
 from refold.memory.scopes import ScopedState
 from refold.memory.snapshot import Snapshot
+from refold.memory.stepping import Step, steps
 from refold.message import Message, message_event
 from refold.results import Scratchpad
 from refold.views.scratch import SCRATCH, NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
@@ -154,7 +155,7 @@ class Conversation:
         ['Hello!']
         """
         if last is None:
-            return self._read(lambda state: list(state.part(WINDOW).messages))
+            return self._read(lambda state: state.part(WINDOW).live())
         wanted = checks.count(last, "last")
         messages = self.window()
         return messages[max(len(messages) - wanted, 0) :]
@@ -212,7 +213,7 @@ class Conversation:
         """Empty the window, pinned messages too; the log keeps them."""
         cited = self._door.sources(sources)
         self._note(
-            lambda state: WindowCleared(cited) if state.part(WINDOW).messages else None,
+            lambda state: WindowCleared(cited) if len(state.part(WINDOW)) else None,
             ("clear_window",),
             expected=expected,
             request_id=request_id,
@@ -386,8 +387,8 @@ class Conversation:
             decide = travel.dropping(self._stream, self._door.sources(sources))
             self._note(decide, ("close", drop), expected=expected, request_id=request_id)
 
-    def replay(self, *, after: int = 0, until: int | None = None) -> Iterator["travel.Step"]:
+    def replay(self, *, after: int = 0, until: int | None = None) -> Iterator[Step]:
         """Return the steps with ``after < seq <= until``: event, changes, evictions, and the states around each."""
         checks.count(after, "after")
         end = self._at if until is None else seq_at(self._door.engine, until, self._at)
-        return travel.steps(self._door, self._stream, self.at, after, end)
+        return steps(self._door.engine, self._stream, self.at, after, end)

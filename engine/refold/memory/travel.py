@@ -1,42 +1,24 @@
 """Snapshots, restores, forks and replays of one conversation: how each is decided and what each returns."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from refold import checks, fold
 from refold.engine import batch as batches
-from refold.engine.changes import changes_between
 from refold.engine.core import ANY, Engine
-from refold.engine.loader import Recorded
 from refold.engine.streams import STORE_STREAM, Slot
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly
-from refold.event import ConversationOpened, Event, ForkDropped, Forked, Restored, SnapshotNamed, Stamp
+from refold.event import ConversationOpened, Event, ForkDropped, Forked, Restored, SnapshotNamed
 from refold.fold import State
 from refold.limits import BASE_DEPTH_MAX, NAME_BYTES_MAX
 from refold.memory import composing
 from refold.memory.door import Door
 from refold.memory.snapshot import Carried, Snapshot, exported
-from refold.message import Message, MessageAppended
-from refold.results import Change
 from refold.views.session import SESSION
 from refold.views.settings import SETTINGS, Named
-from refold.views.window import WINDOW, WindowResized
-
-
-class Step(Struct, frozen=True):
-    """One step of a replay: the event, what it changed, what it pushed out, and the states around it."""
-
-    event: Event
-    stamp: Stamp
-    before: Any
-    """The conversation just before, a frozen ``Conversation``."""
-    after: Any
-    """The conversation just after, a frozen ``Conversation``."""
-    changes: tuple[Change, ...]
-    evicted: tuple[Message, ...]
+from refold.views.window import WINDOW
 
 
 class Options(NamedTuple):
@@ -238,39 +220,3 @@ def dropping(stream: str, sources: tuple[int, ...]) -> Callable[[State], Event |
         return ForkDropped(sources)
 
     return decide
-
-
-def steps(door: Door, stream: str, frozen: Callable[[int], Any], after: int, until: int | None) -> Iterator[Step]:
-    """Return the steps of a stream's events with ``after < seq <= until``."""
-    engine = door.engine
-    last = engine.last_seq(stream, after)
-    shown = engine.read(stream, fold.plain, last)
-    window = engine.read(stream, lambda state: list(state.part(WINDOW).messages), last)
-    for recorded in engine.events(stream, after, until):
-        seq = recorded.stamp.seq
-        shown_after = engine.read(stream, fold.plain, seq)
-        window_after = engine.read(stream, lambda state: list(state.part(WINDOW).messages), seq)
-        yield Step(
-            recorded.event,
-            recorded.stamp,
-            frozen(seq - 1),
-            frozen(seq),
-            tuple(changes_between(stream, shown, shown_after)),
-            tuple(_evicted(recorded, window, window_after)),
-        )
-        shown, window = shown_after, window_after
-
-
-def _evicted(recorded: Recorded, before: list[Message], after: list[Message]) -> Iterator[Message]:
-    """Return the messages that a budget pushed out; a cleared window evicts nothing."""
-    event, stamp = recorded
-    if not isinstance(event, (MessageAppended, WindowResized)):
-        return
-    live = {message.event.id for message in after}
-    entered = [Message(event, stamp)] if isinstance(event, MessageAppended) and _enters(event, before) else []
-    yield from (message for message in [*before, *entered] if message.event.id not in live)
-
-
-def _enters(event: MessageAppended, before: list[Message]) -> bool:
-    """Return whether a message enters the window at all: an answer does only while its call is there."""
-    return event.answers is None or any(event.answers in message.event.call_ids for message in before)

@@ -29,24 +29,35 @@ class WindowResized(Event, frozen=True, tag=4):
 
 
 class Window:
-    """The live messages with their running token sum; group bookkeeping exists only once there are tool calls."""
+    """The live messages with their running token sum; group bookkeeping exists only once there are tool calls.
+
+    Evicting costs what it evicts, whatever stands between: pinned groups that eviction has passed over are kept apart,
+    and members of an evicted group that do not stand at the front stay in place, marked, until they get there.
+    """
 
     __slots__ = (
         "calls",
         "counter",
-        "messages",
+        "gone",
+        "kept",
+        "members",
         "origin",
         "owners",
         "pinned",
         "pinned_tokens",
         "policy",
-        "sizes",
+        "queue",
         "tokens",
         "window_tokens",
     )
 
     def __init__(self) -> None:
-        self.messages: deque[Message] = deque()
+        self.kept: list[Message] = []
+        """Messages of pinned groups that eviction has passed over: older than all that is in the queue."""
+        self.queue: deque[Message] = deque()
+        """The other messages, oldest first, with those among them that are ``gone``."""
+        self.gone: set[str] = set()
+        """Ids of messages in the queue that were evicted with their group."""
         self.tokens = 0
         self.window_tokens = 0
         self.counter = ""
@@ -57,91 +68,86 @@ class Window:
         """Call id -> ids of the live messages that made a call with this id; an answer belongs to the last of them."""
         self.owners: dict[str, str] = {}
         """Id of a live answer -> id of the message whose call it answers."""
-        self.sizes: dict[str, int] = {}
-        """Id of a live message with calls -> members of its group."""
+        self.members: dict[str, list[Message]] = {}
+        """Id of a live message with calls -> the members of its group, itself first."""
         self.pinned: set[str] = set()
         """Ids of the first members of pinned groups."""
         self.pinned_tokens = 0
 
-    def leader(self, message: Message) -> str:
-        """Return the id of the first member of the message's group."""
-        return self.owners.get(message.event.id, message.event.id)
+    def live(self) -> list[Message]:
+        """Return the live messages, oldest first, as a new list."""
+        queued = [message for message in self.queue if message.event.id not in self.gone] if self.gone else self.queue
+        return [*self.kept, *queued] if self.kept else list(queued)
+
+    def __len__(self) -> int:
+        """Return the number of live messages."""
+        return len(self.kept) + len(self.queue) - len(self.gone)
 
     def enter(self, message: Message) -> bool:
         """Add a message at the end; an answer to a call that is not in the window stays out (``False``)."""
         event = message.event
-        if event.answers is not None and not self._join(event.id, event.answers):
+        if event.answers is not None and not self._join(message, event.answers):
             return False
         if event.call_ids:
-            self.sizes[event.id] = 1
+            self.members[event.id] = [message]
             for call_id in event.call_ids:
                 self.calls[call_id] = (*self.calls.get(call_id, ()), event.id)
-        self.messages.append(message)
+        self.queue.append(message)
         self.tokens += event.tokens
         if event.pinned or self.pinned:
             self._account_pinned(message)
         return True
 
-    def _join(self, message_id: str, call_id: str) -> bool:
+    def _join(self, message: Message, call_id: str) -> bool:
         makers = self.calls.get(call_id)
         if makers is None:
             return False
-        self.owners[message_id] = makers[-1]
-        self.sizes[makers[-1]] += 1
+        self.owners[message.event.id] = makers[-1]
+        self.members[makers[-1]].append(message)
         return True
 
     def _account_pinned(self, message: Message) -> None:
         """Keep the sum of pinned groups when a message has joined one, or has pinned its group."""
-        leader = self.leader(message)
+        event = message.event
+        leader = self.owners.get(event.id, event.id)
         if leader in self.pinned:
-            self.pinned_tokens += message.event.tokens
-        elif message.event.pinned:
+            self.pinned_tokens += event.tokens
+        elif event.pinned:
             self.pinned.add(leader)
-            self.pinned_tokens += sum(member.event.tokens for member in self.group(leader))
-
-    def group(self, leader: str) -> list[Message]:
-        """Return the live members of a group, oldest first."""
-        return [message for message in self.messages if self.leader(message) == leader]
+            self.pinned_tokens += sum(member.event.tokens for member in self.members.get(leader, (message,)))
 
     def evict(self) -> None:
         """Take groups from the front while the sum is over the budget."""
-        messages = self.messages
-        while self.tokens > self.window_tokens and messages:
-            front = messages[0].event
-            if not front.call_ids and not self.pinned:
-                messages.popleft()
-                self.tokens -= front.tokens
-            elif self._evict_group():
-                messages = self.messages
+        queue = self.queue
+        while self.tokens > self.window_tokens and queue:
+            message = queue.popleft()
+            event = message.event
+            if event.call_ids or self.pinned or self.gone:
+                self._evict_one(message)
             else:
-                return
+                self.tokens -= event.tokens
 
-    def _evict_group(self) -> bool:
-        """Take the first group without a pinned member; ``False`` if there is none."""
-        for message in self.messages:
-            leader = self.leader(message)
-            if leader not in self.pinned:
-                self._remove(leader)
-                return True
-        return False
+    def _evict_one(self, message: Message) -> None:
+        """Evict the group of the message that stood at the front, unless it is gone already or pinned.
 
-    def _remove(self, leader: str) -> None:
-        gone = self._take_front(leader)
-        if len(gone) < self.sizes.pop(leader, 1):
-            gone += self.group(leader)
-            self.messages = deque(message for message in self.messages if self.leader(message) != leader)
-        for message in gone:
-            self.tokens -= message.event.tokens
-            self.owners.pop(message.event.id, None)
-        for call_id in set(gone[0].event.call_ids):
-            self._forget_call(call_id, leader)
+        An answer is never at the front of an unpinned group: the message that it answers stands before it.
+        """
+        message_id = message.event.id
+        if message_id in self.gone:
+            self.gone.remove(message_id)
+        elif self.owners.get(message_id, message_id) in self.pinned:
+            self.kept.append(message)
+        else:
+            self._drop(message)
 
-    def _take_front(self, leader: str) -> list[Message]:
-        """Pop the members of a group that stand together at the front, the common case by far."""
-        gone: list[Message] = []
-        while self.messages and self.leader(self.messages[0]) == leader:
-            gone.append(self.messages.popleft())
-        return gone
+    def _drop(self, leader: Message) -> None:
+        for member in self.members.pop(leader.event.id, (leader,)):
+            self.tokens -= member.event.tokens
+            if member is not leader:
+                self.gone.add(member.event.id)
+                del self.owners[member.event.id]
+        for call_id in leader.event.call_ids:
+            self._forget_call(call_id, leader.event.id)
 
     def _forget_call(self, call_id: str, leader: str) -> None:
         makers = tuple(maker for maker in self.calls[call_id] if maker != leader)
@@ -152,9 +158,9 @@ class Window:
 
     def clear(self) -> None:
         """Drop every message."""
-        self.messages = deque()
+        self.kept, self.queue, self.gone = [], deque(), set()
         self.tokens = self.pinned_tokens = self.origin = 0
-        self.calls, self.owners, self.sizes, self.pinned = {}, {}, {}, set()
+        self.calls, self.owners, self.members, self.pinned = {}, {}, {}, set()
 
     def pinned_with(self, event: MessageAppended) -> int:
         """Return what the pinned groups would hold if the event were appended."""
@@ -168,7 +174,7 @@ class Window:
             return self.pinned_tokens + event.tokens
         if not event.pinned:
             return self.pinned_tokens
-        return self.pinned_tokens + event.tokens + sum(member.event.tokens for member in self.group(leader))
+        return self.pinned_tokens + event.tokens + sum(member.event.tokens for member in self.members.get(leader, ()))
 
 
 class _Policies(dict[int, Callable[[Window], None]]):
@@ -185,9 +191,10 @@ EVICTION: Final = _Policies({POLICY: Window.evict})
 
 def _pack(window: Window) -> tuple[Any, list[int]]:
     """Return budget and places: messages by seq, those of an imported state (always the oldest) by its seq and ids."""
-    imported = [message.event.id for message in window.messages if message.stamp.seq == window.origin]
+    live = window.live()
+    imported = [message.event.id for message in live if message.stamp.seq == window.origin]
     origin = window.origin if imported else 0
-    seqs = [message.stamp.seq for message in window.messages if message.stamp.seq != origin]
+    seqs = [message.stamp.seq for message in live if message.stamp.seq != origin]
     inline = [window.window_tokens, window.counter, window.policy, origin, imported]
     return inline, [origin, *seqs] if origin else seqs
 
@@ -211,12 +218,12 @@ def _unpack(inline: Any, events: Located) -> Window:
 def _logical(window: Window) -> Any:
     if not window.policy:
         return None
-    digests = [message_digest(message) for message in window.messages]
+    digests = [message_digest(message) for message in window.live()]
     return [window.window_tokens, window.counter, window.policy, digests]
 
 
 def _plain(window: Window) -> dict[str, Any]:
-    messages = {message.id: plain_message(message) for message in window.messages}
+    messages = {message.id: plain_message(message) for message in window.live()}
     counts = {"window_tokens": window.window_tokens, "tokens": window.tokens} if window.policy else {}
     return {**counts, "messages": messages}
 
@@ -245,7 +252,7 @@ def message_appended(window: Window, stamp: Stamp, event: MessageAppended) -> No
     """Add the message, then evict what no longer fits."""
     message = Message(event, stamp)
     if event.answers is None and not event.call_ids and not event.pinned:
-        window.messages.append(message)  # What enter comes down to for a message that belongs to no group.
+        window.queue.append(message)  # What enter comes down to for a message that belongs to no group.
         window.tokens += event.tokens
     else:
         window.enter(message)

@@ -138,7 +138,7 @@ class ChatRules(Driver):
         self.drive(
             stream,
             drawn,
-            lambda **options: chat.state.set(key, value, **options),
+            lambda **options: _set_in(chat.state, key, value, drawn, options),
             lambda options, _: self.model.note(
                 stream, ("state.set", held_key, repr(value)), decide, options, opening=opening
             ),
@@ -164,7 +164,7 @@ class ChatRules(Driver):
         given = self.drive(
             stream,
             drawn,
-            lambda **options: chat.state.delete(key, **options),
+            lambda **options: _delete_in(chat.state, key, drawn, options),
             lambda options, _: self.model.note(stream, ("state.delete", held_key), decide, options, opening=opening),
         )
         assert given is None or given[0] is (given[1] is not None)
@@ -183,3 +183,21 @@ class ChatRules(Driver):
             return ("ended", None) if has_temp or chat.entries or chat.notes else None
 
         self.mutate(name, drawn, "end", (), decide)
+
+
+def _set_in(state: Any, key: str, value: Any, drawn: Drawn, options: dict[str, Any]) -> None:
+    """Sets a key in the full form, or where no option asks for that, as one does with a mapping."""
+    if drawn != Drawn():
+        state.set(key, value, **options)
+        return
+    state.update({key: value})
+    assert repr(state.setdefault(key, "another")) == repr(value)
+
+
+def _delete_in(state: Any, key: str, drawn: Drawn, options: dict[str, Any]) -> bool:
+    """Deletes a key in the full form, or as one does with a mapping; returns whether it was there."""
+    if drawn != Drawn():
+        deleted: bool = state.delete(key, **options)
+        return deleted
+    missing = object()
+    return state.pop(key, missing) is not missing

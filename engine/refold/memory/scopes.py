@@ -1,7 +1,7 @@
 """The state of a conversation as a mapping of JSON values, by the lifetimes that the keys' prefixes name."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, cast
 
 from refold import checks
 from refold.engine.core import ANY
@@ -146,6 +146,30 @@ class ScopedState:
         if not self.delete(key):
             raise KeyError(key)
 
+    def pop(self, key: str, *default: Any) -> Any:
+        """Remove a key and return the value it had; ``default``, or ``KeyError``, where there is none."""
+        value = self.get(key, *default) if default else self[key]
+        self.delete(key)
+        return value
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, set to ``default`` first where there is none."""
+        if key not in self:
+            self.set(key, default)
+        return self[key]
+
+    def update(self, *others: Mapping[str, Any], **values: Any) -> None:
+        """Set every key of other mappings, and every named one."""
+        for other in (*others, values):
+            for key, value in other.items():
+                self.set(key, value)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether another mapping has the same keys and values."""
+        return isinstance(other, Mapping) and dict(self.items()) == dict(cast("Mapping[str, Any]", other).items())
+
+    __hash__ = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+
     def __contains__(self, key: object) -> bool:
         """Return whether a key has a value."""
         missing = object()
@@ -165,3 +189,7 @@ class ScopedState:
             return f"ScopedState({self._stream!r}, closed)"
         counts = self._door.counts(lambda: f"keys={len(self)}")
         return f"ScopedState({self._stream!r}, {counts})"
+
+
+# Registered, not derived: keys, items and values are lists here, taken at one moment, where a Mapping has live views.
+MutableMapping.register(ScopedState)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]

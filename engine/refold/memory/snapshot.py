@@ -64,6 +64,10 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
         named = "" if self.name is None else f", name={self.name!r}"
         return f"Snapshot(stream={self.stream!r}, seq={self.seq}{named})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what pickle keeps: the rendered state, so that a pickled snapshot is one that was handed over."""
+        return Snapshot.from_bytes, (self.to_bytes(),)
+
     def to_bytes(self) -> bytes:
         """Return the state rendered whole, with a checksum: what another store can restore from."""
         carried = self.origin if isinstance(self.origin, Carried) else self._rendered()
@@ -72,7 +76,8 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
 
     def _rendered(self) -> Carried:
         engine = self.origin
-        assert isinstance(engine, Engine), "this Snapshot was made by hand; take one with chat.snapshot()"
+        if not isinstance(engine, Engine):
+            checks.invalid("this Snapshot was made by hand; take one with chat.snapshot() or Snapshot.from_bytes()")
         store_id = engine.store_id
 
         def render(state: fold.State) -> Carried:

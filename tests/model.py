@@ -272,7 +272,8 @@ class Model:
                 raise InvalidInput(twin)
             if base.depth >= depth_max:
                 raise LimitExceeded(twin)
-            project = base.project if base.opened else base.project or opening.project
+            live = self.state(stream)
+            project = live.project if live.opened else live.project or opening.project
             return "forked", (stream, self.last_seq(stream, at), base.depth + 1, project)
 
         self.note(twin, ("fork", stream, at), decide, options)

@@ -197,14 +197,15 @@ def forking(  # noqa: PLR0917 - what a fork is made of, each once
         base_seq = engine.last_seq(stream, seq)
         slot = engine.slot(stream)
         number = slot.number if slot and base_seq else 0
-        base = engine.look_at_base(Forked(sources, number, base_seq, 0))
-        session = base.part(SESSION)
+        # The project is what the conversation is, not what it was at a seq: even a fork at 0 is in it.
+        project = engine.read(stream, lambda state: composing.project_of(state, opening))
+        session = engine.look_at_base(Forked(sources, number, base_seq, 0)).part(SESSION)
         if session.depth >= BASE_DEPTH_MAX:
             message = (
                 f"{stream} is already {session.depth} forks deep, BASE_DEPTH_MAX = {BASE_DEPTH_MAX}; fork an ancestor"
             )
             raise LimitExceeded(message)
-        return Forked(sources, number, base_seq, session.depth + 1, composing.project_of(base, opening))
+        return Forked(sources, number, base_seq, session.depth + 1, project)
 
     return decide
 

@@ -2,9 +2,8 @@
 
 import sys
 from importlib.util import find_spec
-from typing import Final
 
-EXIT_INTERRUPTED: Final = 130
+from refold.faces.exits import EXIT_INTERRUPTED
 
 
 def main() -> int:

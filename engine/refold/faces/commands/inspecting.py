@@ -2,8 +2,9 @@
 
 import click
 
-from refold.faces.commands.root import EXIT_INTEGRITY, cli, db_option, json_option
+from refold.faces.commands.root import cli, db_option, json_option
 from refold.faces.console import Console, print_json, progress_bar
+from refold.faces.exits import EXIT_INTEGRITY
 from refold.faces.reproducible import reading
 
 

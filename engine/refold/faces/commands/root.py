@@ -4,12 +4,12 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from refold.errors import NotFound, RefoldError, StoreCorrupt
-from refold.faces.cli import EXIT_INTERRUPTED
+from refold.faces.exits import EXIT_ERROR, EXIT_INTEGRITY, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     import datetime
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from refold import Conversation, Memory
 
 FunctionType = TypeVar("FunctionType", bound=Callable[..., Any])
-
-EXIT_ERROR: Final = 1
-EXIT_INTEGRITY: Final = 3
 
 
 class _Guarded(click.Group):

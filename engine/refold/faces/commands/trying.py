@@ -2,8 +2,9 @@
 
 import click
 
-from refold.faces.commands.root import EXIT_ERROR, cli, json_option
+from refold.faces.commands.root import cli, json_option
 from refold.faces.console import Console, print_json
+from refold.faces.exits import EXIT_ERROR
 
 
 @cli.command("demo")

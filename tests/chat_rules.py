@@ -62,7 +62,7 @@ class ChatRules(Driver):
             lambda options, message: self.model.add_message(
                 stream,
                 line_of(fields, message.id if message else ""),
-                ("append", repr(fields), occurred, options.sources),
+                ("append", repr(fields), occurred),
                 options,
                 opening=opening,
                 occurred_ns=occurred,

@@ -38,7 +38,7 @@ def test_replay_reaches_the_live_state(memory: Memory, measure: Measure, tmp_pat
 def test_the_floor_reaches_the_live_state(memory: Memory, measure: Measure, tmp_path: Path) -> None:
     with replay.replays(memory, tmp_path / "floor") as jobs:
         measure(jobs.jobs()[replay.FLOOR])
-        found = [[event.content for event in window.live()] for window in jobs.windows]
+        found = [[event.content for event in window.messages] for window in jobs.windows]
         assert jobs.floor.count() == jobs.messages
     assert sorted(map(str, found)) == sorted(map(str, live_contents(memory).values()))
 

@@ -8,24 +8,11 @@ from refold.engine import transfer
 from refold.engine.core import Engine
 from refold.engine.jsonl import event_to_json
 from refold.event import FLAG_OCCURRED
-from refold.limits import PAGE_EVENTS
 
 
 def _engine(memory: Memory) -> Engine:
     # The handles offer single streams; who writes the log down needs all of it.
     return memory._door.engine  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-
-
-def events(memory: Memory, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
-    """Return the events of the whole log with ``after < seq <= until``, read in short pages."""
-    engine = _engine(memory)
-    last = memory.head if until is None else until
-    while after < last:
-        with engine.state_lock:
-            engine.check_open()
-            page = engine.loader.page(after + 1, min(PAGE_EVENTS, last - after))
-        yield from page
-        after += len(page)
 
 
 def stream_events(memory: Memory, stream: str, *, after: int = 0) -> Iterator[Recorded]:

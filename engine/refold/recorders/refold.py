@@ -5,7 +5,6 @@ from typing import Final
 
 from refold import Memory
 from refold.message import MessageAppended
-from refold.recorders.log import events
 
 _HEAD: Final = re.compile(rb'\s*\{\s*"refold"\s*:\s*\d')
 
@@ -21,7 +20,7 @@ class RefoldRecorder:
 
     def messages(self, memory: Memory) -> int:
         """Return how many messages a loaded memory holds in its log."""
-        return sum(isinstance(event, MessageAppended) for event, _ in events(memory))
+        return sum(isinstance(event, MessageAppended) for event, _ in memory.events())
 
 
 REFOLD: Final = RefoldRecorder()

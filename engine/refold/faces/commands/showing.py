@@ -126,9 +126,9 @@ def log_command(
 
 
 def _matching(memory: "Memory", after: int, stream: str | None, kind: str | None) -> "Iterator[Recorded]":
-    from refold.recorders.log import events, kind_of, stream_events
+    from refold.recorders.log import kind_of, stream_events
 
-    found = events(memory, after=after) if stream is None else stream_events(memory, stream, after=after)
+    found = memory.events(after=after) if stream is None else stream_events(memory, stream, after=after)
     return (recorded for recorded in found if kind is None or kind_of(recorded) == kind)
 
 

@@ -1,6 +1,8 @@
 """Edges that were found by hand: handles that outlive a store, clocks that do not fit, claims that came too late."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -125,3 +127,15 @@ def test_a_fork_of_a_conversation_that_is_not_open_yet_is_in_its_project() -> No
     with remembering() as memory:
         memory.conversation("chat", project="acme").fork("twin").append("user", "x", tokens=1)
         assert memory.conversation("twin").project == "acme"
+
+
+def test_what_is_written_does_not_depend_on_assertions(tmp_path: Path) -> None:
+    program = (
+        "import sys; from refold import Memory; memory = Memory(sys.argv[1]); chat = memory.conversation('chat')\n"
+        "for text in 'abc': chat.append('user', text, tokens=1)\n"
+        "with memory.batch():\n    chat.append('user', 'd', tokens=1); chat.append('user', 'e', tokens=1)\n"
+    )
+    subprocess.run([sys.executable, "-O", "-c", program, str(tmp_path / "store")], check=True, timeout=60)
+    with Memory(tmp_path / "store") as memory:
+        assert [message.content for message in memory.conversation("chat").window()] == list("abcde")
+        assert memory.verify().ok

@@ -89,9 +89,7 @@ class LmdbLog:
                 self._append(txn, items)
                 for commit in commits:
                     last_key = SEQ.pack(last_seq_of(commit))
-                    assert txn.put(last_key, commit, db=self._commits, append=True), (
-                        f"commit row {last_key.hex()} not last"
-                    )
+                    _ensure(txn.put(last_key, commit, db=self._commits, append=True), f"commit row {last_key.hex()}")
                 self._put(txn, rows)
         except lmdb.Error as error:
             raise translated(
@@ -100,10 +98,10 @@ class LmdbLog:
 
     def _append(self, txn: lmdb.Transaction, items: list[tuple[bytes, bytes]]) -> None:
         if len(items) == 1:
-            assert txn.put(*items[0], db=self._records, append=True), f"seq {items[0][0].hex()} is not the last key"
+            _ensure(txn.put(*items[0], db=self._records, append=True), f"record {items[0][0].hex()}")
             return
         consumed, added = txn.cursor(db=self._records).putmulti(items, append=True)
-        assert consumed == added == len(items), f"{added} of {len(items)} records were appended"
+        _ensure(consumed == added == len(items), f"one of {len(items)} records from {items[0][0].hex()} on")
 
     def _put(self, txn: lmdb.Transaction, rows: Sequence[Row]) -> None:
         for table, key, value in rows:
@@ -214,6 +212,13 @@ class LmdbLog:
         if self._env is not None:
             self._env = None
             self._directory.release()
+
+
+def _ensure(appended: bool, what: str) -> None:  # noqa: FBT001 - an assertion's condition
+    """Raise unless LMDB appended; no ``assert``, because a write and its check must not go away with ``python -O``."""
+    if not appended:
+        message = f"{what} is not behind the last key"
+        raise AssertionError(message)
 
 
 def _looked_up(txn: lmdb.Transaction, seqs: Sequence[int]) -> list[bytes]:

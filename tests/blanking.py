@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from refold import Memory
-from refold.engine import noting
-from refold.engine.pending import Pending
+from refold.engine.admission import Verb
+from refold.engine.pending import ANY
 from refold.engine.streams import APPLIED_KEY, STORE_STREAM
 from refold.event import Erased
 from refold.fold import EVENT_TYPES, STRUCTURAL
@@ -27,9 +27,7 @@ def blank(memory: Memory, seqs: Iterable[int]) -> int:
     """
     engine = memory._door.engine
     wanted = sorted(set(seqs))
-    pending = Pending()
-    noting.note(engine, pending, STORE_STREAM, Erased((), tuple(wanted)))
-    engine.commit(pending)
+    engine.commit(Verb(STORE_STREAM, Erased((), tuple(wanted)), None, None, ANY, None))
     records = [(seq, erased_form(record)) for seq, record in zip(wanted, engine.log.read_at(wanted), strict=True)]
     stale: list[Row] = [
         ("checkpoints", key, None)

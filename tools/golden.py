@@ -18,7 +18,7 @@ from msgspec import inspect
 
 from refold import Event, fold
 from refold.engine import writer
-from refold.engine.pending import Pending
+from refold.engine.group import Group
 from refold.engine.streams import Slot
 from refold.store import record as records
 
@@ -86,19 +86,11 @@ _SAMPLES: Final[dict[type[inspect.Type], Callable[[Any, str], Any]]] = {
 
 def record_of(event: Event) -> bytes:
     """Return the record that the engine writes for an event, with a fixed stamp and a fixed salt."""
-    pending = Pending()
-    place = pending.add(STREAM, event, OCCURRED_NS)
     slot = Slot(STREAM_NUMBER, STREAM)
-    slot.version, slot.seq = VERSION_BEFORE, SEQ_BEFORE
-    batch = writer.build(
-        pending,
-        [place],
-        {STREAM: slot},
-        first_seq=SEQ,
-        time_ns=TIME_NS,
-        link=records.NO_LINK,
-        random_bytes=lambda _: SALT,
-    )
+    slot.version_written, slot.seq_written = VERSION_BEFORE, SEQ_BEFORE
+    group = Group()
+    group.add(slot, event, OCCURRED_NS, 0)
+    batch = writer.build(group, first_seq=SEQ, time_ns=TIME_NS, link=records.NO_LINK, salts=SALT)
     return batch.records[0]
 
 

@@ -7,10 +7,10 @@ snapshotted, replayed, compared, forked or restored. Names load when first used,
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refold.engine.core import ANY as ANY
-    from refold.engine.core import EXISTS as EXISTS
-    from refold.engine.core import NO_STREAM as NO_STREAM
     from refold.engine.loader import Recorded as Recorded
+    from refold.engine.pending import ANY as ANY
+    from refold.engine.pending import EXISTS as EXISTS
+    from refold.engine.pending import NO_STREAM as NO_STREAM
     from refold.errors import Closed as Closed
     from refold.errors import EmbeddingMismatch as EmbeddingMismatch
     from refold.errors import HistoryTruncated as HistoryTruncated
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "refold.engine.core": ("ANY", "EXISTS", "NO_STREAM"),
+    "refold.engine.pending": ("ANY", "EXISTS", "NO_STREAM"),
     "refold.engine.loader": ("Recorded",),
     "refold.errors": (
         "Closed",

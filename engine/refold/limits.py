@@ -54,6 +54,12 @@ INLINE_BYTES_MAX: Final = 256
 PAGE_EVENTS: Final = 256
 """Events read, decoded and folded at a time; no read transaction is open longer than one page takes."""
 
+GROUP_COUNT_MAX: Final = 1_024
+"""Callers whose events one commit takes together; the rest waits for the next one."""
+
+COMMIT_WAIT_SECONDS_MAX: Final = 30
+"""How long a caller waits for its turn to be written before it is told that the store is busy."""
+
 FROZEN_STATES_MAX: Final = 64
 """States at earlier seqs that the engine keeps for repeated reads."""
 

@@ -50,7 +50,7 @@ class Batch:
         self.is_over = True
         _ACTIVE.reset(self._token)
         if kind is None:
-            self.engine.commit(self.pending)
+            self.engine.commit_batch(self.pending)
 
     def __len__(self) -> int:
         """Return the number of events collected so far."""

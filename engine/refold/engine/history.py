@@ -111,7 +111,7 @@ def verify(engine: Engine, progress: Callable[[int, int], None] | None = None) -
     """Return what is wrong with the log, its rows and the live states; a writer waits meanwhile."""
     from refold.engine.inspection import Inspection  # noqa: PLC0415 - loaded only by those who ask
 
-    with engine.write_lock, engine.state_lock:
+    with engine.exclusive(), engine.state_lock:
         engine.current_head()
         inspection = Inspection(engine, lambda: from_zero(engine, engine.head))
         findings = tuple(inspection.findings(progress or _silent))

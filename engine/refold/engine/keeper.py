@@ -17,6 +17,8 @@ class Keeper:
         self._streams = streams
         self._checkpoints = checkpoints
         self._loader = loader
+        self.tail_due = 0
+        """The seq up to which the tail is within its bound for certain."""
 
     def folded(self, slot: Slot) -> None:
         """Take note that an event of the stream was folded; pack a kept row where one is due."""
@@ -32,7 +34,8 @@ class Keeper:
 
     def shorten_tail(self, head: int) -> None:
         """Pack the streams that have waited longest once the tail is over its bound."""
-        if head - self._streams.applied_seq(head) > TAIL_EVENTS_MAX:
+        self.tail_due = self._streams.applied_seq(head) + TAIL_EVENTS_MAX
+        if head > self.tail_due:
             for number in list(self._streams.dirty)[:CHECKPOINT_ROWS_MAX]:
                 self._pack(self._streams.at_number(number), kept=False)
 

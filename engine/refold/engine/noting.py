@@ -1,81 +1,62 @@
-"""Noting: one verb's event added to a commit, decided on the state that the commit itself sees."""
+"""Noting: one verb's event added to an open batch, decided on the state that the batch itself sees."""
 
-from refold import checks, fold
-from refold.engine.core import ANY, EXISTS, NO_STREAM, Engine
-from refold.engine.pending import Decide, Pending, Request
-from refold.errors import WrongVersion
+from refold import fold
+from refold.engine.admission import Verb, check_version
+from refold.engine.core import Engine
+from refold.engine.pending import ANY, Pending
 from refold.event import Event, Restored
 
 
-def note(
-    engine: Engine,
-    pending: Pending,
-    name: str,
-    make: Event | Decide,
-    *,
-    opening: Event | None = None,
-    occurred_ns: int | None = None,
-    expected: object = ANY,
-    request: Request | None = None,
-    is_batch: bool = False,
-) -> int | None:
-    """Add an event to a commit, after what opens its stream; return its place, ``None`` where nothing changes."""
+def note(engine: Engine, pending: Pending, verb: Verb) -> int | None:
+    """Add an event to a batch, after what opens its stream; return its place, ``None`` where nothing changes."""
     begin = len(pending.events)
+    name = verb.name
     place: int | None = None
     try:
-        if expected != ANY:
-            check_version(engine, pending, name, expected, is_batch=is_batch)
-        event = make if isinstance(make, Event) else make(_state_in(engine, pending, name, is_batch=is_batch))
+        if verb.expected is not ANY:
+            _check_version(engine, pending, name, verb.expected)
+        event = verb.make if isinstance(verb.make, Event) else verb.make(state_in_batch(engine, pending, name))
         if event is not None:
-            if opening is not None and name not in pending.opened:
-                _open(engine, pending, name, opening, occurred_ns, is_batch=is_batch)
-            place = _add(engine, pending, name, event, occurred_ns, is_batch=is_batch)
+            if verb.opening is not None and name not in pending.opened:
+                _open(engine, pending, name, verb.opening, verb.occurred_ns)
+            place = _add(engine, pending, name, event, verb.occurred_ns)
             if type(event) in fold.CLOSING:
                 pending.opened.discard(name)
     except BaseException:
         pending.truncate(begin)
         raise
-    if request is not None:
-        pending.requests[request.id_hash] = (request, range(begin, len(pending.events)))
+    if verb.request is not None:
+        pending.requests[verb.request.id_hash] = (verb.request, range(begin, len(pending.events)))
     return place
 
 
-def _add(engine: Engine, pending: Pending, name: str, event: Event, occurred_ns: int | None, *, is_batch: bool) -> int:
+def _add(engine: Engine, pending: Pending, name: str, event: Event, occurred_ns: int | None) -> int:
     place = pending.add(name, event, occurred_ns)
-    if is_batch:
-        if fold.is_provisional(event):
-            pending.provisional.append(place)
-        if name in pending.overlays:
-            _fold_overlay(engine, pending, name, place)
+    if fold.is_provisional(event):
+        pending.provisional.append(place)
+    if name in pending.overlays:
+        _fold_overlay(engine, pending, name, place)
     return place
 
 
-def _open(
-    engine: Engine, pending: Pending, name: str, opening: Event, occurred_ns: int | None, *, is_batch: bool
-) -> None:
+def _open(engine: Engine, pending: Pending, name: str, opening: Event, occurred_ns: int | None) -> None:
     """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
     if pending.places[name]:
-        # This commit restored or dropped it: what is open now is what the commit itself sees.
+        # This batch restored or dropped it: what is open now is what the batch itself sees.
         if not fold.is_open(state_in_batch(engine, pending, name)):
-            _add(engine, pending, name, opening, occurred_ns, is_batch=is_batch)
+            _add(engine, pending, name, opening, occurred_ns)
     else:
         slot = engine.find(name)
         if slot is None or not fold.is_open(engine.live(slot)):
-            pending.openings[name] = _add(engine, pending, name, opening, occurred_ns, is_batch=is_batch)
+            pending.openings[name] = _add(engine, pending, name, opening, occurred_ns)
     pending.opened.add(name)
 
 
-def check_version(engine: Engine, pending: Pending, name: str, expected: object, *, is_batch: bool) -> None:
-    """Raise ``WrongVersion`` unless a stream, with what the commit has added to it, is at the expected version."""
+def _check_version(engine: Engine, pending: Pending, name: str, expected: object) -> None:
+    """Raise ``WrongVersion`` unless a stream, with what the batch has added to it, is at the expected version."""
     slot = engine.find(name)
-    version = 0 if slot is None else slot.version
-    if is_batch:
-        pending.reads.setdefault(name, version)
-    actual = version + len(pending.places[name])
-    fits = {NO_STREAM: actual == 0, EXISTS: actual > 0}.get(expected, expected == actual)  # type: ignore[call-overload]
-    if not fits:
-        message = f"{name} is at version {actual}, not at {checks.shown(expected)}; read it again and decide anew"
-        raise WrongVersion(message, expected=expected, actual=actual)
+    pending.reads.setdefault(name, 0 if slot is None else slot.version)
+    check_version(name, slot, len(pending.places[name]), expected)
 
 
 def version_in_batch(engine: Engine, pending: Pending, name: str) -> int:
@@ -83,14 +64,6 @@ def version_in_batch(engine: Engine, pending: Pending, name: str) -> int:
     slot = engine.find(name)
     version = pending.reads.setdefault(name, 0 if slot is None else slot.version)
     return version + len(pending.places[name])
-
-
-def _state_in(engine: Engine, pending: Pending, name: str, *, is_batch: bool) -> fold.State:
-    """Return a stream's state as this commit sees it: the live one, plus what the commit itself has added."""
-    slot = engine.find(name)
-    if not is_batch:
-        return fold.empty(name.partition("/")[0]) if slot is None else engine.live(slot)
-    return state_in_batch(engine, pending, name)
 
 
 def state_in_batch(engine: Engine, pending: Pending, name: str) -> fold.State:

@@ -5,7 +5,8 @@ from struct import error as StructError  # noqa: N812 - struct names its excepti
 
 from msgspec import DecodeError
 
-from refold.engine.core import HASH_KEY, STORE_ID_KEY, Engine
+from refold.engine.core import Engine
+from refold.engine.reading import HASH_KEY, STORE_ID_KEY
 from refold.errors import StoreCorrupt
 from refold.store.protocol import Log
 from refold.store.ram import RamLog

@@ -6,7 +6,7 @@ runs. Events of an open batch have provisional seqs, -1 for the first, so that l
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from refold import fold
 from refold.errors import LimitExceeded
@@ -14,6 +14,10 @@ from refold.event import Event, Stamp
 from refold.limits import BATCH_EVENTS_MAX
 from refold.message import Message, MessageAppended
 from refold.views.journal import Note
+
+ANY: Final = "any"
+NO_STREAM: Final = "no stream"
+EXISTS: Final = "exists"
 
 Decide: TypeAlias = Callable[[fold.State], Event | None]
 """Looks at a stream's state and returns the event to append, or ``None`` where nothing would change."""

@@ -27,14 +27,28 @@ APPLIED_KEY: Final = bytes(12)
 class Slot:
     """Where one stream stands: its head, its folded state if loaded, and what its next checkpoint covers."""
 
-    __slots__ = ("digest", "due", "floating", "kind", "name", "number", "seq", "seqs", "state", "version")
+    __slots__ = (
+        "digest",
+        "due",
+        "floating",
+        "kind",
+        "name",
+        "number",
+        "seq",
+        "seq_written",
+        "seqs",
+        "state",
+        "version",
+        "version_written",
+    )
 
     def __init__(self, number: int, name: str) -> None:
         self.number = number
         self.name = name
         self.kind = name.partition("/")[0]
-        self.version = 0
-        self.seq = 0
+        self.version = self.version_written = 0
+        self.seq = self.seq_written = 0
+        """Where the stream stands; ``_written`` runs ahead while a commit is under way."""
         self.state: fold.State | None = None
         self.seqs: list[int] = []
         """The seqs of the stream's events since its last kept checkpoint row."""
@@ -146,6 +160,7 @@ class Streams:
             slot.version = tail[0]
             slot.seqs.extend(seq for seq in tail[1] if seq > slot.seq)
             slot.seq = tail[1][-1]
+        slot.version_written, slot.seq_written = slot.version, slot.seq
         self.add(slot)
         return slot
 
@@ -154,10 +169,6 @@ class Streams:
         self._by_name[slot.name] = slot
         self._by_number[slot.number] = slot
         self._names[slot.number] = slot.name
-
-    def born(self, name: str, place: int) -> Slot:
-        """Return a slot for a name that has no stream yet, the ``place``-th new one of its commit; ``add`` keeps it."""
-        return Slot(self.next_number + place, name)
 
     def rows_of(self, born: list[Slot]) -> Iterator[Row]:
         """Return the rows that give new streams their numbers."""
@@ -190,4 +201,5 @@ class Streams:
                     self._note_tail(number, version, seq)
                 else:
                     slot.version, slot.seq, slot.state = version, seq, None
+                    slot.version_written, slot.seq_written = version, seq
                     slot.seqs.append(seq)

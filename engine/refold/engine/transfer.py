@@ -15,8 +15,10 @@ from typing import BinaryIO, Final, NamedTuple
 import msgspec
 
 from refold import fold
-from refold.engine.core import TAGS_KEY, Engine
+from refold.engine.core import Engine
 from refold.engine.jsonl import JSONL_FORMAT, Head, Line, event_from_json, event_to_json, head_of, line_of
+from refold.engine.reading import TAGS_KEY
+from refold.engine.streams import Slot
 from refold.engine.vetting import Vetting
 from refold.errors import InvalidInput, NotFound, StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, Event
@@ -109,7 +111,7 @@ class _Ready(NamedTuple):
 
 def load(engine: Engine, path: str, progress: Callable[[int, int], None] | None) -> Loaded:
     """Load an export into an empty store, or go on with a load of the same file that was cut off."""
-    with engine.write_lock:
+    with engine.exclusive():
         engine.check_writable()
         digest, count, streams = _checked(path)
         marker = engine.log.row("meta", _LOAD_KEY)
@@ -228,7 +230,7 @@ class _Loading:
         if number is None:
             slot = self._streams.find(name)
             if slot is None:
-                slot = self._streams.born(name, 0)
+                slot = Slot(self._streams.next_number, name)
                 rows.extend(self._streams.rows_of([slot]))
                 self._streams.next_number += 1
             number = self._numbers[name] = slot.number

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from refold import checks
-from refold.engine.core import ANY
 from refold.engine.loader import Recorded
-from refold.engine.pending import Decide, Noted
+from refold.engine.pending import ANY, Decide, Noted
 from refold.errors import LimitExceeded
 from refold.event import ConversationEnded, ConversationOpened, Event
 from refold.fold import State

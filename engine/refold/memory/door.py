@@ -6,8 +6,9 @@ from typing import Any, TypeVar
 from refold import checks, fold
 from refold.engine import batch as batches
 from refold.engine import noting
-from refold.engine.core import ANY, EXISTS, NO_STREAM, Engine
-from refold.engine.pending import Decide, Noted, Pending, Request, place_of
+from refold.engine.admission import Verb, check_version
+from refold.engine.core import Engine
+from refold.engine.pending import ANY, EXISTS, NO_STREAM, Decide, Noted, Pending, Request, place_of
 from refold.errors import Closed, InvalidInput, ReadOnly
 from refold.event import ConversationOpened, Event, Stamp, pack_json
 from refold.message import Message, MessageAppended
@@ -42,12 +43,18 @@ class Door:
         return self.engine.read(stream, query, at)
 
     def take(self, stream: str, event: MessageAppended, at: int | None, occurred_ns: int | None) -> Message | None:
-        """Add a message to this context's batch if that needs no look at any state; ``None`` leaves it to ``note``."""
+        """Append a message if that needs no look at any state, alone or in this context's batch.
+
+        ``None`` leaves it to ``note``.
+        """
         engine = self.engine
-        batch = batches.active(engine)
-        if batch is None or at is not None or not engine.is_writable:
+        if at is not None or event.sources or not engine.is_writable:
             return None
-        return batch.pending.take(stream, event, occurred_ns)
+        batch = batches.active(engine)
+        if batch is not None:
+            return batch.pending.take(stream, event, occurred_ns)
+        stamp = engine.append_alone(stream, event, occurred_ns)
+        return None if stamp is None else Message(event, stamp)
 
     def note(
         self,
@@ -68,60 +75,20 @@ class Door:
         if not engine.is_writable:
             engine.check_writable()
         if expected is not ANY:
-            _check_expected(expected)
+            expected = _checked_expected(expected)
         request = None if request_id is None else self._request(request_id, stream, asked)
+        verb = Verb(stream, make, opening, occurred_ns, expected, request)
         batch = batches.active(engine)
-        if batch is None:
-            return self._note_alone(stream, make, opening, occurred_ns, expected, request)
-        if request is not None:
-            try:
-                return engine.answered(request)
-            except LookupError:
-                self._refuse_repeat(batch.pending, request)
-        place = noting.note(
-            engine,
-            batch.pending,
-            stream,
-            make,
-            opening=opening,
-            occurred_ns=occurred_ns,
-            expected=expected,
-            request=request,
-            is_batch=True,
-        )
-        return None if place is None else batch.pending.noted(place)
+        return engine.commit(verb) if batch is None else self._note_in(batch, verb)
 
-    def _note_alone(  # noqa: PLR0917 - the options of note, positional: this is the hot path
-        self,
-        stream: str,
-        make: Event | Decide,
-        opening: Event | None,
-        occurred_ns: int | None,
-        expected: object,
-        request: Request | None,
-    ) -> Noted | None:
-        engine = self.engine
-        with engine.write_lock:
-            if request is not None:
-                try:
-                    return engine.answered(request)
-                except LookupError:
-                    pass
-            pending = Pending()
-            place = noting.note(
-                engine,
-                pending,
-                stream,
-                make,
-                opening=opening,
-                occurred_ns=occurred_ns,
-                expected=expected,
-                request=request,
-            )
-            if place is None and request is None:
-                return None
-            batch = engine.commit(pending)
-        return None if place is None else (batch.events[-1], batch.stamps[-1])
+    def _note_in(self, batch: batches.Batch, verb: Verb) -> Noted | None:
+        if verb.request is not None:
+            try:
+                return self.engine.answered(verb.request)
+            except LookupError:
+                self._refuse_repeat(batch.pending, verb.request)
+        place = noting.note(self.engine, batch.pending, verb)
+        return None if place is None else batch.pending.noted(place)
 
     def _request(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> Request:
         id_hash = self.engine.keyed_hash(b"id" + checks.request_id(request_id))
@@ -153,8 +120,7 @@ class Door:
     def check_version(self, stream: str, expected: object) -> None:
         """Raise ``WrongVersion`` unless a stream is where the caller of a verb on another stream expects it."""
         if expected is not ANY:
-            _check_expected(expected)
-            noting.check_version(self.engine, Pending(), stream, expected, is_batch=False)
+            check_version(stream, self.engine.find(stream), 0, _checked_expected(expected))
 
     def counts(self, count: Callable[[], str]) -> str:
         """Return the counts that a handle shows; showing one must never fail."""
@@ -199,9 +165,10 @@ class Door:
                     raise InvalidInput(message)
 
 
-def _check_expected(expected: object) -> None:
+def _checked_expected(expected: object) -> object:
     if expected in (ANY, NO_STREAM, EXISTS):
-        return
+        return ANY if expected == ANY else expected
     if not isinstance(expected, int) or isinstance(expected, bool) or expected < 0:
         message = f"expected is {checks.shown(expected)}; give ANY, NO_STREAM, EXISTS or a version from 0 on"
         raise InvalidInput(message)
+    return expected

@@ -6,7 +6,7 @@ from typing import Any
 
 from refold import checks
 from refold.engine import times
-from refold.engine.core import ANY
+from refold.engine.pending import ANY
 from refold.fold import State
 from refold.keyed import Keyed
 from refold.memory.deciding import deleting, setting

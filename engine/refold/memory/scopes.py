@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, cast
 
 from refold import checks
-from refold.engine.core import ANY
+from refold.engine.pending import ANY
 from refold.errors import InvalidInput
 from refold.event import ConversationOpened, unpack_json
 from refold.fold import State

@@ -7,8 +7,9 @@ import msgspec
 
 from refold import checks, fold
 from refold.engine import batch as batches
-from refold.engine.core import ANY, Engine
-from refold.engine.streams import STORE_STREAM, Slot
+from refold.engine.core import Engine
+from refold.engine.pending import ANY
+from refold.engine.streams import STORE_STREAM
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly
 from refold.event import ConversationOpened, Event, ForkDropped, Forked, Restored, SnapshotNamed
 from refold.fold import State
@@ -45,22 +46,24 @@ def snapshot(door: Door, stream: str, name: str | None, at: int | None, options:
     if at is not None:
         message = f"{stream} is frozen at seq {at}; name a snapshot of the live handle, or take an unnamed one here"
         raise ReadOnly(message)
-    with engine.write_lock:
-        door.check_version(stream, options.expected)
-        slot = engine.slot(stream)
-        if slot is None:
-            message = f"{stream} has no events yet, so there is no state to name; append something first"
-            raise NotFound(message)
-        asked = ("snapshot", stream, name)
-        decide = _naming(slot, name, door.sources(options.sources))
-        noted = door.note(STORE_STREAM, decide, at=None, asked=asked, request_id=options.request_id)
+    asked = ("snapshot", stream, name)
+    decide = _naming(door, stream, name, options)
+    noted = door.note(STORE_STREAM, decide, at=None, asked=asked, request_id=options.request_id)
     if noted is not None and isinstance(noted[0], SnapshotNamed):
         return Snapshot(stream, noted[0].base_seq, name, engine)
     return named(door, stream, name)
 
 
-def _naming(slot: Slot, name: str, sources: tuple[int, ...]) -> Callable[[State], Event | None]:
+def _naming(door: Door, stream: str, name: str, options: Options) -> Callable[[State], Event | None]:
+    """Return the decision to name the state in which a stream is when the decision is made."""
+    sources = door.sources(options.sources)
+
     def decide(state: State) -> Event | None:
+        door.check_version(stream, options.expected)
+        slot = door.engine.slot(stream)
+        if slot is None:
+            message = f"{stream} has no events yet, so there is no state to name; append something first"
+            raise NotFound(message)
         known = state.part(SETTINGS).snapshots.get((slot.number, name))
         if known is None:
             return SnapshotNamed(sources, slot.number, slot.seq, name)

@@ -123,9 +123,12 @@ def _feed(digest: blake2b, content: bytes) -> None:
 
 def link_after(previous: bytes, covered: Iterable[bytes]) -> bytes:
     """Return the next link of the chain: BLAKE2b over the previous link and what a commit's records cover."""
+    content = previous + b"".join(covered)
     digest = _copy()
-    digest.update(previous)
-    _feed(digest, b"".join(covered))
+    if len(content) <= SLICE_BYTES:
+        digest.update(content)
+    else:
+        _feed(digest, content)
     return digest.digest()
 
 

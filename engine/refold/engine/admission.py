@@ -1,0 +1,179 @@
+"""Admission: what one caller wants is decided on the state that the commit sees, and joins the commit's group.
+
+A caller is admitted alone or not at all. Where its decision depends on a stream that an earlier caller of the same
+group touches, it waits for the next commit: then that stream's state is known.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from refold import checks, fold
+from refold.engine import writer
+from refold.engine.group import Group
+from refold.engine.pending import ANY, EXISTS, NO_STREAM, Decide, Pending, Request
+from refold.engine.reading import Reading
+from refold.engine.streams import Slot
+from refold.errors import WrongVersion
+from refold.event import Event
+
+
+class Deferred(Exception):
+    """The decision needs a state that this very group is about to change."""
+
+
+class Verb(NamedTuple):
+    """One mutation: its stream, its event or the decision that makes it, and the options of the caller."""
+
+    name: str
+    make: Event | Decide
+    opening: Event | None
+    occurred_ns: int | None
+    expected: object
+    request: Request | None
+
+
+def slot_of(reading: Reading, group: Group, name: str) -> Slot:
+    """Return the slot of a stream; one that does not exist yet gets its number with its first event."""
+    slot = reading.find(name) or group.newborn(name)
+    if slot is None:
+        slot = Slot(0, name)
+        slot.state = fold.empty(slot.kind)
+    return slot
+
+
+def _ready(reading: Reading, group: Group, slot: Slot) -> Slot:
+    """Return a slot to which events can be added: with a number if it is new, with its state loaded if it is not."""
+    if not slot.number:
+        slot.number = reading.streams.next_number + len(group.born)
+        group.born.append(slot)
+    elif slot.state is None:
+        reading.live(slot)
+    return slot
+
+
+def admit_verb(reading: Reading, group: Group, verb: Verb) -> int | None:
+    """Add a mutation's event to the group, behind what opens its stream; return its place, ``None`` for no change.
+
+    Raises ``WrongVersion`` if the stream is not at the expected version, and whatever the decision raises.
+    """
+    command = len(group.events)
+    if verb.request is not None and any(verb.request.id_hash == known.id_hash for known, _, _ in group.requests):
+        raise Deferred
+    slot = slot_of(reading, group, verb.name)
+    if verb.expected is not ANY:
+        check_version(verb.name, slot, group.touched.get(verb.name, 0), verb.expected)
+    event = _decided(reading, group, slot, verb)
+    place: int | None = None
+    if event is not None:
+        if verb.opening is not None:
+            _open(reading, group, slot, verb, command)
+        if event.sources:
+            group.is_citing = True
+        place = group.add(_ready(reading, group, slot), event, verb.occurred_ns, command)
+        if type(event) in fold.CLOSING:
+            group.opened.discard(verb.name)
+    if verb.request is not None:
+        group.requests.append((verb.request, command, len(group.events)))
+    return place
+
+
+def _decided(reading: Reading, group: Group, slot: Slot, verb: Verb) -> Event | None:
+    if isinstance(verb.make, Event):
+        return verb.make
+    if verb.name in group.touched:
+        raise Deferred
+    return verb.make(reading.live(slot))
+
+
+def _open(reading: Reading, group: Group, slot: Slot, verb: Verb, command: int) -> None:
+    """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
+    if verb.name in group.opened:
+        return
+    if verb.name in group.touched:
+        raise Deferred
+    if not fold.is_open(reading.live(slot)):
+        assert verb.opening is not None, "a stream to open without its opening event"
+        group.add(_ready(reading, group, slot), verb.opening, verb.occurred_ns, command)
+    group.opened.add(verb.name)
+
+
+def check_version(name: str, slot: Slot | None, added: int, expected: object) -> None:
+    """Raise ``WrongVersion`` unless a stream, with what a commit has added to it, is at the expected version."""
+    actual = (0 if slot is None else slot.version) + added
+    fits = {NO_STREAM: actual == 0, EXISTS: actual > 0}.get(expected, expected == actual)  # type: ignore[call-overload]
+    if not fits:
+        message = f"{name} is at version {actual}, not at {checks.shown(expected)}; read it again and decide anew"
+        raise WrongVersion(message, expected=expected, actual=actual)
+
+
+def admit_batch(reading: Reading, group: Group, pending: Pending, first_seq: int) -> Sequence[int]:
+    """Add a batch's events to the group as one command; return those of its places that are written.
+
+    Raises ``WrongVersion`` if a stream moved that the batch read, or was closed that the batch found open.
+    """
+    names = dict.fromkeys(pending.names)
+    if group.touched and any(name in group.touched for name in (*names, *pending.reads)):
+        raise Deferred
+    if group.requests and any(known.id_hash in pending.requests for known, _, _ in group.requests):
+        raise Deferred
+    _check_unanswered(reading, pending)
+    slots = {name: slot_of(reading, group, name) for name in names}
+    _check_unmoved(reading, pending, slots)
+    places = _places(reading, pending, slots)
+    command = len(group.events)
+    writer.resolve(pending, places, first_seq + command)
+    _extend(reading, group, pending, places, slots)
+    for request, wanted in pending.requests.values():
+        kept = [index for index, place in enumerate(places) if place in wanted]
+        begin = kept[0] if kept else 0
+        group.requests.append((request, command + begin, command + begin + len(kept)))
+    return places
+
+
+def _check_unanswered(reading: Reading, pending: Pending) -> None:
+    """Raise ``WrongVersion`` if a request of the batch was answered since: it must not be written a second time."""
+    for request, _ in pending.requests.values():
+        with suppress(LookupError):
+            answer = reading.answered(request)
+            message = "a request_id of this batch was answered while the batch was open; run the batch again"
+            raise WrongVersion(message, expected=NO_STREAM, actual=answer.stamp.version if answer else 0)
+
+
+def _extend(reading: Reading, group: Group, pending: Pending, places: Sequence[int], slots: dict[str, Slot]) -> None:
+    """Add all columns of a batch at once, and its new streams in the order of their first events."""
+    everything = len(places) == len(pending.events)
+    names = pending.names if everything else [pending.names[place] for place in places]
+    command = len(group.events)
+    for name in dict.fromkeys(names):
+        _ready(reading, group, slots[name])
+        group.touched[name] = group.touched.get(name, 0) + len(pending.places[name])
+    group.slots += [slots[name] for name in names]
+    group.events += pending.events if everything else [pending.events[place] for place in places]
+    group.occurred += pending.occurred if everything else [pending.occurred[place] for place in places]
+    group.is_citing = True
+    group.commands += [command] * len(places)
+
+
+def _check_unmoved(reading: Reading, pending: Pending, slots: dict[str, Slot]) -> None:
+    for name in pending.opened - pending.openings.keys():
+        if not fold.is_open(reading.live(slots[name])):
+            message = f"{name} was dropped or emptied while a batch was open; run the batch again"
+            raise WrongVersion(message, expected=EXISTS, actual=slots[name].version)
+    for name, version in pending.reads.items():
+        slot = slots.get(name) or reading.find(name)
+        actual = 0 if slot is None else slot.version
+        if actual != version:
+            message = f"{name} moved from version {version} to {actual} while a batch was open; run the batch again"
+            raise WrongVersion(message, expected=version, actual=actual)
+
+
+def _places(reading: Reading, pending: Pending, slots: dict[str, Slot]) -> Sequence[int]:
+    """Return the places to write: all but openings of streams that somebody else has opened meanwhile."""
+    moot = {
+        place
+        for name, place in pending.openings.items()
+        if slots[name].version and fold.is_open(reading.live(slots[name]))
+    }
+    everything = range(len(pending.events))
+    return [place for place in everything if place not in moot] if moot else everything

@@ -1,0 +1,207 @@
+"""The committer: group to records, records to the log, and once they are durable, events to states.
+
+The only place where log and fold meet. One thread at a time is in here: ``Sequencer`` sees to that.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from refold import fold
+from refold.engine import admission, writer
+from refold.engine.group import Group
+from refold.engine.loader import Recorded
+from refold.engine.pending import Noted, Pending
+from refold.engine.reading import TAGS_KEY, Reading
+from refold.event import Event, Stamp
+from refold.limits import SALT_BYTES
+from refold.store.protocol import Row
+
+
+class Ticket:
+    """One caller's place in the queue: what it wants, and what became of it."""
+
+    __slots__ = ("error", "events", "is_done", "noted", "place", "places", "stamps", "wanted")
+
+    def __init__(self, wanted: admission.Verb | Pending) -> None:
+        self.wanted = wanted
+        self.is_done = False
+        self.error: Exception | None = None
+        self.place: int | None = None
+        """The place in the group of a verb's event, ``None`` where it changes nothing."""
+        self.places: Sequence[int] = ()
+        """The places in a batch of the events that are written."""
+        self.noted: Noted | Recorded | None = None
+        """A verb's event with its stamp."""
+        self.events: Sequence[Event] = ()
+        self.stamps: Sequence[Stamp] = ()
+
+
+class Committer:
+    """Writes groups: what it acknowledges is durable, and folded from what was written."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._under_way: Sequence[Stamp] = ()
+        """The stamps of the last group that was handed to the log."""
+
+    def commit(self, tickets: Iterable[Ticket]) -> list[Ticket]:
+        """Write what the tickets want as one durable commit; return those that have to wait for the next one.
+
+        What is wrong with one ticket is noted on it and keeps no other from being written.
+        """
+        reading = self._reading
+        reading.check_writable()
+        group = Group()
+        deferred: list[Ticket] = []
+        admitted: list[tuple[Ticket, int, int]] = []
+        for ticket in tickets:
+            begin = len(group.events)
+            try:
+                self._admit(group, ticket)
+            except admission.Deferred:
+                group.truncate(begin)
+                deferred.append(ticket)
+            except Exception as error:  # noqa: BLE001 - it is raised to the one caller that it concerns
+                group.truncate(begin)
+                ticket.error, ticket.is_done = error, True
+            else:
+                admitted.append((ticket, begin, len(group.events)))
+        stamps: Sequence[Stamp] = ()
+        try:
+            stamps = self._seal(group) if group.events or group.requests else ()
+        except BaseException:
+            # An interrupt may come when everything is durable already: then it must not be written once more.
+            stamps = self._durable()
+            if not stamps:
+                admitted.clear()
+            raise
+        finally:
+            for ticket, begin, end in admitted:
+                _answer(ticket, group, stamps, begin, end)
+        return deferred
+
+    def commit_alone(self, name: str, event: Event, occurred_ns: int | None) -> Stamp | None:
+        """Write one event whose stream is open and that needs no look at any state; ``None`` leaves it to ``commit``.
+
+        Nearly every append is one of these, and between two flushes every line that runs is cold: here are few.
+        """
+        reading = self._reading
+        if not reading.is_writable:
+            return None
+        slot = reading.streams.known(name)
+        if slot is None or slot.state is None or not fold.is_open(slot.state):
+            return None
+        group = Group()
+        group.add(slot, event, occurred_ns, 0)
+        return self._seal(group)[0]
+
+    def _admit(self, group: Group, ticket: Ticket) -> None:
+        reading, wanted = self._reading, ticket.wanted
+        if isinstance(wanted, Pending):
+            ticket.places = admission.admit_batch(reading, group, wanted, reading.head + 1)
+            return
+        if wanted.request is not None:
+            try:
+                ticket.noted = reading.answered(wanted.request)
+            except LookupError:
+                pass
+            else:
+                return
+        ticket.place = admission.admit_verb(reading, group, wanted)
+
+    def _seal(self, group: Group) -> list[Stamp]:
+        """Write a group and fold it; return the stamps of its events."""
+        reading = self._reading
+        self._under_way = ()
+        first_seq, time_ns = reading.head + 1, reading.now_ns()
+        salts = reading.random_bytes(SALT_BYTES * len(group.events))
+        try:
+            batch = writer.build(group, first_seq=first_seq, time_ns=time_ns, link=reading.link, salts=salts)
+            self._under_way = batch.stamps
+            kinds = set(map(type, group.events))
+            bases = {} if kinds.isdisjoint(fold.BASE_TYPES) else self._bases(group, batch)
+            self._write(group, batch, kinds)
+            if group.events:
+                self._fold(group, batch, bases)
+        except BaseException:
+            # Whatever cut this off, an interrupt included: what is durable is what the log says.
+            with reading.state_lock:
+                reading.restart()
+            raise
+        return batch.stamps
+
+    def _durable(self) -> Sequence[Stamp]:
+        """Return the stamps of the group that was cut off, if the log says that it was written."""
+        stamps = self._under_way
+        return stamps if stamps and stamps[-1].seq <= self._reading.head else ()
+
+    def _bases(self, group: Group, batch: writer.Batch) -> dict[int, fold.State]:
+        return {seq: self._reading.base_state(event) for seq, event in writer.bases(group, batch)}
+
+    def _write(self, group: Group, batch: writer.Batch, kinds: set[type[Event]]) -> None:
+        """Write a commit with its rows and those that wait."""
+        reading = self._reading
+        rows: list[Row] = writer.derived_rows(group, batch) if group.is_citing else []
+        if group.requests:
+            rows += writer.request_rows(group, batch.first_seq)
+        fresh = kinds - reading.kinds_written
+        if fresh:
+            tags = reading.tags | {fold.TAGS[kind] for kind in fresh}
+            rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(tags))))
+        if group.born:
+            rows += reading.streams.rows_of(group.born)
+        waiting = reading.checkpoints.waiting()
+        if waiting:
+            rows += waiting
+            rows.append(reading.keeper.applied(reading.head))
+        if batch.records:
+            reading.log.write(batch.first_seq, batch.records, [batch.commit], rows)
+        else:
+            reading.log.write_rows(rows)
+        if fresh or group.born or waiting:
+            self._written(group, fresh)
+
+    def _written(self, group: Group, fresh: set[type[Event]]) -> None:
+        """Take note of what was stored beside the events."""
+        reading = self._reading
+        with reading.state_lock:
+            reading.kinds_written |= fresh
+            reading.tags |= {fold.TAGS[kind] for kind in fresh}
+            reading.checkpoints.written()
+            for slot in group.born:
+                reading.streams.add(slot)
+            reading.streams.next_number += len(group.born)
+
+    def _fold(self, group: Group, batch: writer.Batch, bases: dict[int, fold.State]) -> None:
+        """Fold what is durable now into the states; only here do live states change."""
+        reading = self._reading
+        apply, note_folded = fold.fold, reading.keeper.folded
+        seq, time_ns = reading.head, reading.time_ns
+        with reading.state_lock:
+            for slot, event, stamp in zip(group.slots, group.events, batch.stamps, strict=True):
+                seq, time_ns = stamp.seq, stamp.time_ns
+                if bases and seq in bases:
+                    slot.state = bases[seq]
+                assert slot.state is not None, f"{slot.name} was not loaded before its commit"
+                apply(slot.state, stamp, event)
+                slot.version, slot.seq = stamp.version, seq
+                slot.seqs.append(seq)
+                note_folded(slot)
+                if bases and seq in bases:
+                    reading.keeper.rebased(slot)
+            reading.head = seq
+            reading.link, reading.time_ns = batch.link, time_ns
+            if seq > reading.keeper.tail_due:
+                reading.keeper.shorten_tail(seq)
+
+
+def _answer(ticket: Ticket, group: Group, stamps: Sequence[Stamp], begin: int, end: int) -> None:
+    """Give a ticket what became of its events."""
+    ticket.is_done = True
+    if isinstance(ticket.wanted, Pending):
+        ticket.events, ticket.stamps = group.events[begin:end], stamps[begin:end]
+        if ticket.wanted.messages or ticket.wanted.notes:
+            writer.hand_out(ticket.wanted, ticket.places, ticket.events, ticket.stamps)
+    elif ticket.place is not None:
+        ticket.noted = (group.events[ticket.place], stamps[ticket.place])

@@ -1,0 +1,250 @@
+"""Reading: what an engine knows of its log, and the state of any stream, live or at a seq.
+
+States change only where the committer folds, under the state lock, after the log said that the events are durable.
+Reads take the state lock alone, so they never wait for a disk.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final, TypeVar
+
+import msgspec
+
+from refold import fold
+from refold.engine import times
+from refold.engine.checkpoints import Checkpoints
+from refold.engine.digests import Digests
+from refold.engine.ids import Ids
+from refold.engine.keeper import Keeper
+from refold.engine.loader import Loader, Recorded
+from refold.engine.pending import Request
+from refold.engine.streams import APPLIED_KEY, Slot, Streams
+from refold.errors import Closed, InvalidInput, ReadOnly
+from refold.event import Forked, Restored
+from refold.limits import FROZEN_STATES_MAX, PAGE_EVENTS
+from refold.store.protocol import Log
+from refold.store.record import COMMIT, NO_LINK, SEQ, CommitRow, keyed_hash
+
+T = TypeVar("T")
+
+STORE_ID_KEY: Final = b"store_id"
+HASH_KEY: Final = b"hash_key"
+TAGS_KEY: Final = b"tags"
+
+
+class Reading:
+    """What is known of one log, and every read of it."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        clock_ns: Callable[[], int],
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self.log = log
+        self.clock_ns = clock_ns
+        self.random_bytes = random_bytes
+        self.state_lock = threading.RLock()
+        self._closed = ""
+        """Why this log cannot be used any more, empty while it can."""
+        self.new_id = Ids(random_bytes).new
+        self._frozen: OrderedDict[tuple[int, int], fold.State] = OrderedDict()
+        self.restart()
+
+    def restart(self) -> None:
+        """Read where the log stands: last commit, tail, keys."""
+        self.head = self.log.head()
+        last = self.log.commit_at(self.head) if self.head else None
+        commit = CommitRow._make(COMMIT.unpack(last)) if last else CommitRow(0, 1, 0, NO_LINK)
+        self.link, self.time_ns = commit.link, commit.time_ns
+        self.checkpoints = Checkpoints(self.log)
+        self.streams = Streams(self.log, self.checkpoints)
+        self.loader = Loader(self.log, self.streams, self.checkpoints)
+        self.keeper = Keeper(self.log, self.streams, self.checkpoints, self.loader)
+        applied = self.log.row("checkpoints", APPLIED_KEY)
+        self.streams.scan_tail(SEQ.unpack(applied)[0] if applied else 0, self.head)
+        self.store_id = self.log.row("meta", STORE_ID_KEY) or b""
+        self._hash_key = self.log.row("meta", HASH_KEY) or b""
+        self.tags: set[int] = set(msgspec.msgpack.decode(self.log.row("meta", TAGS_KEY) or b"\x90", type=list[int]))
+        self.kinds_written = {fold.EVENT_TYPES[tag] for tag in self.tags if fold.is_known(tag)}
+        """The event types whose tags are in the store's list of tags."""
+        self.unknown_tags = sorted(tag for tag in self.tags if not fold.is_known(tag))
+        self._frozen.clear()
+        self._looked_at: dict[tuple[int, int, int], fold.State] = {}
+        """The base that a thread looked at last, by thread, stream and seq: folded on by nobody else."""
+        self.head_digests = Digests(self.log, self.loader)
+        self.is_writable = not self._closed and not self.log.readonly and not self.unknown_tags
+        """Whether events can be appended; ``check_writable`` says why not."""
+
+    # Doors of what is not deterministic.
+
+    def now_ns(self) -> int:
+        """Return the time that an event appended now would get."""
+        return times.checked(max(self.clock_ns(), self.time_ns))
+
+    def keyed_hash(self, content: bytes) -> bytes:
+        """Return a hash that says nothing outside this store."""
+        return keyed_hash(self._hash_key, content)
+
+    # Reading.
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this engine can no longer be used."""
+        return bool(self._closed)
+
+    def check_open(self) -> None:
+        """Raise ``Closed`` after ``close``."""
+        if self._closed:
+            message = f"this memory {self._closed}; open the store again with Memory(path)"
+            raise Closed(message)
+
+    def check_writable(self) -> None:
+        """Raise unless events can be appended."""
+        self.check_open()
+        if self.log.readonly:
+            message = "this memory is read-only; open the store without readonly=True to change it"
+            raise ReadOnly(message)
+        if self.unknown_tags:
+            message = f"the store holds events of tags {self.unknown_tags} that this refold does not know; upgrade it"
+            raise ReadOnly(message)
+
+    def read(self, name: str, query: Callable[[fold.State], T], at: int | None = None) -> T:
+        """Return what ``query`` makes of a stream's state, live or at a seq; it must copy what it hands out."""
+        with self.state_lock:
+            self.check_open()
+            self._notice_foreign()
+            slot = self.streams.find(name)
+            if slot is None:
+                return query(fold.empty(name.partition("/")[0]))
+            return query(self.live(slot) if at is None or at >= slot.seq else self._frozen_state(slot, at))
+
+    def find(self, name: str) -> Slot | None:
+        """Return the slot of a stream, ``None`` where there is none."""
+        slot = self.streams.known(name)
+        if slot is None:
+            with self.state_lock:
+                slot = self.streams.find(name)
+        return slot
+
+    def live(self, slot: Slot) -> fold.State:
+        """Return the live state of a stream, loaded if it is not."""
+        state = slot.state
+        if state is None:
+            with self.state_lock:
+                state = self.loader.live(slot)
+        return state
+
+    def _frozen_state(self, slot: Slot, at: int) -> fold.State:
+        key = (slot.number, self.loader.last_seq(slot, at))
+        if not key[1]:
+            return fold.empty(slot.kind)
+        state = self._frozen.get(key)
+        if state is None:
+            state = self._frozen[key] = self.loader.state_at(slot, key[1])
+            if len(self._frozen) > FROZEN_STATES_MAX:
+                self._frozen.popitem(last=False)
+        else:
+            self._frozen.move_to_end(key)
+        return state
+
+    def _notice_foreign(self) -> None:
+        """A reader follows the process that writes: fold nothing, only forget what is no longer the head."""
+        if self.log.readonly and self.log.changed():
+            head = self.log.head()
+            if head > self.head:
+                self.streams.refresh(self.head, head)
+                self.head = head
+
+    def slot(self, name: str) -> Slot | None:
+        """Return where a stream stands, ``None`` where there is none."""
+        with self.state_lock:
+            self.check_open()
+            self._notice_foreign()
+            return self.streams.find(name)
+
+    def version(self, name: str) -> int:
+        """Return the version of a stream, 0 where there is none."""
+        slot = self.slot(name)
+        return 0 if slot is None else slot.version
+
+    def last_seq(self, name: str, at: int | None) -> int:
+        """Return the seq of a stream's last event at or before ``at``, 0 where there is none."""
+        with self.state_lock:
+            slot = self.slot(name)
+            if slot is None:
+                return 0
+            return slot.seq if at is None else self.loader.last_seq(slot, at)
+
+    def events(self, name: str, after: int, until: int | None = None) -> Iterator[Recorded]:
+        """Return the events of a stream with ``after < seq <= until``, at most those that there are now."""
+        return self._events(name, after, self.current_head() if until is None else until)
+
+    def _events(self, name: str, after: int, until: int) -> Iterator[Recorded]:
+        while True:
+            with self.state_lock:
+                slot = self.slot(name)
+                if slot is None:
+                    return
+                between = self.loader.seqs_between(slot, after, min(until, slot.seq))
+                page = self.loader.recorded(list(islice(between, PAGE_EVENTS)))
+            if not page:
+                return
+            yield from page
+            after = page[-1].stamp.seq
+
+    def all_events(self, after: int, until: int | None) -> Iterator[Recorded]:
+        """Return the events of the whole log with ``after < seq <= until``, at most those that there are now."""
+        return self._all_events(after, self.current_head() if until is None else until)
+
+    def _all_events(self, after: int, until: int) -> Iterator[Recorded]:
+        while after < until:
+            with self.state_lock:
+                self.check_open()
+                page = self.loader.page(after + 1, min(PAGE_EVENTS, until - after))
+            yield from page
+            after += len(page)
+
+    def digests(self, slot: Slot, at: int | None) -> list[tuple[str, bytes]]:
+        """Return the digests of a stream's views, live or at a seq; those of the head are kept until it moves."""
+        if at is not None and at < slot.seq:
+            last = self.loader.last_seq(slot, at)
+            return fold.digests(self._frozen_state(slot, last)) if last else []
+        return self.head_digests.of(slot)
+
+    def current_head(self) -> int:
+        """Return the seq of the last event, those of another process included."""
+        with self.state_lock:
+            self.check_open()
+            self._notice_foreign()
+            return self.head
+
+    # What a commit looks up.
+
+    def answered(self, request: Request) -> Recorded | None:
+        """Return the last event of a request that was answered before; ``LookupError`` if it was not."""
+        row = self.log.row("requests", request.id_hash)
+        if row is None:
+            raise LookupError
+        if row[: len(request.content_hash)] != request.content_hash:
+            message = "this request_id was used for another request; give each request an id of its own"
+            raise InvalidInput(message)
+        (last,) = SEQ.unpack(row[-SEQ.size :])
+        return self.loader.recorded([last])[0] if last else None
+
+    def base_state(self, event: Forked | Restored) -> fold.State:
+        """Return the state that a fork or a restore starts from: the one looked at last, or else built anew."""
+        wanted = (threading.get_ident(), event.base_stream, event.base_seq)
+        with self.state_lock:
+            state = self._looked_at.pop(wanted, None)
+            return state or self.loader.base_state(event, "conversation")
+
+    def look_at_base(self, event: Forked | Restored) -> fold.State:
+        """Return the state that a fork or a restore would start from, and keep it for the commit that follows."""
+        with self.state_lock:
+            state = self.base_state(event)
+            self._looked_at = {(threading.get_ident(), event.base_stream, event.base_seq): state}
+            return state

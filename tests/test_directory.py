@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from refold import InvalidInput, Memory, NotFound, ReadOnly, StoreBusy, StoreError, StoreVersion
+from refold.store.directory import open_directory
 from tests.support import Child, assert_sound, remembering
 
 HOLDER = """
@@ -32,12 +33,18 @@ import sys
 from refold import Memory
 sys.stdin.readline()
 try:
-    memory = Memory(sys.argv[1])
-    memory.conversation(sys.argv[2]).append("user", "first", tokens=1)
-    memory.close()
-    print("wrote", flush=True)
+    Memory(sys.argv[1]).close()
+    print("opened", flush=True)
 except Exception as error:
     print(type(error).__name__, error, flush=True)
+"""
+
+OPENED_ALONE = """
+import sys
+from refold.store.directory import open_directory
+directory = open_directory(sys.argv[1], readonly=False, seed={}, exclusive=True)
+print("open", flush=True)
+sys.stdin.readline()
 """
 
 
@@ -284,15 +291,12 @@ class TestASecondWriter:
         with Memory(store) as memory:
             assert memory.head == 3
 
-    def test_in_another_process_is_told_what_to_do(self, store: Path) -> None:
+    def test_in_another_process_may_open(self, store: Path) -> None:
         with Child(HOLDER, str(store), "write") as child:
             assert child.read() == "open"
-            with pytest.raises(StoreBusy, match="already writes"):
-                Memory(store)
-            child.write("close")
-            assert child.read().strip() == "closed"
             with Memory(store) as memory:
-                assert memory.head == 2
+                memory.conversation("c").append("user", "beside it", tokens=1)
+                assert memory.head == 3
 
     def test_may_open_once_the_holder_was_killed(self, store: Path) -> None:
         with Child(HOLDER, str(store), "write") as child:
@@ -398,20 +402,54 @@ class TestReaders:
         assert (store / "data.mdb").read_bytes() == before
 
 
-class TestTwoAtOnce:
+class TestAloneOrTogether:
+    """Writers share a store, except with one that took it for itself alone."""
+
+    @pytest.mark.parametrize("mine", [False, True])
+    def test_beside_one_that_is_alone_is_told_by_whom(self, store: Path, mine: bool) -> None:
+        with Child(OPENED_ALONE, str(store)) as child:
+            assert child.read() == "open"
+            with pytest.raises(
+                StoreBusy, match=rf"process {child.pid} holds the store .* for itself alone .* or open this one with "
+            ):
+                open_directory(str(store), readonly=False, seed={}, exclusive=mine)
+            with Memory(store, readonly=True) as reader:
+                assert reader.head == 2
+            child.kill()
+        open_directory(str(store), readonly=False, seed={}, exclusive=mine).release()
+
+    def test_alone_beside_others_is_told_what_to_do(self, store: Path) -> None:
+        open_directory(str(store), readonly=False, seed={}, exclusive=True).release()
+        with Child(HOLDER, str(store), "write") as child:
+            assert child.read() == "open"
+            with pytest.raises(StoreBusy, match=r"other processes write .* wants it for itself alone; close it there"):
+                open_directory(str(store), readonly=False, seed={}, exclusive=True)
+            with Memory(store) as memory:
+                assert memory.head == 2
+        open_directory(str(store), readonly=False, seed={}, exclusive=True).release()
+
+    def test_alone_may_open_beside_readers(self, store: Path) -> None:
+        with Child(HOLDER, str(store), "read") as child, Memory(store, readonly=True):
+            assert child.read() == "open"
+            open_directory(str(store), readonly=False, seed={}, exclusive=True).release()
+
+    def test_in_one_process_there_is_one_writer_alone_or_not(self, store: Path) -> None:
+        for exclusive in (False, True):
+            held = open_directory(str(store), readonly=False, seed={}, exclusive=exclusive)
+            for other in (False, True):
+                with pytest.raises(StoreBusy, match=f"process {os.getpid()} already writes"):
+                    open_directory(str(store), readonly=False, seed={}, exclusive=other)
+            held.release()
+
     @pytest.mark.parametrize("round_number", range(3))
-    def test_both_create_and_neither_breaks_the_other(self, tmp_path: Path, round_number: int) -> None:
+    def test_two_create_at_once_and_neither_breaks_the_other(self, tmp_path: Path, round_number: int) -> None:
         path = tmp_path / f"store-{round_number}"
-        with Child(OPENER, str(path), "one") as one, Child(OPENER, str(path), "two") as two:
+        with Child(OPENER, str(path)) as one, Child(OPENER, str(path)) as two:
             one.write("go")
             two.write("go")
-            answers = sorted((one.read(), two.read()))
-        wrote = sum(answer == "wrote" for answer in answers)
-        assert wrote >= 1, answers
-        assert all(answer == "wrote" or answer.startswith("StoreBusy") for answer in answers), answers
-        with Memory(path) as memory:
-            assert len(memory.conversations()) == wrote
-            assert_sound(memory)
+            assert (one.read(), two.read()) == ("opened", "opened")
+        with remembering(path) as memory:
+            memory.conversation("c").append("user", "first", tokens=1)
         assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 

@@ -172,6 +172,73 @@ class Conformance:
         assert log.read(1, 10) == [b"record %d" % seq for seq in (1, 2, 3)]
         assert log.row("names", b"n") is None
 
+    def test_a_turn_writes_records_and_rows(self, log: Log) -> None:
+        fill(log, [2])
+        with log.turn() as turn:
+            assert not turn.moved
+            assert log.head() == 2
+            turn.write(3, [b"record 3"], [commit_row(3, 4)], [("names", b"n", b"1"), ("names", b"absent", None)])
+            assert log.head() == 3
+        with log.turn() as turn:
+            assert not turn.moved
+            turn.write(4, [b"record 4", b"record 5"], [commit_row(4, 5), commit_row(5, 6)])
+        assert log.read(1, 10) == [b"record %d" % seq for seq in range(1, 6)]
+        assert (log.row("names", b"n"), log.commit_at(5)) == (b"1", commit_row(5, 6))
+        assert not log.changed()
+
+    def test_a_turn_may_write_rows_alone(self, log: Log) -> None:
+        with log.turn() as turn:
+            turn.write(1, [], [], [("names", b"n", b"1")])
+        assert (log.head(), log.row("names", b"n")) == (0, b"1")
+
+    def test_a_turn_reads_the_log_as_it_is(self, log: Log) -> None:
+        fill(log, [3])
+        log.write_rows([("names", b"n", b"1")])
+        with log.turn() as turn:
+            assert (log.head(), log.read(2, 5), log.read_at([3, 1])) == (
+                3,
+                [b"record 2", b"record 3"],
+                [b"record 3", b"record 1"],
+            )
+            assert (log.row("names", b"n"), log.rows("names", b"", 5)) == (b"1", [(b"n", b"1")])
+            turn.write(4, [b"record 4"], [commit_row(4, 5)])
+        assert log.head() == 4
+
+    def test_a_turn_that_is_left_changes_nothing(self, log: Log) -> None:
+        fill(log, [1])
+        with log.turn():
+            pass
+        with pytest.raises(ZeroDivisionError), log.turn():
+            raise ZeroDivisionError
+        fill(log, [1])
+        assert log.read(1, 10) == [b"record 1", b"record 2"]
+
+    def test_a_turn_at_a_wrong_seq_changes_nothing_and_ends(self, log: Log) -> None:
+        fill(log, [3])
+        for records in ([b"again"], [b"again", b"and again"]):
+            with pytest.raises(AssertionError), log.turn() as turn:
+                turn.write(3, records, [commit_row(3, 3 + len(records))], [("names", b"n", b"1")])
+        assert (log.head(), log.row("names", b"n")) == (3, None)
+        fill(log, [1])
+        assert log.head() == 4
+
+    def test_a_turn_writes_once(self, log: Log) -> None:
+        with log.turn() as turn:
+            turn.write(1, [b"a"], [commit_row(1, 2)])
+            with pytest.raises(AssertionError, match="take another turn"):
+                turn.write(2, [b"b"], [commit_row(2, 3)])
+        assert log.head() == 1
+
+    def test_a_turn_that_changes_nothing_is_no_news(self, log: Log) -> None:
+        nothing: tuple[list[Row], ...] = ([], [("names", b"absent", None)])
+        for rows in nothing:
+            with log.turn() as turn:
+                turn.write(1, [], [], rows)
+            log.write_rows(rows)
+            with log.turn() as turn:
+                assert not turn.moved
+            assert not log.changed()
+
     def test_closing_twice_is_closing_once(self, log: Log) -> None:
         log.close()
         log.close()
@@ -252,6 +319,7 @@ def assert_refuses(log: Log) -> None:
     calls: list[Callable[[], object]] = [
         lambda: log.write(1, [b"a"], [commit_row(1, 2)]),
         lambda: log.write_rows([("meta", b"a", b"1")]),
+        log.turn,
         lambda: log.erase([], []),
     ]
     for call in calls:

@@ -1,51 +1,31 @@
-"""The directory of a store: creating it atomically, opening it, sharing it inside a process, locking it for a writer.
+"""The directory of a store: creating it atomically, opening it, locking it.
 
-A store is made in a temporary directory beside its path, committed once, and renamed; its parent is flushed. LMDB may
-open a file only once in a process, so read-only handles of the same process share the writer's environment.
+A store is made in a temporary directory beside its path, committed once, and renamed; its parent is flushed. Any
+number of processes may write to it in turns, except beside one that took it for itself alone.
 """
 
 import errno
 import fcntl
 import os
-import threading
 from typing import Final
 
-import lmdb
 import msgspec
 
-from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
-from refold.limits import DATABASES_MAX, LMDB_KEY_BYTES_MAX, MAP_BYTES, MAP_BYTES_MIN, READERS_MAX
-from refold.store.protocol import TABLES
+from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFull, StoreVersion
+from refold.store.environment import DATA_FILE, FORMAT_KEY, NAMES, Environment, open_lmdb, share, unshare
 from refold.store.record import FORMAT
 
-DATA_FILE: Final = "data.mdb"
 OWNER_LOCK: Final = "owner.lock"
 WRITER_LOCK: Final = "writer.lock"
-FORMAT_KEY: Final = b"format"
-
-
-class _Shared:
-    """One LMDB environment of this process and how many handles hold it."""
-
-    def __init__(self, env: lmdb.Environment) -> None:
-        self.env = env
-        self.holders = 0
-
-
-_open_stores: dict[tuple[int, int], _Shared] = {}
-_open_lock = threading.Lock()
 
 
 class Directory:
     """An opened store directory: its environment and the locks that this handle holds."""
 
-    def __init__(
-        self, path: str, env: lmdb.Environment, identity: tuple[int, int], locks: list[int], *, readonly: bool
-    ) -> None:
+    def __init__(self, path: str, environment: Environment, locks: list[int], *, readonly: bool) -> None:
         self.path = path
-        self.env = env
+        self.environment = environment
         self.readonly = readonly
-        self._identity = identity
         self._locks = locks
         self._is_released = False
 
@@ -62,41 +42,37 @@ class Directory:
         if self._is_released:
             return
         self._is_released = True
-        with _open_lock:
-            shared = _open_stores[self._identity]
-            shared.holders -= 1
-            if not shared.holders:
-                del _open_stores[self._identity]
-                shared.env.close()
+        unshare(self.environment, readonly=self.readonly)
         for lock in self._locks:
             os.close(lock)
         self._locks = []
 
 
-def open_directory(path: str, *, readonly: bool, seed: dict[bytes, bytes]) -> Directory:
+def open_directory(path: str, *, readonly: bool, seed: dict[bytes, bytes], exclusive: bool = False) -> Directory:
     """Return the opened directory; one that does not exist is created with ``seed`` as its first ``meta`` rows.
 
-    Raises ``NotFound`` for a missing parent or a missing store opened read-only, ``StoreVersion`` for what is not a
-    store or is a newer one, ``StoreBusy`` when another writer holds it.
+    Several processes may write, one handle in each; ``exclusive`` wants to be the only one that writes. Raises
+    ``NotFound`` for a missing parent or a missing store opened read-only, ``StoreVersion`` for what is not a store or
+    is a newer one, ``StoreBusy`` where those that hold it leave no room for this handle.
     """
+    assert not (readonly and exclusive), "a reader has nothing to be exclusive about"
     path = os.path.abspath(path)
     if not _exists(path, readonly=readonly):
         _create(path, seed)
     locks = [_lock(path, OWNER_LOCK, fcntl.LOCK_SH)]
     try:
-        if not readonly:
-            locks.append(_lock_writer(path))
-        env, identity = _share(path)
+        environment = share(path, readonly=readonly)
         try:
-            _check_format(env, path)
+            if not readonly:
+                locks.append(_lock_alone(path) if exclusive else _lock_beside_others(path))
         except BaseException:
-            Directory(path, env, identity, [], readonly=readonly).release()
+            unshare(environment, readonly=readonly)
             raise
     except BaseException:
         for lock in locks:
             os.close(lock)
         raise
-    return Directory(path, env, identity, locks, readonly=readonly)
+    return Directory(path, environment, locks, readonly=readonly)
 
 
 def _exists(path: str, *, readonly: bool) -> bool:
@@ -141,15 +117,13 @@ def _create(path: str, seed: dict[bytes, bytes]) -> None:
 
 
 def _create_inside(made: str, seed: dict[bytes, bytes]) -> None:
-    env = _open_environment(made)
+    env = open_lmdb(made)
     try:
         with env.begin(write=True) as txn:
-            env.open_db(b"log", txn=txn)
-            env.open_db(b"commits", txn=txn)
-            tables = {name: env.open_db(name.encode(), txn=txn) for name in TABLES}
-            txn.put(FORMAT_KEY, msgspec.msgpack.encode(FORMAT), db=tables["meta"])
+            databases = {name: env.open_db(name.encode(), txn=txn) for name in NAMES}
+            txn.put(FORMAT_KEY, msgspec.msgpack.encode(FORMAT), db=databases["meta"])
             for key, value in seed.items():
-                txn.put(key, value, db=tables["meta"])
+                txn.put(key, value, db=databases["meta"])
     finally:
         env.close()
     for name in (OWNER_LOCK, WRITER_LOCK):
@@ -191,96 +165,31 @@ def _lock(path: str, name: str, how: int) -> int:
     return descriptor
 
 
-def _lock_writer(path: str) -> int:
+def _lock_beside_others(path: str) -> int:
+    """Return the writers' lock, shared; whoever holds it alone has left its number in the file."""
     try:
-        descriptor = _lock(path, WRITER_LOCK, fcntl.LOCK_EX)
+        return _lock(path, WRITER_LOCK, fcntl.LOCK_SH)
     except StoreBusy as error:
         with open(os.path.join(path, WRITER_LOCK), encoding="utf-8") as file:
             holder = file.read().strip() or "unknown"
         message = (
-            f"process {holder} already writes to the store at {path}; close it there, share its Memory, "
-            f"or open this one with readonly=True"
+            f"process {holder} holds the store at {path} for itself alone (durability='delayed'); close it there, "
+            f"open it there with durability='durable', or open this one with readonly=True"
+        )
+        raise StoreBusy(message) from error
+
+
+def _lock_alone(path: str) -> int:
+    """Return the writers' lock, exclusive, with this process's number in the file."""
+    try:
+        descriptor = _lock(path, WRITER_LOCK, fcntl.LOCK_EX)
+    except StoreBusy as error:
+        os.close(_lock_beside_others(path))
+        message = (
+            f"other processes write to the store at {path}, and durability='delayed' wants it for itself alone; "
+            f"close it there, or open this one with durability='durable'"
         )
         raise StoreBusy(message) from error
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return descriptor
-
-
-def _share(path: str) -> tuple[lmdb.Environment, tuple[int, int]]:
-    """Return this process's environment of the file, opened if this handle is the first."""
-    with _open_lock:
-        status = os.stat(os.path.join(path, DATA_FILE))
-        identity = (status.st_dev, status.st_ino)
-        shared = _open_stores.get(identity)
-        if shared is None:
-            env = _open_environment(path)
-            try:
-                _check_length(env, path)
-                env.reader_check()
-            except BaseException:
-                env.close()
-                raise
-            shared = _open_stores[identity] = _Shared(env)
-        shared.holders += 1
-        return shared.env, identity
-
-
-def _open_environment(path: str) -> lmdb.Environment:
-    """Return the LMDB environment, with as much address space as the system grants."""
-    map_bytes = MAP_BYTES
-    while True:
-        try:
-            env = lmdb.open(path, map_size=map_bytes, max_dbs=DATABASES_MAX, max_readers=READERS_MAX, max_spare_txns=1)
-        except lmdb.MemoryError as error:
-            if map_bytes <= MAP_BYTES_MIN:
-                message = (
-                    f"opening {path}: the system grants less than {MAP_BYTES_MIN} bytes of address space ({error})"
-                )
-                raise StoreError(message) from error
-            map_bytes //= 2
-        except lmdb.Error as error:
-            message = f"{path} cannot be opened as a store ({error}); run `python -m lmdb verify {path}`"
-            raise StoreVersion(message) from error
-        else:
-            assert env.max_key_size() >= LMDB_KEY_BYTES_MAX, env.max_key_size()
-            return env
-
-
-def _check_length(env: lmdb.Environment, path: str) -> None:
-    """Refuse a file that was cut off: touching what is mapped behind its end would kill the process.
-
-    LMDB may leave pages at the end unwritten that were freed in the commit that took them. Such a file is only padded.
-    """
-    file = os.path.join(path, DATA_FILE)
-    expected = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
-    found = os.stat(file).st_size
-    if found >= expected:
-        return
-    import lmdb.verify as offline  # noqa: PLC0415 - only a damaged file needs it
-
-    problems: list[str] = offline.verify(path)  # type: ignore[no-untyped-call]
-    if problems:
-        message = f"{file} was cut off: {found} of {expected} bytes are there ({problems[0]}); restore a backup"
-        raise StoreCorrupt(message)
-    os.truncate(file, expected)
-
-
-def _check_format(env: lmdb.Environment, path: str) -> None:
-    try:
-        meta = env.open_db(b"meta", create=False)
-        with env.begin(db=meta) as txn:
-            packed = txn.get(FORMAT_KEY)
-    except lmdb.NotFoundError:
-        packed = None
-    if packed is None:
-        message = f"{path} holds an LMDB file that refold did not write; give another path"
-        raise StoreVersion(message)
-    try:
-        found = msgspec.msgpack.decode(packed, type=int)
-    except msgspec.DecodeError as error:
-        message = f"{path} does not say its format ({error}); restore a backup"
-        raise StoreVersion(message) from error
-    if found > FORMAT:
-        message = f"{path} is of format {found}, and this refold reads up to {FORMAT}; upgrade refold"
-        raise StoreVersion(message)

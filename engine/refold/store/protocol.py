@@ -1,13 +1,39 @@
 """What the engine asks of a log: bytes in order, rows beside them, and nothing about what they mean."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, Self, TypeAlias
 
 Table: TypeAlias = Literal["checkpoints", "derived", "digests", "meta", "names", "requests", "streams"]
 TABLES: Final[tuple[Table, ...]] = ("checkpoints", "derived", "digests", "meta", "names", "requests", "streams")
 
 Row: TypeAlias = tuple[Table, bytes, bytes | None]
 """A row to put beside the log; ``None`` as its value deletes it."""
+
+
+class Turn(Protocol):
+    """One writer's turn among all processes, as a context manager: nobody else commits until it ends.
+
+    While it is open its thread may use the log's ordinary reads; they do not see what the turn has not yet written.
+    Leaving it without ``write`` changes nothing.
+    """
+
+    @property
+    def moved(self) -> bool:
+        """Whether another process committed since this log last wrote or said so.
+
+        Leaving the turn without an exception says that the caller has caught up; after one it is told again.
+        """
+        ...
+
+    def write(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
+    ) -> None:
+        """Do what ``Log.write`` does and give the turn back; at most once."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
 
 
 class Log(Protocol):
@@ -23,6 +49,10 @@ class Log(Protocol):
 
     def head(self) -> int:
         """Return the seq of the last record, 0 in an empty log."""
+        ...
+
+    def turn(self) -> Turn:
+        """Return a turn at writing, to be entered with ``with``; entering waits for the turns of other processes."""
         ...
 
     def write(
@@ -68,7 +98,10 @@ class Log(Protocol):
         ...
 
     def changed(self) -> bool:
-        """Return whether another process may have written since the last call; cheap enough for every read."""
+        """Return whether others may have written since the last call or turn; cheap enough for every read.
+
+        What this log writes itself never hides a commit of others that came before it.
+        """
         ...
 
     def size_bytes(self) -> int:

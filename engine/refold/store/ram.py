@@ -2,10 +2,39 @@
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
+from typing import Final, Self
 
 from refold.errors import ReadOnly, StoreCorrupt
 from refold.store.protocol import TABLES, Row, Table
 from refold.store.record import COMMIT, last_seq_of
+
+
+class RamTurn:
+    """A turn at writing to RAM: there is nobody to wait for."""
+
+    __slots__ = ("_log", "_was_written")
+
+    moved: Final = False
+
+    def __init__(self, log: "RamLog") -> None:
+        self._log = log
+        self._was_written = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def write(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
+    ) -> None:
+        """Put everything at once."""
+        if self._was_written:
+            message = "a turn writes once; take another turn"
+            raise AssertionError(message)
+        self._was_written = True
+        self._log.write(first_seq, records, commits, rows)
+
+    def __exit__(self, *_: object) -> None:
+        """End the turn: what was not written was never there."""
 
 
 class RamLog:
@@ -23,12 +52,17 @@ class RamLog:
         """Return the seq of the last record."""
         return len(self._records)
 
+    def turn(self) -> RamTurn:
+        """Return a turn at writing."""
+        self._refuse_readonly()
+        return RamTurn(self)
+
     def write(
         self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
     ) -> None:
         """Append records and their commit rows, and put the rows."""
         self._refuse_readonly()
-        assert first_seq == len(self._records) + 1, f"seq {first_seq} after {len(self._records)}"
+        assert not records or first_seq == len(self._records) + 1, f"seq {first_seq} after {len(self._records)}"
         self._records.extend(records)
         self._commits.extend(commits)
         self._lasts.extend(last_seq_of(commit) for commit in commits)

@@ -3,19 +3,20 @@
 The only place where log and fold meet. One thread at a time is in here: ``Sequencer`` sees to that.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from refold import fold
-from refold.engine import admission, writer
+from refold.engine import admission, times, writer
 from refold.engine.group import Group
 from refold.engine.loader import Recorded
 from refold.engine.pending import Noted, Pending
 from refold.engine.reading import TAGS_KEY, Reading
+from refold.engine.streams import Slot
 from refold.event import Event, Stamp
 from refold.limits import SALT_BYTES
-from refold.store.protocol import Row
+from refold.store.protocol import Row, Turn
 
 
 class Ticket:
@@ -44,12 +45,66 @@ class Committer:
         self._reading = reading
         self._under_way: Sequence[Stamp] = ()
         """The stamps of the last group that was handed to the log."""
+        self._is_crowded = False
+        """Whether another process wrote between this one's last two commits."""
 
-    def commit(self, tickets: Iterable[Ticket]) -> list[Ticket]:
+    def commit(self, tickets: Sequence[Ticket]) -> list[Ticket]:
         """Write what the tickets want as one durable commit; return those that have to wait for the next one.
 
         What is wrong with one ticket is noted on it and keeps no other from being written.
         """
+        reading = self._reading
+        reading.check_writable()
+        if self._is_crowded:
+            reading.notice()
+        doors = self._doors(sum(map(_events_max, tickets)))
+        with reading.log.turn() as turn:
+            self._begin(turn)
+            try:
+                return self._commit(turn, tickets, doors)
+            finally:
+                reading.is_writing = False
+
+    def commit_alone(self, name: str, event: Event, occurred_ns: int | None) -> Stamp | None:
+        """Write one event whose stream is open and that needs no look at any state; ``None`` leaves it to ``commit``.
+
+        Nearly every append is one of these, and between two flushes every line that runs is cold: here are few.
+        """
+        reading = self._reading
+        if not reading.is_writable or self._is_crowded or self._open_slot(name) is None:
+            return None
+        doors = self._doors(1)
+        with reading.log.turn() as turn:
+            self._begin(turn)
+            try:
+                slot = self._open_slot(name)
+                if slot is None:
+                    return None
+                group = Group()
+                group.add(slot, event, occurred_ns, 0)
+                return self._seal(turn, group, doors)[0]
+            finally:
+                reading.is_writing = False
+
+    def _open_slot(self, name: str) -> Slot | None:
+        slot = self._reading.streams.known(name)
+        return None if slot is None or slot.state is None or not fold.is_open(slot.state) else slot
+
+    def _doors(self, events: int) -> tuple[int, bytes]:
+        """Return the time and the salts of a commit; drawn before the turn, so that no caller's code runs inside."""
+        reading = self._reading
+        return times.checked(reading.clock_ns()), reading.random_bytes(SALT_BYTES * events)
+
+    def _begin(self, turn: Turn) -> None:
+        """Fold what other processes wrote; until the turn ends they write nothing, and no read need look for it."""
+        reading = self._reading
+        self._is_crowded = turn.moved
+        with reading.state_lock:
+            if turn.moved:
+                reading.catch_up()
+            reading.is_writing = True
+
+    def _commit(self, turn: Turn, tickets: Sequence[Ticket], doors: tuple[int, bytes]) -> list[Ticket]:
         reading = self._reading
         reading.check_writable()
         group = Group()
@@ -69,7 +124,7 @@ class Committer:
                 admitted.append((ticket, begin, len(group.events)))
         stamps: Sequence[Stamp] = ()
         try:
-            stamps = self._seal(group) if group.events or group.requests else ()
+            stamps = self._seal(turn, group, doors) if group.events or group.requests else ()
         except BaseException:
             # An interrupt may come when everything is durable already: then it must not be written once more.
             stamps = self._durable()
@@ -80,21 +135,6 @@ class Committer:
             for ticket, begin, end in admitted:
                 _answer(ticket, group, stamps, begin, end)
         return deferred
-
-    def commit_alone(self, name: str, event: Event, occurred_ns: int | None) -> Stamp | None:
-        """Write one event whose stream is open and that needs no look at any state; ``None`` leaves it to ``commit``.
-
-        Nearly every append is one of these, and between two flushes every line that runs is cold: here are few.
-        """
-        reading = self._reading
-        if not reading.is_writable:
-            return None
-        slot = reading.streams.known(name)
-        if slot is None or slot.state is None or not fold.is_open(slot.state):
-            return None
-        group = Group()
-        group.add(slot, event, occurred_ns, 0)
-        return self._seal(group)[0]
 
     def _admit(self, group: Group, ticket: Ticket) -> None:
         reading, wanted = self._reading, ticket.wanted
@@ -110,18 +150,17 @@ class Committer:
                 return
         ticket.place = admission.admit_verb(reading, group, wanted)
 
-    def _seal(self, group: Group) -> list[Stamp]:
+    def _seal(self, turn: Turn, group: Group, doors: tuple[int, bytes]) -> list[Stamp]:
         """Write a group and fold it; return the stamps of its events."""
         reading = self._reading
         self._under_way = ()
-        first_seq, time_ns = reading.head + 1, reading.now_ns()
-        salts = reading.random_bytes(SALT_BYTES * len(group.events))
+        time_ns = max(doors[0], reading.time_ns)
         try:
-            batch = writer.build(group, first_seq=first_seq, time_ns=time_ns, link=reading.link, salts=salts)
+            batch = writer.build(group, first_seq=reading.head + 1, time_ns=time_ns, link=reading.link, salts=doors[1])
             self._under_way = batch.stamps
             kinds = set(map(type, group.events))
             bases = {} if kinds.isdisjoint(fold.BASE_TYPES) else self._bases(group, batch)
-            self._write(group, batch, kinds)
+            self._write(turn, group, batch, kinds)
             if group.events:
                 self._fold(group, batch, bases)
         except BaseException:
@@ -139,7 +178,7 @@ class Committer:
     def _bases(self, group: Group, batch: writer.Batch) -> dict[int, fold.State]:
         return {seq: self._reading.base_state(event) for seq, event in writer.bases(group, batch)}
 
-    def _write(self, group: Group, batch: writer.Batch, kinds: set[type[Event]]) -> None:
+    def _write(self, turn: Turn, group: Group, batch: writer.Batch, kinds: set[type[Event]]) -> None:
         """Write a commit with its rows and those that wait."""
         reading = self._reading
         rows: list[Row] = writer.derived_rows(group, batch) if group.is_citing else []
@@ -155,10 +194,7 @@ class Committer:
         if waiting:
             rows += waiting
             rows.append(reading.keeper.applied(reading.head))
-        if batch.records:
-            reading.log.write(batch.first_seq, batch.records, [batch.commit], rows)
-        else:
-            reading.log.write_rows(rows)
+        turn.write(batch.first_seq, batch.records, [batch.commit] if batch.records else (), rows)
         if fresh or group.born or waiting:
             self._written(group, fresh)
 
@@ -194,6 +230,12 @@ class Committer:
             reading.link, reading.time_ns = batch.link, time_ns
             if seq > reading.keeper.tail_due:
                 reading.keeper.shorten_tail(seq)
+            reading.is_writing = False
+
+
+def _events_max(ticket: Ticket) -> int:
+    """Return how many events a ticket may come to: a batch's, or a verb's with what opens its stream."""
+    return len(ticket.wanted.events) if isinstance(ticket.wanted, Pending) else 2
 
 
 def _answer(ticket: Ticket, group: Group, stamps: Sequence[Stamp], begin: int, end: int) -> None:

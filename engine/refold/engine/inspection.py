@@ -225,7 +225,9 @@ def _stream_rows(loader: Loader, slot: Slot, rows: list[tuple[bytes, bytes]]) ->
         cached = fold.unpack(slot.kind, checkpoint.inline, loader.recorded(checkpoint.pointed))
         if fold.digests(cached) != fold.digests(state):
             yield Finding("checkpoint", at, f"the checkpoint of {slot.name} is not the fold of its events")
-        since = list(loader.seqs_between(slot, kept, at))
+        # A row of a process that did not know of another's may reach back further; it must leave no gap.
+        begin = min(kept, checkpoint.since[0] - 1) if checkpoint.since else kept
+        since = list(loader.seqs_between(slot, begin, at))
         version = loader.recorded([at])[0].stamp.version
         if (checkpoint.version, checkpoint.since) != (version, since):
             yield Finding("checkpoint", at, f"the checkpoint of {slot.name} names other events than those before it")

@@ -57,9 +57,8 @@ class Reading:
     def restart(self) -> None:
         """Read where the log stands: last commit, tail, keys."""
         self.head = self.log.head()
-        last = self.log.commit_at(self.head) if self.head else None
-        commit = CommitRow._make(COMMIT.unpack(last)) if last else CommitRow(0, 1, 0, NO_LINK)
-        self.link, self.time_ns = commit.link, commit.time_ns
+        self.is_writing = False
+        """Whether this process is between the begin of its turn at the log and the fold of what it wrote."""
         self.checkpoints = Checkpoints(self.log)
         self.streams = Streams(self.log, self.checkpoints)
         self.loader = Loader(self.log, self.streams, self.checkpoints)
@@ -68,14 +67,22 @@ class Reading:
         self.streams.scan_tail(SEQ.unpack(applied)[0] if applied else 0, self.head)
         self.store_id = self.log.row("meta", STORE_ID_KEY) or b""
         self._hash_key = self.log.row("meta", HASH_KEY) or b""
-        self.tags: set[int] = set(msgspec.msgpack.decode(self.log.row("meta", TAGS_KEY) or b"\x90", type=list[int]))
-        self.kinds_written = {fold.EVENT_TYPES[tag] for tag in self.tags if fold.is_known(tag)}
-        """The event types whose tags are in the store's list of tags."""
-        self.unknown_tags = sorted(tag for tag in self.tags if not fold.is_known(tag))
         self._frozen.clear()
         self._looked_at: dict[tuple[int, int, int], fold.State] = {}
         """The base that a thread looked at last, by thread, stream and seq: folded on by nobody else."""
         self.head_digests = Digests(self.log, self.loader)
+        self._read_marks()
+
+    def _read_marks(self) -> None:
+        """Read what moves with the log's head: its last commit, the next number of a stream, the tags it holds."""
+        last = self.log.commit_at(self.head) if self.head else None
+        commit = CommitRow._make(COMMIT.unpack(last)) if last else CommitRow(0, 1, 0, NO_LINK)
+        self.link, self.time_ns = commit.link, commit.time_ns
+        self.streams.renumber()
+        self.tags: set[int] = set(msgspec.msgpack.decode(self.log.row("meta", TAGS_KEY) or b"\x90", type=list[int]))
+        self.kinds_written = {fold.EVENT_TYPES[tag] for tag in self.tags if fold.is_known(tag)}
+        """The event types whose tags are in the store's list of tags."""
+        self.unknown_tags = sorted(tag for tag in self.tags if not fold.is_known(tag))
         self.is_writable = not self._closed and not self.log.readonly and not self.unknown_tags
         """Whether events can be appended; ``check_writable`` says why not."""
 
@@ -116,7 +123,7 @@ class Reading:
         """Return what ``query`` makes of a stream's state, live or at a seq; it must copy what it hands out."""
         with self.state_lock:
             self.check_open()
-            self._notice_foreign()
+            self.notice()
             slot = self.streams.find(name)
             if slot is None:
                 return query(fold.empty(name.partition("/")[0]))
@@ -151,19 +158,32 @@ class Reading:
             self._frozen.move_to_end(key)
         return state
 
-    def _notice_foreign(self) -> None:
-        """A reader follows the process that writes: fold nothing, only forget what is no longer the head."""
-        if self.log.readonly and self.log.changed():
-            head = self.log.head()
-            if head > self.head:
-                self.streams.refresh(self.head, head)
-                self.head = head
+    def notice(self) -> None:
+        """Fold what other processes have written since this one last looked.
+
+        Not while this process writes: nobody else can then, and what it writes is folded by the committer.
+        """
+        with self.state_lock:
+            if not self.is_writing and self.log.changed():
+                self.catch_up()
+
+    def catch_up(self) -> None:
+        """Fold the events behind the head that is known here, all at once: no read sees half of a commit."""
+        head = self.log.head()
+        if head == self.head:
+            return
+        while self.head < head:
+            page = self.loader.page(self.head + 1, min(PAGE_EVENTS, head - self.head))
+            for event, stamp in page:
+                self.streams.fold_foreign(event, stamp)
+            self.head += len(page)
+        self._read_marks()
 
     def slot(self, name: str) -> Slot | None:
         """Return where a stream stands, ``None`` where there is none."""
         with self.state_lock:
             self.check_open()
-            self._notice_foreign()
+            self.notice()
             return self.streams.find(name)
 
     def version(self, name: str) -> int:
@@ -219,7 +239,7 @@ class Reading:
         """Return the seq of the last event, those of another process included."""
         with self.state_lock:
             self.check_open()
-            self._notice_foreign()
+            self.notice()
             return self.head
 
     # What a commit looks up.

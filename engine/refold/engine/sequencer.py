@@ -117,8 +117,8 @@ class Sequencer:
         with suppress(ValueError):
             self._queue.remove(ticket)
             message = (
-                f"nothing was committed for COMMIT_WAIT_SECONDS_MAX = {COMMIT_WAIT_SECONDS_MAX} s, so this was not written; "
-                f"see which process holds the store, and call again"
+                f"nothing was committed for COMMIT_WAIT_SECONDS_MAX = {COMMIT_WAIT_SECONDS_MAX} s, so this is not "
+                f"written; see which process holds the store, and call again"
             )
             raise StoreBusy(message)
 

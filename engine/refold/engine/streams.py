@@ -12,6 +12,7 @@ import msgspec
 from refold import fold
 from refold.engine.checkpoints import Checkpoints
 from refold.errors import StoreCorrupt
+from refold.event import Event, Stamp
 from refold.limits import BRANCH_BYTES, PAGE_EVENTS
 from refold.store.protocol import Log, Row, scan
 from refold.store.record import STAMP
@@ -91,7 +92,12 @@ class Streams:
         """Number -> (version, seqs) of the events in the tail, for streams that are not loaded yet."""
         self.dirty: dict[int, int] = {}
         """Number -> seq of the first event that no checkpoint row covers, in the order of that seq."""
-        stored = log.row("meta", NEXT_NUMBER_KEY)
+        self.next_number = 1
+        self.renumber()
+
+    def renumber(self) -> None:
+        """Read which number the next new stream gets."""
+        stored = self._log.row("meta", NEXT_NUMBER_KEY)
         self.next_number = int.from_bytes(stored, "big") if stored else 1
 
     def scan_tail(self, applied_seq: int, head: int) -> None:
@@ -189,17 +195,25 @@ class Streams:
         """Return the seq up to which every event is covered by a checkpoint row."""
         return next(iter(self.dirty.values())) - 1 if self.dirty else head
 
-    def refresh(self, known: int, head: int) -> None:
-        """Take note of events that another process wrote: forget the states of their streams and extend the tail."""
-        seq = known
-        while seq < head:
-            for record in self._log.read(seq + 1, min(PAGE_EVENTS, head - seq)):
-                seq += 1
-                number, version, *_ = STAMP.unpack_from(record)
-                slot = self._by_number.get(number)
-                if slot is None:
-                    self._note_tail(number, version, seq)
-                else:
-                    slot.version, slot.seq, slot.state = version, seq, None
-                    slot.version_written, slot.seq_written = version, seq
-                    slot.seqs.append(seq)
+    def fold_foreign(self, event: Event, stamp: Stamp) -> None:
+        """Take note of an event that another process wrote, and fold it if its stream is loaded here."""
+        slot = self._by_name.get(stamp.stream)
+        if slot is None:
+            self._note_tail(self.number_of(stamp.stream), stamp.version, stamp.seq)
+            return
+        self.dirty.setdefault(slot.number, stamp.seq)
+        slot.version = slot.version_written = stamp.version
+        slot.seq = slot.seq_written = stamp.seq
+        slot.seqs.append(stamp.seq)
+        # Its own floating row stays from now on: the other's rows may reach back no further than to it.
+        slot.floating = 0
+        if type(event) in fold.BASE_TYPES:
+            slot.state = None
+        elif slot.state is not None:
+            fold.fold(slot.state, stamp, event)
+
+    def number_of(self, name: str) -> int:
+        """Return the number of a stream that exists."""
+        packed = self._log.row("names", MAIN_BRANCH + name.encode())
+        assert packed is not None, f"{name} has events and no number"
+        return int.from_bytes(packed, "big")

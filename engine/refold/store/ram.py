@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
-from typing import Final, Self
+from typing import Self
 
 from refold.errors import ReadOnly, StoreCorrupt
 from refold.store.protocol import TABLES, Row, Table
@@ -14,11 +14,14 @@ class RamTurn:
 
     __slots__ = ("_log", "_was_written")
 
-    moved: Final = False
-
     def __init__(self, log: "RamLog") -> None:
         self._log = log
         self._was_written = False
+
+    @property
+    def moved(self) -> bool:
+        """Return ``False``: there are no others."""
+        return False
 
     def __enter__(self) -> Self:
         return self

@@ -36,7 +36,7 @@ class RamTurn:
         self._was_written = True
         self._log.write(first_seq, records, commits, rows)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """End the turn: what was not written was never there."""
 
 

@@ -1,0 +1,64 @@
+"""Builds of refold: the sound one, and deliberately broken ones in which the rig has to find violations."""
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Final
+
+import lmdb
+
+from refold.store.log import LmdbLog
+
+Verb = Callable[..., Any]
+
+
+def sound() -> None:
+    """Change nothing."""
+
+
+def open_with(**broken: bool) -> Callable[[], None]:
+    """Return a build in which every LMDB environment is opened with the given options."""
+
+    def change() -> None:
+        opened = lmdb.open
+
+        @wraps(opened)
+        def open_broken(*arguments: Any, **options: Any) -> Any:
+            return opened(*arguments, **{**options, **broken})
+
+        lmdb.open = open_broken  # type: ignore[assignment]
+
+    return change
+
+
+def acknowledge_early() -> None:
+    """Let ``write`` return before it wrote: it writes when the log is asked for anything else."""
+    held: list[Callable[[], Any]] = []
+
+    def after_held(verb: Verb) -> Verb:
+        @wraps(verb)
+        def catch_up(*arguments: Any, **options: Any) -> Any:
+            while held:
+                held.pop(0)()
+            return verb(*arguments, **options)
+
+        return catch_up
+
+    write = LmdbLog.write
+    for name, verb in list(vars(LmdbLog).items()):
+        if not name.startswith("_") and callable(verb):
+            setattr(LmdbLog, name, after_held(verb))
+
+    def hold(*arguments: Any, **options: Any) -> None:
+        while held:
+            held.pop(0)()
+        held.append(lambda: write(*arguments, **options))
+
+    LmdbLog.write = hold  # type: ignore[method-assign]
+
+
+BUILDS: Final[Mapping[str, Callable[[], None]]] = {
+    "sound": sound,
+    "no_sync": open_with(sync=False),
+    "no_meta_sync": open_with(metasync=False),
+    "early_acknowledgement": acknowledge_early,
+}

@@ -1,0 +1,79 @@
+"""What must hold of a store after a power cut."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from refold import Memory
+from tests.bounds import Clock, seeded_bytes
+
+NOTHING: Final = -1
+"""Acknowledged so far, before the store was opened for the first time; 0 is an empty store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The whole log as it was in the end, and the seqs at which an atomic group of events ends."""
+
+    events: Sequence[Any]
+    ends: frozenset[int]
+
+
+def judge(path: Path, expected: Expected, acknowledged: int) -> list[str]:
+    """Return what is wrong with the store at a path; damage may raise anything, and each is a finding."""
+    try:
+        return list(_findings(path, expected, acknowledged))
+    except Exception as error:  # noqa: BLE001 - whatever opening or reading raises is what a user would see
+        return [f"{type(error).__name__}: {error}"]
+
+
+def _findings(path: Path, expected: Expected, acknowledged: int) -> Iterator[str]:
+    is_there = (path / "data.mdb").exists()
+    if not is_there and acknowledged > NOTHING:
+        yield f"the store is gone, and up to seq {acknowledged} it was acknowledged"
+        return
+    with _opened(path) as memory:
+        if not is_there and memory.head:
+            yield f"a fresh store begins at seq {memory.head}"
+        yield from _log_findings(memory, expected, acknowledged)
+        yield from _sound("after the cut", memory)
+        yield from _still_writable(memory)
+        head, state_hash = memory.head, memory.state_hash()
+    with _opened(path) as again:
+        if (again.head, again.state_hash()) != (head, state_hash):
+            yield f"reopened, seq {head} is seq {again.head}, or has another state"
+
+
+def _opened(path: Path) -> Memory:
+    return Memory(path, clock_ns=Clock(), random_bytes=seeded_bytes(0))
+
+
+def _log_findings(memory: Memory, expected: Expected, acknowledged: int) -> Iterator[str]:
+    """Compare with the log as it was in the end, of which this must be a beginning that cuts no group in two."""
+    found = list(memory.events())
+    if len(found) < acknowledged:
+        yield f"seqs {len(found) + 1} to {acknowledged} were acknowledged and are missing"
+    if len(found) not in expected.ends:
+        yield f"the log ends at seq {len(found)}, inside a command"
+    if found != expected.events[: len(found)]:
+        pairs = zip(found, expected.events, strict=False)
+        seq = next((seq for seq, (one, other) in enumerate(pairs, 1) if one != other), len(expected.events) + 1)
+        yield f"the event at seq {seq} is not the one that was written"
+
+
+def _sound(when: str, memory: Memory) -> Iterator[str]:
+    report = memory.verify()
+    if not report.ok:
+        yield f"{when} verify found {report.findings[0]} and {len(report.findings) - 1} more"
+
+
+def _still_writable(memory: Memory) -> Iterator[str]:
+    head = memory.head
+    message = memory.conversation("after the cut").append("user", "Is anybody there?")
+    if message.seq != head + 2:
+        yield f"opening a conversation at seq {head} gave its message seq {message.seq}"
+    yield from _sound("after a write", memory)
+
+
+Judge = Callable[[Path, Expected, int], list[str]]

@@ -1,0 +1,99 @@
+"""Running a workload under the recorder, and what is known of it afterwards."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from refold import Memory
+from tests.power import trace
+from tests.power.judging import NOTHING, Expected
+from tests.power.trace import Kind, Record
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+ROOM_BYTES: Final = 2**26
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Which workload is recorded, with which build of refold and which seed."""
+
+    workload: str
+    build: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What one run did to the disk; what was acknowledged after each number of calls; the log in the end."""
+
+    run: Run
+    disk_root: str
+    disk_inode: int
+    records: Sequence[Record]
+    acknowledged: Sequence[int]
+    expected: Expected
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Give a directory for a while, in RAM where the system has room there: the flushes of this disk prove nothing."""
+    memory = Path("/dev/shm")  # noqa: S108 - the name of the system's file system in RAM
+    has_room = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > ROOM_BYTES
+    with tempfile.TemporaryDirectory(prefix="power-", dir=memory if has_room else None) as path:
+        yield Path(path).resolve()
+
+
+def record(library: Path, run: Run) -> Recording:
+    """Run the workload under the recorder in an empty directory."""
+    with scratch() as world:
+        disk, notes, into = world / "disk", world / "notes", world / "trace"
+        disk.mkdir()
+        notes.touch()
+        command = [sys.executable, "-m", "tests.power.workloads", run.workload, str(run.seed), str(disk / "store")]
+        environment = {"PYTHONPATH": os.pathsep.join([str(ROOT / "engine"), str(ROOT)])}
+        trace.run(library, [*command, str(notes), run.build], world, into, environment)
+        records, acknowledged = _split(trace.read(into), notes.stat().st_ino)
+        expected = _expected(disk / "store", world / "export.jsonl")
+        _check_notes(notes, expected)
+        return Recording(run, str(disk), disk.stat().st_ino, records, acknowledged, expected)
+
+
+def _split(records: Iterable[Record], notes_inode: int) -> tuple[list[Record], list[int]]:
+    """Return the calls that concern the disk, and after each number of them the last acknowledged seq."""
+    kept: list[Record] = []
+    acknowledged = [NOTHING]
+    for record in records:
+        if record.inode == notes_inode and record.kind is Kind.WRITE:
+            seqs = [json.loads(line)["seq"] for line in record.payload.splitlines()]
+            acknowledged[-1] = max(acknowledged[-1], *seqs)
+        else:
+            kept.append(record)
+            acknowledged.append(acknowledged[-1])
+    return kept, acknowledged
+
+
+def _expected(path: Path, export: Path) -> Expected:
+    with Memory(path, readonly=True) as memory:
+        events = list(memory.events())
+        memory.export(export)
+    with export.open(encoding="utf-8") as lines:
+        commands = [json.loads(line)["command"] for line in list(lines)[1:]]
+    assert len(commands) == len(events), (len(commands), len(events))
+    ends = [seq for seq, (one, following) in enumerate(zip(commands, [*commands[1:], 0], strict=True), 1) if one != following]
+    return Expected(events, frozenset([0, *ends]))
+
+
+def _check_notes(path: Path, expected: Expected) -> None:
+    """Check that the log in the end holds every message that was acknowledged, at its seq."""
+    for line in path.read_text().splitlines():
+        note = json.loads(line)
+        assert note["seq"] <= len(expected.events), f"seq {note['seq']} was acknowledged and is not in the log"
+        for seq, content in note["messages"]:
+            assert expected.events[seq - 1].event.content == content, f"seq {seq} is not the acknowledged message"

@@ -1,0 +1,258 @@
+"""What is recorded: seeded workloads through the public verbs, which note outside of the store what was acknowledged.
+
+Runs as a child process under the recorder. A row of ``WORKLOADS`` is one workload; what each of its steps returns is
+the seq up to which the log is acknowledged, and the messages that are.
+"""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, TypeAlias
+
+from refold import Conversation, Memory, Message
+from tests.bounds import Clock, lowered, seeded_bytes
+from tests.power.breaking import BUILDS
+
+TEXT_CHARS: Final = (5, 80, 900, 5_000)
+SEEDS_APART: Final = 1_000
+
+
+class Notes:
+    """The acknowledgements, one JSON line each; a workload that is not durable at once holds them until a flush."""
+
+    def __init__(self, path: str, *, held: bool) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        self._held: list[bytes] | None = [] if held else None
+        self._lock = threading.Lock()
+
+    def said(self, seq: int, *messages: Message) -> None:
+        """Note that everything up to a seq, and these messages, were acknowledged."""
+        note = {"seq": seq, "messages": [[message.seq, message.content] for message in messages]}
+        line = json.dumps(note).encode() + b"\n"
+        with self._lock:
+            if self._held is None:
+                os.write(self._file, line)
+            else:
+                self._held.append(line)
+
+    def flushed(self) -> None:
+        """Note everything that was held."""
+        with self._lock:
+            lines, self._held = self._held, self._held if self._held is None else []
+            if lines:
+                os.write(self._file, b"".join(lines))
+
+
+class Store:
+    """The memory that all workers of one workload share, and how it is opened again."""
+
+    def __init__(self, path: str, seed: int, options: Mapping[str, Any]) -> None:
+        self._path, self._seed, self._options = path, seed, options
+        self._opened = 0
+        self.clock = Clock()
+        self.memory = self._open()
+
+    def _open(self) -> Memory:
+        self._opened += 1
+        random_bytes = seeded_bytes(self._seed * SEEDS_APART + self._opened)
+        return Memory(self._path, clock_ns=self.clock, random_bytes=random_bytes, **self._options)
+
+    def reopen(self) -> None:
+        """Close the memory and open it again."""
+        self.memory.close()
+        self.memory = self._open()
+
+
+@dataclass(slots=True)
+class Worker:
+    """One thread of a workload: its number, its chance, and what it may use."""
+
+    number: int
+    store: Store
+    random: Random
+    notes: Notes
+    forks: list[str] = field(default_factory=list)
+
+    @property
+    def memory(self) -> Memory:
+        """The memory as it is open now."""
+        return self.store.memory
+
+    def chat(self) -> Conversation:
+        """Return one of the conversations that this worker alone writes to; their budget lets messages leave."""
+        name = self.random.choice([f"{self.number}/first", f"{self.number}/second", *self.forks])
+        return self.memory.conversation(name, window_tokens=None if name in self.forks else 2_000)
+
+    def text(self) -> str:
+        """Return a text that occurs once, short or longer than a page."""
+        return self.random.randbytes(4).hex() + "x" * self.random.choice(TEXT_CHARS)
+
+
+Done: TypeAlias = tuple[int, list[Message]]
+Step: TypeAlias = Callable[[Worker], Done]
+
+
+def append(worker: Worker) -> Done:
+    """Append a message."""
+    message = worker.chat().append("user", worker.text())
+    assert message.seq is not None
+    return message.seq, [message]
+
+
+def append_batch(worker: Worker) -> Done:
+    """Append several messages, and journal notes, that stand or fall together."""
+    with worker.memory.batch():
+        messages = [worker.chat().append("assistant", worker.text()) for _ in range(worker.random.randint(2, 6))]
+        worker.memory.journal().append(worker.text())
+    seqs = [message.seq for message in messages]
+    assert None not in seqs
+    return max(seq for seq in seqs if seq is not None), messages
+
+
+def mix_batch(worker: Worker) -> Done:
+    """Write to several kinds of memory at once."""
+    with worker.memory.batch():
+        chat = worker.chat()
+        message = chat.append("tool", worker.text())
+        chat.set("step", worker.text())
+        chat.state.set("project:goal" if chat.project else "goal", worker.text())
+        worker.memory.profile().set(worker.random.choice("abc"), worker.text())
+    return worker.memory.head, [message]
+
+
+def scribble(worker: Worker) -> Done:
+    """Set, note, delete."""
+    chat = worker.chat()
+    verb = worker.random.choice(("set", "note", "delete", "profile"))
+    if verb == "set":
+        chat.set(worker.random.choice("abc"), worker.text())
+    elif verb == "note":
+        chat.note(worker.text())
+    elif verb == "delete":
+        chat.delete(worker.random.choice("abc"))
+    else:
+        worker.memory.profile().set(worker.random.choice("abc"), worker.text())
+    return worker.memory.head, []
+
+
+def travel(worker: Worker) -> Done:
+    """Name a snapshot, restore it after a further message, and fork."""
+    chat = worker.chat()
+    chat.append("user", worker.text())
+    snapshot = chat.snapshot(worker.random.choice(("early", "late")))
+    worker.notes.said(worker.memory.head)
+    message = chat.append("user", worker.text())
+    worker.notes.said(worker.memory.head, message)
+    chat.restore(snapshot)
+    worker.notes.said(worker.memory.head)
+    fork = f"{worker.number}/fork-{worker.memory.head}"
+    chat.fork(fork)
+    worker.forks.append(fork)
+    return worker.memory.head, []
+
+
+def flush(worker: Worker) -> Done:
+    """Store what waits, checkpoints among it."""
+    head = worker.memory.head
+    worker.memory.flush()
+    worker.notes.flushed()
+    return head, []
+
+
+def reopen(worker: Worker) -> Done:
+    """Close and open; only a workload of one thread may."""
+    worker.store.reopen()
+    worker.notes.flushed()
+    return worker.memory.head, []
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What each of ``threads`` does ``count`` times, drawn by weight; with which bounds and options of Memory."""
+
+    steps: Mapping[Step, int]
+    count: int
+    threads: int = 1
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a write is acknowledged by a flush only."""
+        return self.options.get("durability", "durable") != "durable"
+
+
+ALL_STEPS: Final[Mapping[Step, int]] = {
+    append: 8,
+    append_batch: 4,
+    mix_batch: 4,
+    scribble: 4,
+    travel: 2,
+    flush: 1,
+    reopen: 1,
+}
+WORKLOADS: Final[Mapping[str, Workload]] = {
+    "durable": Workload(ALL_STEPS, 30),
+    "creation": Workload({append: 1}, 2),
+    "checkpoints": Workload(
+        {append: 6, append_batch: 3, mix_batch: 3, travel: 1, flush: 3, reopen: 2},
+        40,
+        bounds={"CHECKPOINT_EVENTS": 4, "CHECKPOINT_ROWS_MAX": 3, "TAIL_EVENTS_MAX": 15},
+    ),
+    "threads": Workload({append: 4, append_batch: 2, flush: 1}, 8, threads=4),
+}
+
+
+def work(worker: Worker, workload: Workload) -> None:
+    """Do one thread's steps and note what was acknowledged."""
+    steps, weights = zip(*workload.steps.items(), strict=True)
+    for step in worker.random.choices(steps, weights, k=workload.count):
+        seq, messages = step(worker)
+        worker.notes.said(seq, *messages)
+        if workload.threads == 1:
+            worker.store.clock.advance(worker.random.randrange(1_000))
+
+
+def work_together(store: Store, notes: Notes, workload: Workload, seed: int) -> None:
+    """Let every thread do its steps, all from one barrier; what one of them raises is raised here."""
+    barrier = threading.Barrier(workload.threads)
+    failures: list[BaseException] = []
+
+    def begin(number: int) -> None:
+        try:
+            barrier.wait()
+            work(Worker(number, store, Random(f"{seed}/{number}"), notes), workload)
+        except BaseException as error:  # noqa: BLE001 - carried over to the thread that waits
+            failures.append(error)
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(workload.threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def main(name: str, seed: int, path: str, notes_path: str, build: str) -> None:
+    """Run one workload on the store at a path, with the named build of refold."""
+    workload = WORKLOADS[name]
+    BUILDS[build]()
+    with lowered(**workload.bounds):
+        notes = Notes(notes_path, held=workload.is_held)
+        store = Store(path, seed, workload.options)
+        notes.said(store.memory.head)
+        notes.flushed()
+        work_together(store, notes, workload, seed)
+        head = store.memory.head
+        store.memory.close()
+        notes.said(head)
+        notes.flushed()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:6])

@@ -17,7 +17,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """Return what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m tests.power", description=__doc__)
     parser.add_argument("--states", type=int, default=500, help="how many states to try in each workload")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first, to go on where a run was cut off")
+    parser.add_argument(
+        "--first", type=int, default=0, help="the number of the first, to go on where a run was cut off"
+    )
     parser.add_argument("--seed", type=int, default=1, help="the seed of the first recording")
     parser.add_argument("--workload", choices=WORKLOADS, action="append", help="one or several; without it, all")
     parser.add_argument("--build", choices=BUILDS, default="sound", help="the build of refold: sound, or broken")

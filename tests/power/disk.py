@@ -12,7 +12,7 @@ Files that were mapped for writing are changed without a call, so the cut leaves
 ``sync_file_range`` and ``msync`` promise counts for nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +45,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of names, atomic: for each table the name and the inode that it stands for now, 0 for none."""
+    """One change of names, atomic: for each table a name and the number of what it stands for now, 0 for none."""
 
     entries: tuple[tuple[int, str, int], ...]
 
@@ -53,19 +53,30 @@ class Change:
 class Disk:
     """The files below one directory, as the calls so far have left them: what is durable, and what is pending."""
 
-    def __init__(self, root: str, inode: int) -> None:
+    def __init__(self, root: str, inode: int, there: Mapping[str, int] | None = None) -> None:
+        """``there`` names the empty directories that were below the root, durably, before the first call."""
         self._root = root
-        self._top = inode
+        self._numbers: dict[int, int] = {}
         self._files: dict[int, File] = {}
-        self._durable: dict[int, dict[str, int]] = {inode: {}}
-        self._live: dict[int, dict[str, int]] = {inode: {}}
+        self._durable: dict[int, dict[str, int]] = {}
+        self._live: dict[int, dict[str, int]] = {}
         self._changes: list[Change] = []
+        self._top = self._add_table(inode)
+        for name, each in (there or {}).items():
+            self._durable[self._top][name] = self._live[self._top][name] = self._add_table(each)
 
-    def copy_in(self, inode: int, name: str) -> None:
-        """Place an empty directory that was there, durably, before the recording."""
-        for tables in (self._durable, self._live):
-            tables[inode] = {}
-            tables[self._top][name] = inode
+    def _number(self, inode: int) -> int:
+        """Return a number for an inode that was made now; a file system gives the inodes of what is gone again."""
+        self._numbers[inode] = len(self._files) + len(self._live) + 1
+        return self._numbers[inode]
+
+    def _add_table(self, inode: int) -> int:
+        number = self._number(inode)
+        self._durable[number], self._live[number] = {}, {}
+        return number
+
+    def _file(self, record: Record) -> File:
+        return self._files[self._numbers[record.inode]]
 
     # What the calls do.
 
@@ -74,7 +85,7 @@ class Disk:
         _VERBS[record.kind](self, record)
 
     def _write(self, record: Record) -> None:
-        file = self._files[record.inode]
+        file = self._file(record)
         if record.durable:
             self._write_through(file, (record.offset, record.payload))
         else:
@@ -92,10 +103,10 @@ class Disk:
         _apply(file.durable, write)
 
     def _resize(self, record: Record) -> None:
-        self._files[record.inode].pending.append(record.offset)
+        self._file(record).pending.append(record.offset)
 
     def _allocate(self, record: Record) -> None:
-        file = self._files[record.inode]
+        file = self._file(record)
         live = bytearray(file.durable)
         for change in file.pending:
             _apply(live, change)
@@ -103,37 +114,46 @@ class Disk:
             file.pending.append(record.offset)
 
     def _flush(self, record: Record) -> None:
-        if record.inode in self._files:
-            self._files[record.inode].flush()
+        number = self._numbers[record.inode]
+        if number in self._files:
+            self._files[number].flush()
             return
         kept = []
         for change in self._changes:
-            if any(table == record.inode for table, _, _ in change.entries):
+            if any(table == number for table, _, _ in change.entries):
                 self._name(self._durable, change)
             else:
                 kept.append(change)
         self._changes = kept
 
+    def flush(self) -> None:
+        """Make everything durable, as a shutdown does."""
+        for file in self._files.values():
+            file.flush()
+        for change in self._changes:
+            self._name(self._durable, change)
+        self._changes = []
+
     def _create(self, record: Record) -> None:
-        self._files[record.inode] = File()
-        self._change((*self._place(record.path), record.inode))
+        number = self._number(record.inode)
+        self._files[number] = File()
+        self._change((*self._place(record.path), number))
 
     def _make_directory(self, record: Record) -> None:
-        self._durable[record.inode], self._live[record.inode] = {}, {}
-        self._change((*self._place(record.path), record.inode))
+        self._change((*self._place(record.path), self._add_table(record.inode)))
 
     def _rename(self, record: Record) -> None:
-        inode = self._inode(record.path)
-        self._change((*self._place(record.path), 0), (*self._place(record.other), inode))
+        target = self._target(record.path)
+        self._change((*self._place(record.path), 0), (*self._place(record.other), target))
 
     def _link(self, record: Record) -> None:
-        self._change((*self._place(record.other), self._inode(record.path)))
+        self._change((*self._place(record.other), self._target(record.path)))
 
     def _unlink(self, record: Record) -> None:
         self._change((*self._place(record.path), 0))
 
     def _map(self, record: Record) -> None:
-        self._files[record.inode].is_mapped = True
+        self._file(record).is_mapped = True
 
     def _ignore(self, record: Record) -> None:
         """Give no credit."""
@@ -145,10 +165,10 @@ class Disk:
 
     @staticmethod
     def _name(tables: dict[int, dict[str, int]], change: Change) -> None:
-        for table, name, inode in change.entries:
+        for table, name, number in change.entries:
             tables[table].pop(name, None)
-            if inode:
-                tables[table][name] = inode
+            if number:
+                tables[table][name] = number
 
     def _place(self, path: str) -> tuple[int, str]:
         """Return the table and the name that a path means."""
@@ -158,7 +178,7 @@ class Disk:
             table = self._live[table][parent]
         return table, name
 
-    def _inode(self, path: str) -> int:
+    def _target(self, path: str) -> int:
         table, name = self._place(path)
         return self._live[table][name]
 
@@ -167,7 +187,7 @@ class Disk:
     @contextmanager
     def interrupted(self, record: Record) -> Iterator[None]:
         """Let a durable write be under way inside the block: begun, and not done."""
-        pending = self._files[record.inode].pending
+        pending = self._file(record).pending
         pending.append((record.offset, record.payload))
         try:
             yield
@@ -176,8 +196,8 @@ class Disk:
 
     def is_mapped(self, name: str) -> bool:
         """Return whether a file of that name was ever mapped for writing, in any directory."""
-        tables = self._live.values()
-        return any(self._files[table[name]].is_mapped for table in tables if table.get(name, 0) in self._files)
+        numbers = [table.get(name, 0) for table in self._live.values()]
+        return any(self._files[number].is_mapped for number in numbers if number in self._files)
 
     def build(self, random: Random, into: Path) -> None:
         """Write into an existing directory what a power cut now could leave, as chance decides."""
@@ -187,12 +207,12 @@ class Disk:
         self._build(random, tables, self._top, into)
 
     def _build(self, random: Random, tables: dict[int, dict[str, int]], table: int, into: Path) -> None:
-        for name, inode in sorted(tables[table].items()):
-            if inode in self._files:
-                (into / name).write_bytes(remains(random, self._files[inode]))
+        for name, number in sorted(tables[table].items()):
+            if number in self._files:
+                (into / name).write_bytes(remains(random, self._files[number]))
             else:
                 (into / name).mkdir()
-                self._build(random, tables, inode, into / name)
+                self._build(random, tables, number, into / name)
 
 
 _VERBS: Final[dict[Kind, Callable[[Disk, Record], None]]] = {

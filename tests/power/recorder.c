@@ -231,6 +231,21 @@ PWRITE(pwrite64)
 PWRITEV(pwritev)
 PWRITEV(pwritev64)
 
+/* Python's os.pwritev is this one. Its flags may make a write durable or append it, which is not recorded. */
+#define PWRITEV_FLAGS(name)                                                                                            \
+    ssize_t name(int file, const struct iovec *parts, int count, off_t offset, int flags) {                            \
+        NEXT(ssize_t, name, int, const struct iovec *, int, off_t, int);                                               \
+        if (!is_watched(file)) return real_##name(file, parts, count, offset, flags);                                  \
+        if (flags || offset < 0) fail("pwritev2 with flags or at the file's position is not recorded");                \
+        enter();                                                                                                       \
+        ssize_t written = real_##name(file, parts, count, offset, flags);                                              \
+        wrote(file, (uint64_t)offset, parts, count, written);                                                          \
+        leave();                                                                                                       \
+        return written;                                                                                                \
+    }
+PWRITEV_FLAGS(pwritev2)
+PWRITEV_FLAGS(pwritev64v2)
+
 /* Lengths. */
 
 static int resized(int result, enum kind kind, uint64_t inode, uint64_t length) {
@@ -272,8 +287,8 @@ TRUNCATE_PATH(truncate64)
         NEXT(int, name, int, off_t, off_t);                                                                            \
         if (!is_watched(file)) return real_##name(file, offset, length);                                               \
         enter();                                                                                                       \
-        int result = resized(real_##name(file, offset, length), ALLOCATE, inode_of(file), \
-                             (uint64_t)(offset + length)); \
+        int result = resized(real_##name(file, offset, length), ALLOCATE, inode_of(file),                              \
+                             (uint64_t)(offset + length));                                                             \
         leave();                                                                                                       \
         return result;                                                                                                 \
     }
@@ -287,8 +302,8 @@ POSIX_FALLOCATE(posix_fallocate64)
         if (!is_watched(file)) return real_##name(file, mode, offset, length);                                         \
         if (mode) fail("fallocate with a mode is not recorded");                                                       \
         enter();                                                                                                       \
-        int result = resized(real_##name(file, mode, offset, length), ALLOCATE, inode_of(file), \
-                             (uint64_t)(offset + length)); \
+        int result = resized(real_##name(file, mode, offset, length), ALLOCATE, inode_of(file),                        \
+                             (uint64_t)(offset + length));                                                             \
         leave();                                                                                                       \
         return result;                                                                                                 \
     }

@@ -5,16 +5,20 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Final
 
 from refold import Memory
 from tests.power import trace
+from tests.power.disk import Disk
 from tests.power.judging import NOTHING, Expected
 from tests.power.trace import Kind, Record
+from tests.power.workloads import WORKLOADS
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 ROOM_BYTES: Final = 2**26
@@ -34,8 +38,7 @@ class Recording:
     """What one run did to the disk; what was acknowledged after each number of calls; the log in the end."""
 
     run: Run
-    disk_root: str
-    disk_inode: int
+    start: Callable[[], Disk]
     records: Sequence[Record]
     acknowledged: Sequence[int]
     expected: Expected
@@ -56,13 +59,38 @@ def record(library: Path, run: Run) -> Recording:
         disk, notes, into = world / "disk", world / "notes", world / "trace"
         disk.mkdir()
         notes.touch()
+        start = _prepared(disk, is_there=WORKLOADS[run.workload].is_directory_there)
         command = [sys.executable, "-m", "tests.power.workloads", run.workload, str(run.seed), str(disk / "store")]
         environment = {"PYTHONPATH": os.pathsep.join([str(ROOT / "engine"), str(ROOT)])}
         trace.run(library, [*command, str(notes), run.build], world, into, environment)
         records, acknowledged = _split(trace.read(into), notes.stat().st_ino)
+        check_complete(start(), records, disk, world / "replayed")
         expected = _expected(disk / "store", world / "export.jsonl")
         _check_notes(notes, expected)
-        return Recording(run, str(disk), disk.stat().st_ino, records, acknowledged, expected)
+        return Recording(run, start, records, acknowledged, expected)
+
+
+def _prepared(disk: Path, *, is_there: bool) -> Callable[[], Disk]:
+    """Make the directory of the store if it has to be there, and return what makes a model of this disk."""
+    if is_there:
+        (disk / "store").mkdir()
+    there = {"store": (disk / "store").stat().st_ino} if is_there else {}
+    return partial(Disk, str(disk), disk.stat().st_ino, there)
+
+
+def check_complete(model: Disk, records: Iterable[Record], disk: Path, replayed: Path) -> None:
+    """Check that the recording misses nothing: replayed without a cut, it gives the files that are there."""
+    for call in records:
+        model.apply(call)
+    assert not model.is_mapped("data.mdb"), "data.mdb is mapped for writing, which the recorder cannot see"
+    model.flush()
+    replayed.mkdir()
+    model.build(Random(0), replayed)
+    found, wanted = ({path.relative_to(top): path for path in top.rglob("*")} for top in (replayed, disk))
+    assert found.keys() == wanted.keys(), f"names differ: {sorted(found.keys() ^ wanted.keys())}"
+    for name, path in wanted.items():
+        is_compared = path.is_file() and not model.is_mapped(name.name)
+        assert not is_compared or found[name].read_bytes() == path.read_bytes(), f"{name} is not what was recorded"
 
 
 def _split(records: Iterable[Record], notes_inode: int) -> tuple[list[Record], list[int]]:
@@ -86,7 +114,8 @@ def _expected(path: Path, export: Path) -> Expected:
     with export.open(encoding="utf-8") as lines:
         commands = [json.loads(line)["command"] for line in list(lines)[1:]]
     assert len(commands) == len(events), (len(commands), len(events))
-    ends = [seq for seq, (one, following) in enumerate(zip(commands, [*commands[1:], 0], strict=True), 1) if one != following]
+    pairs = zip(commands, [*commands[1:], 0], strict=True)
+    ends = [seq for seq, (command, following) in enumerate(pairs, 1) if command != following]
     return Expected(events, frozenset([0, *ends]))
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkProcess
 from pathlib import Path
@@ -20,7 +21,7 @@ from tests.power.trace import Kind
 STATES_PER_RECORDING: Final = 500
 """A workload is recorded anew, under the next seed, after so many states."""
 
-STATE_SECONDS: Final = 30
+STATE_SECONDS: Final = 10
 """A state that takes longer to judge has caught its judge in a loop; a signal ends it."""
 
 
@@ -85,7 +86,7 @@ def _by_point(recording: Recording, states: Sequence[int]) -> list[tuple[int, in
 
 
 def _chance(recording: Recording, state: int) -> Random:
-    return Random(f"{recording.run.seed}/{state}")
+    return Random(f"{recording.run.workload}/{recording.run.seed}/{state}")
 
 
 class _Child:
@@ -117,7 +118,7 @@ class _Child:
 
 
 def _judge_all(recording: Recording, queue: list[tuple[int, int]], place: Path, results: Path) -> None:
-    disk = Disk(recording.disk_root, recording.disk_inode)
+    disk = recording.start()
     done = 0
     with results.open("wb", buffering=0) as file:
         for point, state in queue:
@@ -141,9 +142,8 @@ def _judge_one(recording: Recording, disk: Disk, point: int, chance: Random, pla
     into = place / "state"
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir()
-    if following and following.kind is Kind.WRITE and following.durable and chance.getrandbits(1):
-        with disk.interrupted(following):
-            disk.build(chance, into)
-    else:
+    is_under_way = following and following.kind is Kind.WRITE and following.durable and chance.getrandbits(1)
+    with disk.interrupted(following) if following and is_under_way else nullcontext():
         disk.build(chance, into)
-    return judge(into / "store", recording.expected, recording.acknowledged[point])
+    findings = judge(into / "store", recording.expected, recording.acknowledged[point])
+    return [finding.replace(f"{into}/", "") for finding in findings]

@@ -96,11 +96,16 @@ Done: TypeAlias = tuple[int, list[Message]]
 Step: TypeAlias = Callable[[Worker], Done]
 
 
+def seq_of(message: Message) -> int:
+    """Return the seq that a message got, now that its batch is written."""
+    assert isinstance(message.seq, int), message
+    return message.seq
+
+
 def append(worker: Worker) -> Done:
     """Append a message."""
     message = worker.chat().append("user", worker.text())
-    assert message.seq is not None
-    return message.seq, [message]
+    return seq_of(message), [message]
 
 
 def append_batch(worker: Worker) -> Done:
@@ -108,9 +113,7 @@ def append_batch(worker: Worker) -> Done:
     with worker.memory.batch():
         messages = [worker.chat().append("assistant", worker.text()) for _ in range(worker.random.randint(2, 6))]
         worker.memory.journal().append(worker.text())
-    seqs = [message.seq for message in messages]
-    assert None not in seqs
-    return max(seq for seq in seqs if seq is not None), messages
+    return max(map(seq_of, messages)), messages
 
 
 def mix_batch(worker: Worker) -> Done:
@@ -172,18 +175,22 @@ def reopen(worker: Worker) -> Done:
 
 @dataclass(frozen=True)
 class Workload:
-    """What each of ``threads`` does ``count`` times, drawn by weight; with which bounds and options of Memory."""
+    """What each of ``threads`` does ``count`` times, drawn by weight; with which bounds and options of Memory.
+
+    ``is_directory_there`` lets the store be created in an empty directory that is there before.
+    """
 
     steps: Mapping[Step, int]
     count: int
     threads: int = 1
+    is_directory_there: bool = False
     bounds: Mapping[str, int] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_held(self) -> bool:
         """Whether a write is acknowledged by a flush only."""
-        return self.options.get("durability", "durable") != "durable"
+        return "delayed" in self.options.values()
 
 
 ALL_STEPS: Final[Mapping[Step, int]] = {
@@ -198,6 +205,7 @@ ALL_STEPS: Final[Mapping[Step, int]] = {
 WORKLOADS: Final[Mapping[str, Workload]] = {
     "durable": Workload(ALL_STEPS, 30),
     "creation": Workload({append: 1}, 2),
+    "creation_in_place": Workload({append: 1}, 2, is_directory_there=True),
     "checkpoints": Workload(
         {append: 6, append_batch: 3, mix_batch: 3, travel: 1, flush: 3, reopen: 2},
         40,

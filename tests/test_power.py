@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -63,8 +64,13 @@ def test_many_cuts_of_every_workload_lose_nothing() -> None:
 
 @needs_recorder
 @pytest.mark.slow
-@pytest.mark.parametrize("build", ["no_sync", "no_meta_sync", "early_acknowledgement"])
-@pytest.mark.parametrize("workload", ["durable", "creation", "threads"])
+@pytest.mark.parametrize(
+    ("build", "workload"),
+    [
+        *product(["no_sync", "no_meta_sync", "early_acknowledgement"], ["durable", "creation", "threads"]),
+        ("no_directory_flush", "creation"),
+    ],
+)
 def test_a_broken_build_is_found(build: str, workload: str) -> None:
     summary = run_rig(80, SEED, "--workload", workload, "--build", build)
     assert summary.states == 80

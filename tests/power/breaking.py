@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import lmdb
 
+from refold.store import directory
 from refold.store.log import LmdbLog
 
 Verb = Callable[..., Any]
@@ -28,6 +29,12 @@ def open_with(**broken: bool) -> Callable[[], None]:
         lmdb.open = open_broken  # type: ignore[assignment]
 
     return change
+
+
+def leave_directories() -> None:
+    """Create a store without flushing any directory."""
+    assert callable(directory._flush_directory)
+    directory._flush_directory = lambda _path: None  # type: ignore[assignment]
 
 
 def acknowledge_early() -> None:
@@ -60,5 +67,6 @@ BUILDS: Final[Mapping[str, Callable[[], None]]] = {
     "sound": sound,
     "no_sync": open_with(sync=False),
     "no_meta_sync": open_with(metasync=False),
+    "no_directory_flush": leave_directories,
     "early_acknowledgement": acknowledge_early,
 }

@@ -1,6 +1,6 @@
 """What must hold of a store after a power cut."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -63,6 +63,9 @@ def _log_findings(memory: Memory, expected: Expected, acknowledged: int) -> Iter
 
 
 def _sound(when: str, memory: Memory) -> Iterator[str]:
+    """Compare every state, from checkpoints and tail, with the replay from the first event, then verify all of it."""
+    if memory.state_hash() != memory.replay_hash():
+        yield f"{when} the state at seq {memory.head} is not the replay of the log"
     report = memory.verify()
     if not report.ok:
         yield f"{when} verify found {report.findings[0]} and {len(report.findings) - 1} more"
@@ -74,6 +77,3 @@ def _still_writable(memory: Memory) -> Iterator[str]:
     if message.seq != head + 2:
         yield f"opening a conversation at seq {head} gave its message seq {message.seq}"
     yield from _sound("after a write", memory)
-
-
-Judge = Callable[[Path, Expected, int], list[str]]

@@ -146,7 +146,7 @@ def travel(worker: Worker) -> Done:
     """Name a snapshot, restore it after a further message, and fork."""
     chat = worker.chat()
     chat.append("user", worker.text())
-    snapshot = chat.snapshot(worker.random.choice(("early", "late")))
+    snapshot = chat.snapshot(f"after-{worker.memory.head}")
     worker.notes.said(worker.memory.head)
     message = chat.append("user", worker.text())
     worker.notes.said(worker.memory.head, message)

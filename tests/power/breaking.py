@@ -7,7 +7,7 @@ from typing import Any, Final
 import lmdb
 
 from refold.store import directory
-from refold.store.log import LmdbLog
+from refold.store.log import LmdbLog, LmdbTurn
 
 Verb = Callable[..., Any]
 
@@ -38,7 +38,7 @@ def leave_directories() -> None:
 
 
 def acknowledge_early() -> None:
-    """Let ``write`` return before it wrote: it writes when the log is asked for anything else."""
+    """Let a turn's ``write`` return before it wrote: it writes when the log is asked for anything else."""
     held: list[Callable[[], Any]] = []
 
     def after_held(verb: Verb) -> Verb:
@@ -55,12 +55,13 @@ def acknowledge_early() -> None:
         if not name.startswith("_") and callable(verb):
             setattr(LmdbLog, name, after_held(verb))
 
-    def hold(*arguments: Any, **options: Any) -> None:
-        while held:
-            held.pop(0)()
-        held.append(lambda: write(*arguments, **options))
+    def hold(turn: LmdbTurn, *arguments: Any, **options: Any) -> None:
+        log, txn, turn._txn = turn._log, turn._txn, None
+        assert txn is not None
+        txn.abort()
+        held.append(lambda: write(log, *arguments, **options))
 
-    LmdbLog.write = hold  # type: ignore[method-assign]
+    LmdbTurn.write = hold  # type: ignore[assignment, method-assign]
 
 
 BUILDS: Final[Mapping[str, Callable[[], None]]] = {

@@ -1,11 +1,15 @@
 """The rules of the state machine for the verbs that change one conversation."""
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from refold import Message
+from refold.memory.aio import AsyncConversation
 from tests.driving import (
     CONFIGURED,
     Drawn,
@@ -23,8 +27,10 @@ from tests.driving import (
 state_keys = st.one_of(keys, st.just("session:k"))
 projects = st.sampled_from([name for name, (project, _) in CONFIGURED.items() if project is not None])
 
+looped = st.sampled_from([False, False, False, True])
+
 GIVEN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
-    "append": {"name": names, "fields": messages(), "occurred": moments, "drawn": drawn_options},
+    "append": {"name": names, "fields": messages(), "occurred": moments, "drawn": drawn_options, "looped": looped},
     "talk": {"name": names, "lines": st.lists(messages(), min_size=4, max_size=12)},
     "set_window_tokens": {"name": names, "window_tokens": st.sampled_from([1, 30, 60, 150]), "drawn": drawn_options},
     "clear_window": {"name": names, "drawn": drawn_options},
@@ -49,16 +55,29 @@ def drawn_rule(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]
     return decorate
 
 
+def on_a_loop(chat: AsyncConversation, **options: Any) -> Message:
+    """Append on an event loop of its own."""
+
+    async def work() -> Message:
+        return await chat.append(**options)
+
+    return asyncio.run(work())
+
+
 class ChatRules(Driver):
     """Window, scratchpad and state of a conversation."""
 
     @drawn_rule("append")
-    def append(self, name: str, fields: dict[str, Any], occurred: int | None, drawn: Drawn) -> None:
+    def append(
+        self, name: str, fields: dict[str, Any], occurred: int | None, drawn: Drawn, *, looped: bool = False
+    ) -> None:
+        """An append through the plain handle, or awaited on an event loop."""
         stream, chat, opening = f"conversation/{name}", self.chat(name), self.opening(name)
+        call = partial(on_a_loop, AsyncConversation(self.memory.aio.door, chat)) if looped else chat.append
         given = self.drive(
             stream,
             drawn,
-            lambda **options: chat.append(**fields, occurred=occurred, **options),
+            lambda **options: call(**fields, occurred=occurred, **options),
             lambda options, message: self.model.add_message(
                 stream,
                 line_of(fields, message.id if message else ""),

@@ -21,6 +21,7 @@ HANDLES: tuple[type[Any], ...] = (Memory, Conversation, SCOPES, Profile, Journal
 
 RULES = {
     Memory: {
+        "aio": "append",
         "at": "look_back",
         "batch": "enter_batch",
         "close": "reopen",

@@ -57,6 +57,15 @@ PAGE_EVENTS: Final = 256
 GROUP_COUNT_MAX: Final = 1_024
 """Callers whose events one commit takes together; the rest waits for the next one."""
 
+LINGER_CALLERS_COUNT_MIN: Final = 4
+"""A commit of fewer callers does not wait for them to come back: they may be all there are."""
+
+LINGER_NS_MAX: Final = 150_000
+"""How long a commit waits for the callers of the one before it, in nanoseconds: half of what a flush takes."""
+
+AIO_QUEUE_COUNT_MAX: Final = 100_000
+"""Mutations of one event loop that may wait to be written."""
+
 COMMIT_WAIT_SECONDS_MAX: Final = 30
 """How long a caller waits for its turn to be written before it is told that the store is busy."""
 

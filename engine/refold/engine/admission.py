@@ -152,7 +152,19 @@ def _extend(reading: Reading, group: Group, pending: Pending, places: Sequence[i
     group.events += pending.events if everything else [pending.events[place] for place in places]
     group.occurred += pending.occurred if everything else [pending.occurred[place] for place in places]
     group.is_citing = True
-    group.commands += [command] * len(places)
+    group.commands += _commands(pending, places, command) if pending.starts else [command] * len(places)
+
+
+def _commands(pending: Pending, places: Sequence[int], command: int) -> list[int]:
+    """Return for each written event the place in the group at which its command begins."""
+    commands: list[int] = []
+    starts, upcoming = iter(pending.starts), -1
+    following: int | None = next(starts, None)
+    for index, place in enumerate(places):
+        while following is not None and place >= following:
+            upcoming, following = index, next(starts, None)
+        commands.append(command + max(upcoming, 0))
+    return commands
 
 
 def _check_unmoved(reading: Reading, pending: Pending, slots: dict[str, Slot]) -> None:

@@ -4,6 +4,8 @@ It belongs to a context (a task, a thread of control), not to a thread; while us
 transaction. Nobody else sees anything of it before it is written.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Final, Self
@@ -29,6 +31,11 @@ class Batch:
 
     def __enter__(self) -> Self:
         """Collect the mutations of this context from here on."""
+        self.enter()
+        return self
+
+    def enter(self) -> None:
+        """Do what entering the block does."""
         self.engine.check_writable()
         if self._token is not None:
             message = "this batch was used before; take a new one with memory.batch()"
@@ -37,7 +44,6 @@ class Batch:
             message = "a batch is already open in this context; commit it before opening another"
             raise InvalidInput(message)
         self._token = _ACTIVE.set((*_ACTIVE.get(), self))
-        return self
 
     def __exit__(
         self,
@@ -46,11 +52,15 @@ class Batch:
         _trace: TracebackType | None,
     ) -> None:
         """Write everything as one commit, or nothing if the block raised."""
+        self.leave()
+        if kind is None:
+            self.engine.commit_batch(self.pending)
+
+    def leave(self) -> None:
+        """Stop collecting; what becomes of the events is the caller's."""
         assert self._token is not None, "a batch is left that was never entered"
         self.is_over = True
         _ACTIVE.reset(self._token)
-        if kind is None:
-            self.engine.commit_batch(self.pending)
 
     def __len__(self) -> int:
         """Return the number of events collected so far."""
@@ -63,6 +73,16 @@ def active(engine: Engine) -> Batch | None:
         if batch.engine is engine and not batch.is_over:
             return batch
     return None
+
+
+@contextmanager
+def collecting(batch: Batch) -> Generator[None]:
+    """Collect what this context does into a batch that somebody else will commit."""
+    token = _ACTIVE.set((*_ACTIVE.get(), batch))
+    try:
+        yield
+    finally:
+        _ACTIVE.reset(token)
 
 
 def refuse(engine: Engine, what: str) -> None:

@@ -50,6 +50,7 @@ class Pending:
         "provisional",
         "reads",
         "requests",
+        "starts",
     )
 
     def __init__(self) -> None:
@@ -74,6 +75,8 @@ class Pending:
         """Stream -> version at which the batch first read its state."""
         self.requests: dict[bytes, tuple[Request, range]] = {}
         """Requests by the hash of their id, each with the places of its events."""
+        self.starts: list[int] = []
+        """Places at which a command of its own begins; none where all events are one command."""
 
     def add(self, name: str, event: Event, occurred_ns: int | None) -> int:
         """Add an event whose fields were all checked, so that encoding it cannot fail; return its place."""

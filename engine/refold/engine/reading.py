@@ -179,6 +179,11 @@ class Reading:
             self.head += len(page)
         self._read_marks()
 
+    def is_open(self, name: str) -> bool:
+        """Return whether a conversation is loaded and open; ``False`` says only that this takes a closer look."""
+        slot = self.streams.known(name)
+        return slot is not None and slot.state is not None and fold.is_open(slot.state)
+
     def slot(self, name: str) -> Slot | None:
         """Return where a stream stands, ``None`` where there is none."""
         with self.state_lock:

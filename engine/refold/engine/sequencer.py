@@ -5,6 +5,7 @@ transaction; the others sleep until their part is done. A lone caller commits at
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -14,7 +15,7 @@ from refold.engine.committer import Committer, Ticket
 from refold.engine.pending import Pending
 from refold.errors import InvalidInput, RefoldError, StoreBusy
 from refold.event import Event, Stamp
-from refold.limits import COMMIT_WAIT_SECONDS_MAX, GROUP_COUNT_MAX
+from refold.limits import COMMIT_WAIT_SECONDS_MAX, GROUP_COUNT_MAX, LINGER_CALLERS_COUNT_MIN, LINGER_NS_MAX
 
 
 class _Waiting(Ticket):
@@ -42,6 +43,8 @@ class Sequencer:
         self._lead = threading.Lock()
         self._leader = 0
         """The thread that leads, 0 for none: a thread must not wait for itself."""
+        self._gathered = 0
+        """How many callers the last group had."""
 
     def submit(self, wanted: Verb | Pending) -> Ticket:
         """Return the ticket of what was wanted once it is durable and folded; raises what went wrong with it."""
@@ -122,9 +125,19 @@ class Sequencer:
             )
             raise StoreBusy(message)
 
+    def _linger(self) -> None:
+        """Give the callers of the last group a moment to come back: without it, threads commit in halves."""
+        if self._gathered < LINGER_CALLERS_COUNT_MIN:
+            return
+        end_ns = time.perf_counter_ns() + LINGER_NS_MAX
+        while len(self._queue) < self._gathered and time.perf_counter_ns() < end_ns:
+            time.sleep(0)
+
     def _lead_group(self, own: _Waiting) -> None:
         """Commit what waits as one group; whatever cuts it off, nobody sleeps on."""
+        self._linger()
         taken = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP_COUNT_MAX))]
+        self._gathered = len(taken)
         deferred: list[Ticket] = []
         try:
             deferred = self._committer.commit(taken)

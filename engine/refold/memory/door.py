@@ -1,12 +1,12 @@
 """The door between the public handles and the engine: the options that every mutation takes, in one place."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from refold import checks, fold
 from refold.engine import batch as batches
 from refold.engine import noting
-from refold.engine.admission import Verb, check_version
+from refold.engine.admission import Deferred, Verb, check_version
 from refold.engine.core import Engine
 from refold.engine.pending import ANY, EXISTS, NO_STREAM, Decide, Noted, Pending, Request, place_of
 from refold.errors import Closed, InvalidInput, ReadOnly
@@ -16,13 +16,16 @@ from refold.text import TokenCounter
 from refold.views.journal import Note
 from refold.views.window import POLICY
 
+if TYPE_CHECKING:
+    from refold.engine.ticks import Ticks
+
 T = TypeVar("T")
 
 
 class Door:
     """What the handles of one memory share: the engine, and the defaults that a constructor gave."""
 
-    __slots__ = ("counter", "engine", "path", "timezone", "window_tokens")
+    __slots__ = ("_ticks", "counter", "engine", "path", "timezone", "window_tokens")
 
     def __init__(
         self, engine: Engine, *, counter: TokenCounter, timezone: str, window_tokens: int, path: str | None
@@ -32,6 +35,22 @@ class Door:
         self.timezone = timezone
         self.window_tokens = window_tokens
         self.path = path
+        self._ticks: Ticks | None = None
+
+    @property
+    def ticks(self) -> "Ticks":
+        """What the tasks of event loops write through."""
+        if self._ticks is None:
+            from refold.engine.ticks import Ticks  # noqa: PLC0415 - asyncio is loaded only by those who use it
+
+            self._ticks = Ticks(self.engine)
+        return self._ticks
+
+    def close(self) -> None:
+        """Close the engine, and end the thread that writes for event loops."""
+        self.engine.close()
+        if self._ticks is not None:
+            self._ticks.close()
 
     def read(self, stream: str, query: Callable[[fold.State], T], at: int | None) -> T:
         """Return what ``query`` makes of a stream's state: at a seq, in this context's batch, or live."""
@@ -52,7 +71,10 @@ class Door:
             return None
         batch = batches.active(engine)
         if batch is not None:
-            return batch.pending.take(stream, event, occurred_ns)
+            pending = batch.pending
+            if stream not in pending.opened and stream not in pending.places and engine.is_open(stream):
+                pending.opened.add(stream)
+            return pending.take(stream, event, occurred_ns)
         stamp = engine.append_alone(stream, event, occurred_ns)
         return None if stamp is None else Message(event, stamp)
 
@@ -96,6 +118,8 @@ class Door:
 
     def _refuse_repeat(self, pending: Pending, request: Request) -> None:
         if request.id_hash in pending.requests:
+            if pending.starts:
+                raise Deferred
             message = "this request_id was already used in this batch; give each request an id of its own"
             raise InvalidInput(message)
 

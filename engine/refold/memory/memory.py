@@ -27,6 +27,8 @@ from refold.views.settings import SETTINGS
 if TYPE_CHECKING:
     import datetime
 
+    from refold.memory.aio import AsyncMemory
+
 
 class Memory:
     """An agent's memory: a directory, created or opened; without a path it lives in RAM and keeps nothing.
@@ -131,6 +133,13 @@ class Memory:
         opening = self._door.opening(project, window_tokens)
         claims = None if project is None and window_tokens is None else Claims(project, window_tokens)
         return Conversation(self._door, conversation_id, opening, self._at, claims)
+
+    @property
+    def aio(self) -> "AsyncMemory":
+        """The same memory for asyncio: reads answer at once, mutations are awaited."""
+        from refold.memory.aio import AsyncMemory  # noqa: PLC0415 - loaded only by those who use it
+
+        return AsyncMemory(self._door, self)
 
     def profile(self, name: str = "default") -> Profile:
         """Return a handle on a profile."""
@@ -262,7 +271,7 @@ class Memory:
     def close(self) -> None:
         """Flush and release the store; a second call does nothing. A frozen memory has nothing to release."""
         if self._at is None:
-            self._door.engine.close()
+            self._door.close()
 
     def __iter__(self) -> Iterator[NoReturn]:
         """Refuse: a memory has several things to iterate over."""

@@ -1,0 +1,132 @@
+"""Ticks: the mutations of many asyncio tasks, collected on the loop and written with one hop to a thread.
+
+What the tasks of one loop ask for until they all wait is one tick. Its verbs run on the loop, one after the other, each
+deciding on what those before it did; then one thread writes all of them as one commit, each a command of its own.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from refold.engine.admission import Deferred
+from refold.engine.batch import Batch, collecting
+from refold.engine.core import Engine
+from refold.errors import StoreBusy, WrongVersion
+from refold.limits import AIO_QUEUE_COUNT_MAX, GROUP_COUNT_MAX
+
+
+class _Call(NamedTuple):
+    verb: Callable[[], Any]
+    future: "asyncio.Future[Any]"
+
+
+class Ticks:
+    """The ticks of one engine, a queue for each running loop."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="refold-aio")
+        self._last: _Loop | None = None
+        """The queue of the loop that asked last: nearly always the only one."""
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary()
+
+    def ask(self, verb: Callable[[], Any]) -> "asyncio.Future[Any]":
+        """Return a future of what a verb returns once its events are durable."""
+        running = asyncio.get_running_loop()
+        if self._last is None or self._last.running is not running:
+            loop = self._loops.get(running)
+            if loop is None:
+                loop = self._loops[running] = _Loop(running, self._engine, self._executor)
+            self._last = loop
+        return self._last.ask(verb)
+
+    async def hop(self, call: Callable[[], Any]) -> Any:
+        """Return what a call returns that runs in the writing thread: for what cannot be part of a tick."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+    def close(self) -> None:
+        """End the writing thread once it is idle."""
+        self._executor.shutdown(wait=False)
+
+
+class _Loop:
+    """The queue of one loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine, executor: ThreadPoolExecutor) -> None:
+        self.running = loop
+        self._engine = engine
+        self._executor = executor
+        self._calls: deque[_Call] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def ask(self, verb: Callable[[], Any]) -> "asyncio.Future[Any]":
+        """Queue a call and return its future."""
+        future: asyncio.Future[Any] = self.running.create_future()
+        if len(self._calls) >= AIO_QUEUE_COUNT_MAX:
+            message = f"AIO_QUEUE_COUNT_MAX = {AIO_QUEUE_COUNT_MAX} mutations wait already; await some before more"
+            raise StoreBusy(message)
+        self._calls.append(_Call(verb, future))
+        if self._task is None or self._task.done():
+            self._task = self.running.create_task(self._drain())
+        return future
+
+    async def _drain(self) -> None:
+        """Write what waits, tick after tick, until nothing does."""
+        while self._calls:
+            await asyncio.sleep(0)  # Every task that is ready asks first: a tick of all costs one flush.
+            calls = [self._calls.popleft() for _ in range(min(len(self._calls), GROUP_COUNT_MAX))]
+            await self._write(calls)
+
+    async def _write(self, calls: list[_Call]) -> None:
+        batch = Batch(self._engine)
+        results = self._collect(batch, calls)
+        if len(batch):
+            try:
+                await self.running.run_in_executor(self._executor, self._engine.commit_batch, batch.pending)
+            except WrongVersion:
+                await self._write_alone([call for call, _ in results])
+            except Exception as error:  # noqa: BLE001 - every task of the tick is told
+                for call, _ in results:
+                    _fail(call, error)
+        for call, result in results:
+            if not call.future.done():
+                call.future.set_result(result)
+
+    def _collect(self, batch: Batch, calls: list[_Call]) -> list[tuple[_Call, Any]]:
+        """Run the verbs into the batch; return those that did not fail, with what they returned."""
+        results: list[tuple[_Call, Any]] = []
+        repeated: list[_Call] = []
+        starts = batch.pending.starts
+        with collecting(batch):
+            for call in calls:
+                if call.future.done():
+                    continue  # Cancelled before anything was done: it is not written.
+                starts.append(len(batch))
+                try:
+                    results.append((call, call.verb()))
+                except Deferred:
+                    repeated.append(call)
+                except Exception as error:  # noqa: BLE001 - it is raised to the one task that it concerns
+                    _fail(call, error)
+        self._calls.extendleft(reversed(repeated))
+        return results
+
+    async def _write_alone(self, calls: list[_Call]) -> None:
+        """Write calls one by one: another thread or process moved a stream on which the tick had decided."""
+        for call in calls:
+            if not call.future.done():
+                try:
+                    result = await self.running.run_in_executor(self._executor, call.verb)
+                except Exception as error:  # noqa: BLE001 - as above
+                    _fail(call, error)
+                else:
+                    if not call.future.done():
+                        call.future.set_result(result)
+
+
+def _fail(call: _Call, error: Exception) -> None:
+    if not call.future.done():
+        call.future.set_exception(error)

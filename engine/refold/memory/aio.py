@@ -1,0 +1,293 @@
+"""The same handles for asyncio: reads answer at once, mutations are awaited and return when they are durable.
+
+``memory.aio`` is an ``AsyncMemory``. Its handles have the verbs of the plain ones under the same names; those that
+write are coroutines. What many tasks write at the same time travels together: one flush, one hop to a thread.
+"""
+
+from collections.abc import Callable, Coroutine
+from functools import partial, wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+
+from refold.engine import batch as batches
+from refold.engine.batch import Batch
+from refold.memory.conversation import Conversation
+from refold.memory.door import Door
+from refold.memory.handles import Journal, Profile
+from refold.memory.scopes import ScopedState
+
+if TYPE_CHECKING:
+    import datetime
+
+    from refold.memory.memory import Memory
+
+H = TypeVar("H")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Handle(Protocol[H]):
+    """A handle for asyncio: the plain one, and the door that it shares."""
+
+    plain: H
+    door: Door
+
+
+def _writing(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[_Handle[H], P], Coroutine[Any, Any, R]]:
+    """Return a verb of a plain handle as a coroutine of the handle for asyncio, under the same name."""
+
+    @wraps(verb)
+    async def write(self: _Handle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
+        door = self.door
+        if batches.active(door.engine) is not None:
+            return verb(self.plain, *arguments, **options)  # The block's end writes it.
+        result: R = await door.ticks.ask(partial(verb, self.plain, *arguments, **options))
+        return result
+
+    return write
+
+
+def _hopping(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[_Handle[H], P], Coroutine[Any, Any, R]]:
+    """Return a verb that takes long, or that no batch can hold, as a coroutine that waits for a thread to do it."""
+
+    @wraps(verb)
+    async def hop(self: _Handle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
+        result: R = await self.door.ticks.hop(partial(verb, self.plain, *arguments, **options))
+        return result
+
+    return hop
+
+
+def _reading(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[_Handle[H], P], R]:
+    """Return a verb that only reads: it answers at once, from RAM, and is not awaited."""
+
+    @wraps(verb)
+    def read(self: _Handle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
+        return verb(self.plain, *arguments, **options)
+
+    return read
+
+
+class AsyncState:
+    """The state of a conversation: reads answer at once, ``set`` and ``delete`` are awaited."""
+
+    __slots__ = ("door", "plain")
+
+    def __init__(self, door: Door, plain: ScopedState) -> None:
+        self.door = door
+        self.plain = plain
+
+    set = _writing(ScopedState.set)
+    delete = _writing(ScopedState.delete)
+    get = _reading(ScopedState.get)
+    keys = _reading(ScopedState.keys)
+    items = _reading(ScopedState.items)
+    values = _reading(ScopedState.values)
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value of a key; ``KeyError`` where there is none."""
+        return self.plain[key]
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether a key has a value."""
+        return key in self.plain
+
+    def __len__(self) -> int:
+        """Return how many keys there are."""
+        return len(self.plain)
+
+    def __repr__(self) -> str:
+        """Return the handle with its counts."""
+        return f"Async{self.plain!r}"
+
+
+class AsyncProfile:
+    """A profile: reads answer at once, ``set`` and ``delete`` are awaited."""
+
+    __slots__ = ("door", "plain")
+
+    def __init__(self, door: Door, plain: Profile) -> None:
+        self.door = door
+        self.plain = plain
+
+    set = _writing(Profile.set)
+    delete = _writing(Profile.delete)
+    get = _reading(Profile.get)
+    items = _reading(Profile.items)
+
+    def __repr__(self) -> str:
+        """Return the handle with its count."""
+        return f"Async{self.plain!r}"
+
+
+class AsyncJournal:
+    """A journal: reads answer at once, ``append`` is awaited."""
+
+    __slots__ = ("door", "plain")
+
+    def __init__(self, door: Door, plain: Journal) -> None:
+        self.door = door
+        self.plain = plain
+
+    append = _writing(Journal.append)
+    day = _reading(Journal.day)
+    recent = _reading(Journal.recent)
+
+    def __repr__(self) -> str:
+        """Return the handle with its counts."""
+        return f"Async{self.plain!r}"
+
+
+class AsyncConversation:
+    """A conversation: reads answer at once, mutations are awaited and return when they are durable."""
+
+    __slots__ = ("door", "plain")
+
+    def __init__(self, door: Door, plain: Conversation) -> None:
+        self.door = door
+        self.plain = plain
+
+    append = _writing(Conversation.append)
+    set_window_tokens = _writing(Conversation.set_window_tokens)
+    clear_window = _writing(Conversation.clear_window)
+    set = _writing(Conversation.set)
+    delete = _writing(Conversation.delete)
+    note = _writing(Conversation.note)
+    clear = _writing(Conversation.clear)
+    end_round = _writing(Conversation.end_round)
+    end = _writing(Conversation.end)
+    restore = _writing(Conversation.restore)
+    close = _writing(Conversation.close)
+    snapshot = _hopping(Conversation.snapshot)
+    window = _reading(Conversation.window)
+    messages = _reading(Conversation.messages)
+    token_count = _reading(Conversation.token_count)
+    get = _reading(Conversation.get)
+    keys = _reading(Conversation.keys)
+    notes = _reading(Conversation.notes)
+    scratchpad = _reading(Conversation.scratchpad)
+    events = _reading(Conversation.events)
+    replay = _reading(Conversation.replay)
+
+    @property
+    def id(self) -> str:
+        """The conversation's id."""
+        return self.plain.id
+
+    @property
+    def window_tokens(self) -> int:
+        """The token budget of the window."""
+        return self.plain.window_tokens
+
+    @property
+    def project(self) -> str | None:
+        """The project that the conversation belongs to, or would be opened in."""
+        return self.plain.project
+
+    @property
+    def version(self) -> int:
+        """The version of the conversation's stream."""
+        return self.plain.version
+
+    @property
+    def state(self) -> AsyncState:
+        """The JSON values under ``temp:``, ``session:`` and ``project:`` keys."""
+        return AsyncState(self.door, self.plain.state)
+
+    def at(self, at: "int | datetime.datetime") -> "AsyncConversation":
+        """Return the conversation as it was at a seq or an aware datetime."""
+        return AsyncConversation(self.door, self.plain.at(at))
+
+    async def fork(self, new_id: str, **options: Any) -> "AsyncConversation":
+        """Begin another conversation from this one's state; takes what ``Conversation.fork`` takes."""
+        return AsyncConversation(self.door, await self.door.ticks.hop(partial(self.plain.fork, new_id, **options)))
+
+    def __repr__(self) -> str:
+        """Return the handle with its counts."""
+        return f"Async{self.plain!r}"
+
+
+class AsyncBatch:
+    """The mutations of one task's block, written as one commit when it is left; an exception discards them all."""
+
+    __slots__ = ("_batch", "door")
+
+    def __init__(self, door: Door, batch: Batch) -> None:
+        self.door = door
+        self._batch = batch
+
+    async def __aenter__(self) -> Self:
+        """Collect the mutations of this task from here on."""
+        self._batch.enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Write everything as one commit, or nothing if the block raised."""
+        self._batch.leave()
+        if kind is None:
+            await self.door.ticks.hop(partial(self.door.engine.commit_batch, self._batch.pending))
+
+
+class AsyncMemory:
+    """A memory for asyncio, over the same store and the same states as the plain handle.
+
+    >>> import asyncio
+    >>> from refold import Memory
+    >>> async def talk(memory):
+    ...     chat = memory.conversation("chat-42")
+    ...     await asyncio.gather(*(chat.append("user", text) for text in ("Hello!", "Are you there?")))
+    ...     return len(chat.window())
+    >>> asyncio.run(talk(Memory().aio))
+    2
+    """
+
+    __slots__ = ("door", "plain")
+
+    def __init__(self, door: Door, plain: "Memory") -> None:
+        self.door = door
+        self.plain = plain
+
+    async def __aenter__(self) -> Self:
+        """Return the memory; leaving the block closes it."""
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Close the memory."""
+        await self.close()
+
+    def conversation(self, conversation_id: str, **options: Any) -> AsyncConversation:
+        """Return a handle on a conversation; takes what ``Memory.conversation`` takes."""
+        return AsyncConversation(self.door, self.plain.conversation(conversation_id, **options))
+
+    def profile(self, name: str = "default") -> AsyncProfile:
+        """Return a handle on a profile."""
+        return AsyncProfile(self.door, self.plain.profile(name))
+
+    def journal(self, name: str = "default") -> AsyncJournal:
+        """Return a handle on a journal."""
+        return AsyncJournal(self.door, self.plain.journal(name))
+
+    def batch(self) -> AsyncBatch:
+        """Return a context for ``async with`` in which this task's mutations are collected into one commit."""
+        return AsyncBatch(self.door, self.plain.batch())
+
+    @property
+    def head(self) -> int:
+        """The seq of the last event."""
+        return self.plain.head
+
+    async def flush(self) -> None:
+        """Store the checkpoints of all that was touched."""
+        await self.door.ticks.hop(self.plain.flush)
+
+    async def close(self) -> None:
+        """Flush and release the store, once what was asked for is written."""
+        await self.door.ticks.hop(self.plain.close)
+
+    def __repr__(self) -> str:
+        """Return the memory with its counts."""
+        return f"Async{self.plain!r}"

@@ -1,0 +1,256 @@
+"""The handles for asyncio: durable when awaited, one flush for many tasks, no event lost or doubled."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold import NO_STREAM, Closed, InvalidInput, Memory, ReadOnly, WrongVersion
+from refold.memory.aio import AsyncConversation
+
+TASKS = 64
+
+
+def commits_of(memory: Memory) -> int:
+    """How many commits the log holds."""
+    return len(memory._door.engine.log.commits(0, memory.head + 1))
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(work)
+
+
+def test_what_was_awaited_is_there(memory: Memory) -> None:
+    async def work() -> None:
+        chat = memory.aio.conversation("chat")
+        message = await chat.append("user", "Hello!", tokens=3)
+        assert message.seq == memory.head == 2
+        assert message.time_ns > 0
+        assert [held.content for held in chat.window()] == ["Hello!"]
+        await chat.set("key", "value")
+        assert chat.get("key") == "value"
+        assert chat.keys() == ["key"]
+        assert await chat.delete("key")
+        assert not await chat.delete("key")
+        await chat.note("a note")
+        assert chat.notes() == ["a note"]
+        await chat.state.set("plan", [1, 2])
+        assert chat.state["plan"] == [1, 2]
+        assert "plan" in chat.state
+        assert len(chat.state) == 1
+        await memory.aio.profile().set("theme", "dark")
+        assert memory.aio.profile().items() == [("theme", "dark")]
+        note = await memory.aio.journal().append("Chose LMDB.", day="2026-11-21")
+        assert note.time_ns > 0
+        assert memory.aio.journal().day("2026-11-21") == [note]
+
+    run(work())
+
+
+def test_tasks_that_write_together_share_a_commit(memory: Memory) -> None:
+    async def work() -> None:
+        chats = [memory.aio.conversation(f"chat-{number}") for number in range(TASKS)]
+        await asyncio.gather(*(chat.append("user", "Hello!", tokens=1) for chat in chats))
+
+    before = commits_of(memory)
+    run(work())
+    assert memory.head == 2 * TASKS
+    assert commits_of(memory) - before <= 2
+
+
+def test_every_call_is_a_command_of_its_own(memory: Memory) -> None:
+    async def work() -> None:
+        chat = memory.aio.conversation("chat")
+        await asyncio.gather(*(chat.append("user", f"{number}", tokens=1) for number in range(3)))
+
+    run(work())
+    from refold.store.record import header_of
+
+    commands = [header_of(record).command for record in memory._door.engine.log.read(1, 10)]
+    assert commands == [1, 1, 3, 4], "the opening belongs to the first message, each other message stands alone"
+
+
+def test_tasks_decide_on_what_those_before_them_did(memory: Memory) -> None:
+    async def work() -> list[Any]:
+        chat = memory.aio.conversation("chat")
+        outcomes = await asyncio.gather(
+            chat.append("user", "first", tokens=1, expected=NO_STREAM),
+            chat.append("user", "second", tokens=1, expected=NO_STREAM),
+            chat.set("key", "value"),
+            chat.set("key", "value"),
+            chat.delete("key"),
+            chat.delete("key"),
+            return_exceptions=True,
+        )
+        return list(outcomes)
+
+    first, second, *_, dropped, missing = run(work())
+    assert first.content == "first"
+    assert isinstance(second, WrongVersion)
+    assert second.actual == 2
+    assert (dropped, missing) == (True, False)
+    assert memory.head == 4, "opened, appended, set, deleted"
+
+
+def test_a_failed_call_fails_alone(memory: Memory) -> None:
+    async def work() -> list[Any]:
+        chat = memory.aio.conversation("chat")
+        calls = [chat.append("user", "good", tokens=1), chat.append("nobody", "bad"), chat.append("user", "too")]
+        return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    good, bad, too = run(work())
+    assert good.content == "good"
+    assert isinstance(bad, InvalidInput)
+    assert too.content == "too"
+    assert [message.content for message in memory.conversation("chat").window()] == ["good", "too"]
+
+
+def test_a_request_id_answers_once_however_many_tasks_ask(memory: Memory) -> None:
+    async def work() -> list[Any]:
+        chat = memory.aio.conversation("chat")
+        calls = (chat.append("user", "once", tokens=1, request_id="request-1") for _ in range(5))
+        return list(await asyncio.gather(*calls))
+
+    messages = run(work())
+    assert {message.seq for message in messages} == {2}
+    assert memory.head == 2
+
+
+def test_another_thread_that_moves_a_stream_costs_a_second_look_and_loses_nothing(memory: Memory) -> None:
+    plain = memory.conversation("chat")
+    plain.set("counter", "0")
+    barrier = threading.Barrier(2)
+
+    def interfere() -> None:
+        barrier.wait()
+        for number in range(50):
+            plain.set("other", str(number))
+
+    async def work() -> None:
+        chat = memory.aio.conversation("chat")
+        barrier.wait()
+        for number in range(50):
+            await asyncio.gather(chat.set("counter", str(number)), chat.append("user", f"{number}", tokens=1))
+
+    thread = threading.Thread(target=interfere)
+    thread.start()
+    run(work())
+    thread.join()
+    assert plain.get("counter") == "49"
+    assert plain.get("other") == "49"
+    assert [message.content for message in plain.window()] == [str(number) for number in range(50)]
+
+
+def test_a_cancelled_writer_neither_loses_nor_doubles_its_event(memory: Memory) -> None:
+    async def work() -> list[str]:
+        chat = memory.aio.conversation("chat")
+        await chat.append("user", "open", tokens=1)
+        acknowledged: list[str] = []
+
+        async def say(text: str) -> None:
+            await chat.append("user", text, tokens=1, request_id=text)
+            acknowledged.append(text)
+
+        for number in range(40):
+            tasks = [asyncio.create_task(say(f"{number}/{place}")) for place in range(4)]
+            for _ in range(number % 4):
+                await asyncio.sleep(0)
+            tasks[number % 4].cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        before = {str(message.content) for message in chat.window()}
+        assert set(acknowledged) <= before
+        # Whatever became of those that were cut off, asking again with the same id makes it exactly one.
+        every = [f"{number}/{place}" for number in range(40) for place in range(4)]
+        await asyncio.gather(*(chat.append("user", text, tokens=1, request_id=text) for text in every))
+        return every
+
+    every = run(work())
+    said = [str(message.content) for message in memory.conversation("chat").window()]
+    assert sorted(said) == sorted(["open", *every])
+
+
+def test_a_batch_of_one_task_is_seen_by_nobody_else(memory: Memory) -> None:
+    async def work() -> None:
+        chat = memory.aio.conversation("chat")
+        entered, seen = asyncio.Event(), asyncio.Event()
+
+        async def other() -> None:
+            await entered.wait()
+            assert chat.window() == []
+            await memory.aio.conversation("other").append("user", "meanwhile", tokens=1)
+            seen.set()
+
+        watcher = asyncio.create_task(other())
+        async with memory.aio.batch():
+            message = await chat.append("user", "Hello!", tokens=1)
+            assert not message.seq
+            await chat.set("key", "value")
+            entered.set()
+            await seen.wait()
+        await watcher
+        assert message.seq == 4
+        assert chat.get("key") == "value"
+
+        async def fail() -> None:
+            async with memory.aio.batch():
+                await chat.append("user", "never", tokens=1)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+        assert len(chat.window()) == 1
+
+    run(work())
+
+
+def test_time_travel_and_forks(memory: Memory) -> None:
+    async def work() -> None:
+        chat = memory.aio.conversation("chat")
+        await chat.append("user", "one", tokens=1)
+        before = await chat.snapshot("before")
+        await chat.append("user", "two", tokens=1)
+        fork = await chat.fork("fork", at=2)
+        assert isinstance(fork, AsyncConversation)
+        assert [message.content for message in fork.window()] == ["one"]
+        assert [message.content for message in chat.at(2).window()] == ["one"]
+        with pytest.raises(ReadOnly):
+            await chat.at(2).append("user", "never")
+        await chat.restore(before)
+        assert [message.content for message in chat.window()] == ["one"]
+        await fork.close(drop=True)
+        assert fork.window() == []
+
+    run(work())
+
+
+def test_a_loop_after_another_and_two_at_once(memory: Memory) -> None:
+    async def work(name: str) -> None:
+        chat = memory.aio.conversation(name)
+        for number in range(20):
+            await chat.append("user", f"{number}", tokens=1)
+
+    run(work("first"))
+    threads = [threading.Thread(target=run, args=(work(name),)) for name in ("second", "third")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name in ("first", "second", "third"):
+        assert len(memory.conversation(name).window()) == 20
+
+
+def test_a_closed_memory_says_so(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Memory(tmp_path / "store").aio as memory:
+            chat = memory.conversation("chat")
+            await chat.append("user", "Hello!", tokens=1)
+            assert memory.head == 2
+        with pytest.raises(Closed):
+            await chat.append("user", "too late")
+
+    run(work())
+    with Memory(tmp_path / "store") as memory:
+        assert memory.head == 2

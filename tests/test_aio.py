@@ -186,7 +186,8 @@ def test_a_batch_of_one_task_is_seen_by_nobody_else(memory: Memory) -> None:
         watcher = asyncio.create_task(other())
         async with memory.aio.batch():
             message = await chat.append("user", "Hello!", tokens=1)
-            assert not message.seq
+            provisional: int | None = message.seq
+            assert provisional is None
             await chat.set("key", "value")
             entered.set()
             await seen.wait()

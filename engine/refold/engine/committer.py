@@ -14,7 +14,7 @@ from refold.engine.loader import Recorded
 from refold.engine.pending import Noted, Pending
 from refold.engine.reading import TAGS_KEY, Reading
 from refold.engine.streams import Slot
-from refold.event import Event, Stamp
+from refold.event import Event, Forked, Stamp
 from refold.limits import SALT_BYTES
 from refold.store.protocol import Row, Turn
 
@@ -175,8 +175,12 @@ class Committer:
         stamps = self._under_way
         return stamps if stamps and stamps[-1].seq <= self._reading.head else ()
 
-    def _bases(self, group: Group, batch: writer.Batch) -> dict[int, fold.State]:
-        return {seq: self._reading.base_state(event) for seq, event in writer.bases(group, batch)}
+    def _bases(self, group: Group, batch: writer.Batch) -> dict[int, fold.State | None]:
+        """Return the states that events start from, by seq; a fork's is built when somebody asks for it."""
+        return {
+            seq: None if isinstance(event, Forked) else self._reading.base_state(event)
+            for seq, event in writer.bases(group, batch)
+        }
 
     def _write(self, turn: Turn, group: Group, batch: writer.Batch, kinds: set[type[Event]]) -> None:
         """Write a commit with its rows and those that wait."""
@@ -209,7 +213,7 @@ class Committer:
                 reading.streams.add(slot)
             reading.streams.next_number += len(group.born)
 
-    def _fold(self, group: Group, batch: writer.Batch, bases: dict[int, fold.State]) -> None:
+    def _fold(self, group: Group, batch: writer.Batch, bases: dict[int, fold.State | None]) -> None:
         """Fold what is durable now into the states; only here do live states change."""
         reading = self._reading
         apply, note_folded = fold.fold, reading.keeper.folded
@@ -219,8 +223,9 @@ class Committer:
                 seq, time_ns = stamp.seq, stamp.time_ns
                 if bases and seq in bases:
                     slot.state = bases[seq]
-                assert slot.state is not None, f"{slot.name} was not loaded before its commit"
-                apply(slot.state, stamp, event)
+                assert slot.state is not None or seq in bases, f"{slot.name} was not loaded before its commit"
+                if slot.state is not None:
+                    apply(slot.state, stamp, event)
                 slot.version, slot.seq = stamp.version, seq
                 slot.seqs.append(seq)
                 note_folded(slot)

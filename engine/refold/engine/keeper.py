@@ -29,8 +29,14 @@ class Keeper:
             self._pack(slot, kept=True)
 
     def rebased(self, slot: Slot) -> None:
-        """Pack a kept row where a stream went on from another place: no later read has to walk there again."""
-        self._pack(slot, kept=True)
+        """Pack a kept row where a stream went on from another place: no later read has to walk there again.
+
+        That of a fork waits for the first event that is its own: making a fork builds no state.
+        """
+        if slot.state is None:
+            slot.due = len(slot.seqs) + 1
+        else:
+            self._pack(slot, kept=True)
 
     def shorten_tail(self, head: int) -> None:
         """Pack the streams that have waited longest once the tail is over its bound."""

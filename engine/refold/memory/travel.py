@@ -202,15 +202,27 @@ def forking(  # noqa: PLR0917 - what a fork is made of, each once
         number = slot.number if slot and base_seq else 0
         # The project is what the conversation is, not what it was at a seq: even a fork at 0 is in it.
         project = engine.read(stream, lambda state: composing.project_of(state, opening))
-        session = engine.look_at_base(Forked(sources, number, base_seq, 0)).part(SESSION)
-        if session.depth >= BASE_DEPTH_MAX:
-            message = (
-                f"{stream} is already {session.depth} forks deep, BASE_DEPTH_MAX = {BASE_DEPTH_MAX}; fork an ancestor"
-            )
+        depth = _depth_at(engine, stream, base_seq) if base_seq else 0
+        if depth >= BASE_DEPTH_MAX:
+            message = f"{stream} is already {depth} forks deep, BASE_DEPTH_MAX = {BASE_DEPTH_MAX}; fork an ancestor"
             raise LimitExceeded(message)
-        return Forked(sources, number, base_seq, session.depth + 1, project)
+        return Forked(sources, number, base_seq, depth + 1, project)
 
     return decide
+
+
+def _depth_at(engine: Engine, stream: str, seq: int) -> int:
+    """Return how deep a conversation was forked at a seq, without building its state there if that can be.
+
+    The first event says it once and for all, but for a fork that was dropped: what comes after that is no fork.
+    """
+    depth: int = engine.read(stream, lambda state: state.part(SESSION).depth)
+    if depth:
+        return depth
+    first = next(engine.events(stream, 0))
+    if not isinstance(first.event, Forked):
+        return 0
+    return engine.read(stream, lambda state: state.part(SESSION).depth, seq)
 
 
 def dropping(stream: str, sources: tuple[int, ...]) -> Callable[[State], Event | None]:

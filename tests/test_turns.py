@@ -225,6 +225,28 @@ class TestWaiting:
             turn.write(1, [b"a"], [commit_row(1, 2)])
         assert heads == [0]
 
+    def test_a_turn_ends_without_a_write_while_others_read_all_the_time(self, log: LmdbLog) -> None:
+        """The binding's own abort waits for a moment without readers, which never comes."""
+        log.write(1, [bytes(500_000)] * 40, [commit_row(1, 41)])
+        is_done = threading.Event()
+
+        def look() -> None:
+            while not is_done.is_set():
+                log.read(1, 40)
+
+        threads = [threading.Thread(target=look) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(10):
+            with log.turn() as turn:
+                assert not turn.moved
+            with pytest.raises(AssertionError), log.turn() as turn:
+                turn.write(7, [b"in the way"], [commit_row(7, 8)])
+        is_done.set()
+        for thread in threads:
+            thread.join()
+        assert log.head() == 40
+
     def test_a_second_writer_is_refused_while_the_first_has_its_turn(self, log: LmdbLog, tmp_path: Path) -> None:
         with log.turn() as turn:
             with pytest.raises(StoreBusy, match="already writes"):

@@ -87,16 +87,38 @@ BRANCH_BYTES: Final = 4
 
 # LMDB.
 MAP_BYTES: Final = 1024**4
-"""Address space, not disk: the file grows as it is written. Halved until the system grants it."""
+"""Address space, not disk: the file grows as it is written."""
 
-MAP_BYTES_MIN: Final = 1024**3
+MAP_BYTES_MIN: Final = 64 * 1024**2
+"""Free address space to begin with where the system does not grant ``MAP_BYTES``; doubled whenever it is full."""
+
+MAP_STEP_BYTES_MIN: Final = 4 * 1024**2
+"""The smallest step that is tried when the system does not grant to double the map."""
+
+MAP_SPARE_BYTES: Final = 64 * 1024**2
+"""Address space that a growing map leaves to everything else in the process."""
+
+MAP_WAIT_SECONDS: Final = 0.002
+"""How long a thread waits at a time for another that changes the map."""
+
+RETRIES_COUNT_MAX: Final = 4
+"""How often a transaction begins anew because the map or the table of readers changed under it."""
 
 READERS_MAX: Final = 1_024
+"""Places for processes, one for each, and for their threads that read at the same moment."""
+
+LOCK_BYTES: Final = READERS_MAX * 64 + 4_096
+"""LMDB's lock file: places and a head, allocated ahead, because on a full disk a write to a hole in it kills."""
+
+DISK_FULL_BYTES: Final = 1024**2
+"""With less than this free, an error of output is taken for one of space: LMDB does not tell them apart."""
+
 DATABASES_MAX: Final = 16
 
 assert BRANCH_BYTES + NAME_BYTES_MAX + len("conversation/") <= LMDB_KEY_BYTES_MAX
 assert KEY_BYTES_MAX < VALUE_BYTES_MAX
 assert SOURCES_COUNT_MAX * (SEQ_BYTES + 1) < VALUE_BYTES_MAX
+assert MAP_STEP_BYTES_MIN < MAP_BYTES_MIN < MAP_BYTES
 assert INLINE_BYTES_MAX < VALUE_BYTES_MAX
 assert CHECKPOINT_EVENTS < TAIL_EVENTS_MAX
 assert WINDOW_TOKENS_DEFAULT <= WINDOW_TOKENS_MAX

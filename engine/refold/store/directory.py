@@ -9,11 +9,8 @@ import fcntl
 import os
 from typing import Final
 
-import msgspec
-
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFull, StoreVersion
-from refold.store.environment import DATA_FILE, FORMAT_KEY, NAMES, Environment, open_lmdb, share, unshare
-from refold.store.record import FORMAT
+from refold.store.environment import DATA_FILE, Environment, create_databases, share, unshare
 
 OWNER_LOCK: Final = "owner.lock"
 WRITER_LOCK: Final = "writer.lock"
@@ -117,15 +114,7 @@ def _create(path: str, seed: dict[bytes, bytes]) -> None:
 
 
 def _create_inside(made: str, seed: dict[bytes, bytes]) -> None:
-    env = open_lmdb(made)
-    try:
-        with env.begin(write=True) as txn:
-            databases = {name: env.open_db(name.encode(), txn=txn) for name in NAMES}
-            txn.put(FORMAT_KEY, msgspec.msgpack.encode(FORMAT), db=databases["meta"])
-            for key, value in seed.items():
-                txn.put(key, value, db=databases["meta"])
-    finally:
-        env.close()
+    create_databases(made, seed)
     for name in (OWNER_LOCK, WRITER_LOCK):
         os.close(os.open(os.path.join(made, name), os.O_CREAT | os.O_RDWR, 0o600))
     _flush_directory(made)

@@ -3,6 +3,8 @@
 LMDB may open a file only once in a process, so read-only handles of the same process share the writer's environment.
 """
 
+import errno
+import mmap
 import os
 import threading
 from typing import Any, Final
@@ -10,13 +12,29 @@ from typing import Any, Final
 import lmdb
 import msgspec
 
-from refold.errors import StoreBusy, StoreCorrupt, StoreError, StoreVersion
-from refold.limits import DATABASES_MAX, LMDB_KEY_BYTES_MAX, MAP_BYTES, MAP_BYTES_MIN, READERS_MAX
+from refold.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
+from refold.limits import (
+    DATABASES_MAX,
+    LMDB_KEY_BYTES_MAX,
+    LOCK_BYTES,
+    MAP_BYTES,
+    MAP_BYTES_MIN,
+    MAP_SPARE_BYTES,
+    MAP_STEP_BYTES_MIN,
+    MAP_WAIT_SECONDS,
+    READERS_MAX,
+    RETRIES_COUNT_MAX,
+)
+from refold.store.failures import translated
 from refold.store.protocol import TABLES
 from refold.store.record import FORMAT
 
 DATA_FILE: Final = "data.mdb"
+LOCK_FILE: Final = "lock.mdb"
 FORMAT_KEY: Final = b"format"
+_BLOCK_BYTES: Final = 512
+"""What ``st_blocks`` counts in."""
+
 NAMES: Final = ("log", "commits", *TABLES)
 """The databases of a store."""
 
@@ -30,14 +48,113 @@ class Environment:
         self.env: lmdb.Environment = open_lmdb(path)
         self.readers = 0
         self.has_writer = False
+        self.writing = threading.RLock()
+        """Held by a thread for its turn at writing, and to change the map: LMDB may not do both at once."""
+        self._map_changes = 0
+        self._is_map_changing = False
+        self.map_bytes: int = self.env.info()["map_size"]
         try:
             _check_length(self.env, path)
             self.env.reader_check()
-            self.databases = _open_databases(self.env, path)
-            _check_format(self.env, self.databases["meta"], path)
+            self.databases = self._open_databases()
         except BaseException:
             self.env.close()
             raise
+
+    def begin_write(self) -> "lmdb.Transaction[bytes]":
+        """Return a write transaction, once nobody else has one; for this thread alone, which holds ``writing``."""
+        attempts = RETRIES_COUNT_MAX
+        while True:
+            try:
+                return self.env.begin(write=True)
+            except lmdb.Error as error:
+                attempts -= 1
+                if not attempts or not self.recover(error):
+                    raise translated(error, "beginning to write", self.path) from error
+
+    def recover(self, error: lmdb.Error) -> bool:
+        """Return whether what failed so may be tried again; here ends what is nobody's fault."""
+        if isinstance(error, lmdb.ReadersFullError):
+            self.env.reader_check()
+            return True
+        if isinstance(error, lmdb.MapResizedError):
+            return self._adopt()
+        # A map that changes takes the transactions of other threads with it.
+        while self._is_map_changing:
+            if self.writing.acquire(timeout=MAP_WAIT_SECONDS):
+                self.writing.release()
+        return self._map_changes > 0
+
+    def grow(self) -> bool:
+        """Make the map that is full larger, and return whether the system grants it.
+
+        The thread holds ``writing`` and has no transaction open.
+        """
+        return self._enlarge(self.map_bytes + MAP_STEP_BYTES_MIN)
+
+    def _adopt(self) -> bool:
+        """Make the map as large as the store that another process let grow, and return whether the system grants it.
+
+        The thread that has its turn may wait for what the caller holds, so the caller waits for it in small steps: if
+        it does not end its turn, it has made the map larger itself.
+        """
+        while not self.writing.acquire(timeout=MAP_WAIT_SECONDS):
+            if self._is_readable():
+                return True
+        try:
+            return self._is_readable() or self._enlarge((self.env.info()["last_pgno"] + 1) * self.env.stat()["psize"])
+        finally:
+            self.writing.release()
+
+    def _is_readable(self) -> bool:
+        try:
+            self.env.begin().abort()
+        except lmdb.Error:
+            return False
+        return True
+
+    def _enlarge(self, needed_bytes: int) -> bool:
+        least_bytes = needed_bytes - self.map_bytes
+        more_bytes = max(self.map_bytes, 2 * least_bytes)
+        while not _is_granted(more_bytes + MAP_SPARE_BYTES):
+            if more_bytes == least_bytes:
+                return False
+            more_bytes = max(more_bytes // 2, least_bytes)
+        self._map(self.map_bytes + more_bytes)
+        return True
+
+    def _map(self, map_bytes: int) -> None:
+        self._is_map_changing = True
+        try:
+            self.env.set_mapsize(map_bytes)
+            self.map_bytes = self.env.info()["map_size"]
+        finally:
+            self._map_changes += 1
+            self._is_map_changing = False
+
+    def _open_databases(self) -> dict[str, Any]:
+        """Return the handles of all databases, for all who share the environment.
+
+        The transaction is given, because LMDB's binding would else begin one of its own that waits for other writers
+        with the GIL held. It has to be one that may write: of one that may not, the binding forgets the handles.
+        """
+        try:
+            with self.begin_write() as txn:
+                databases = {name: self.env.open_db(name.encode(), txn=txn, create=False) for name in NAMES}
+                _check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
+        except lmdb.NotFoundError as error:
+            message = f"{self.path} holds an LMDB file that refold did not write; give another path"
+            raise StoreVersion(message) from error
+        return databases
+
+
+def _is_granted(more_bytes: int) -> bool:
+    """Return whether the system grants this much more address space; LMDB would lose its map in trying."""
+    try:
+        mmap.mmap(-1, more_bytes, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ).close()
+    except OSError:
+        return False
+    return True
 
 
 _open_environments: dict[tuple[int, int], Environment] = {}
@@ -83,23 +200,59 @@ def unshare(environment: Environment, *, readonly: bool) -> None:
 
 def open_lmdb(path: str) -> lmdb.Environment:
     """Return the LMDB environment, with as much address space as the system grants."""
-    map_bytes = MAP_BYTES
-    while True:
+    file = os.path.join(path, DATA_FILE)
+    file_bytes = os.stat(file).st_size if os.path.exists(file) else 0
+    _allocate_lock_file(path)
+    for map_bytes in (MAP_BYTES, 2 * file_bytes + MAP_BYTES_MIN, file_bytes + MAP_BYTES_MIN):
         try:
             env = lmdb.open(path, map_size=map_bytes, max_dbs=DATABASES_MAX, max_readers=READERS_MAX, max_spare_txns=1)
-        except lmdb.MemoryError as error:
-            if map_bytes <= MAP_BYTES_MIN:
-                message = (
-                    f"opening {path}: the system grants less than {MAP_BYTES_MIN} bytes of address space ({error})"
-                )
-                raise StoreError(message) from error
-            map_bytes //= 2
+        except lmdb.MemoryError:
+            continue
         except lmdb.Error as error:
+            told = translated(error, "opening", path)
+            if isinstance(told, (StoreBusy, StoreFull)):
+                raise told from error
             message = f"{path} cannot be opened as a store ({error}); run `python -m lmdb verify {path}`"
             raise StoreVersion(message) from error
         else:
             assert env.max_key_size() >= LMDB_KEY_BYTES_MAX, env.max_key_size()
             return env
+    message = (
+        f"opening {path}: the system does not grant {file_bytes + MAP_BYTES_MIN} bytes of address space, its size and "
+        f"MAP_BYTES_MIN; raise the limit of this process (ulimit -v) and open it again"
+    )
+    raise StoreError(message)
+
+
+def _allocate_lock_file(path: str) -> None:
+    """Give LMDB's lock file its blocks before it is mapped: writing to a hole on a full disk kills the process."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    descriptor = os.open(os.path.join(path, LOCK_FILE), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        if os.fstat(descriptor).st_blocks * _BLOCK_BYTES < LOCK_BYTES:
+            os.posix_fallocate(descriptor, 0, LOCK_BYTES)
+    except OSError as error:
+        kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+        message = f"opening {path}: {error} for {LOCK_BYTES} bytes of {LOCK_FILE}; free disk space and open it again"
+        raise kind(message) from error
+    finally:
+        os.close(descriptor)
+
+
+def create_databases(path: str, seed: dict[bytes, bytes]) -> None:
+    """Make the file of a new store in an empty directory, with the first rows of its ``meta``."""
+    env = open_lmdb(path)
+    try:
+        with env.begin(write=True) as txn:
+            databases = {name: env.open_db(name.encode(), txn=txn) for name in NAMES}
+            txn.put(FORMAT_KEY, msgspec.msgpack.encode(FORMAT), db=databases["meta"])
+            for key, value in seed.items():
+                txn.put(key, value, db=databases["meta"])
+    except lmdb.Error as error:
+        raise translated(error, "creating a store", path) from error
+    finally:
+        env.close()
 
 
 def _check_length(env: lmdb.Environment, path: str) -> None:
@@ -121,23 +274,7 @@ def _check_length(env: lmdb.Environment, path: str) -> None:
     os.truncate(file, expected)
 
 
-def _open_databases(env: lmdb.Environment, path: str) -> dict[str, Any]:
-    """Return the handles of all databases, for all who share the environment.
-
-    The transaction is given, because LMDB's binding would else begin one of its own that waits for other writers with
-    the GIL held. It has to be one that may write: of one that may not, the binding forgets the handles.
-    """
-    try:
-        with env.begin(write=True) as txn:
-            return {name: env.open_db(name.encode(), txn=txn, create=False) for name in NAMES}
-    except lmdb.NotFoundError as error:
-        message = f"{path} holds an LMDB file that refold did not write; give another path"
-        raise StoreVersion(message) from error
-
-
-def _check_format(env: lmdb.Environment, meta: Any, path: str) -> None:
-    with env.begin(db=meta) as txn:
-        packed = txn.get(FORMAT_KEY)
+def _check_format(packed: bytes | None, path: str) -> None:
     if packed is None:
         message = f"{path} holds an LMDB file that refold did not write; give another path"
         raise StoreVersion(message)

@@ -10,67 +10,140 @@ from typing import Any, NoReturn, Self, TypeAlias, TypeVar
 
 import lmdb
 
-from refold.errors import Closed, ReadOnly, StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
-from refold.limits import HASH_BYTES, SEQ_BYTES
+from refold.errors import Closed, ReadOnly, StoreCorrupt
+from refold.limits import HASH_BYTES, RETRIES_COUNT_MAX, SEQ_BYTES
 from refold.store.directory import Directory
-from refold.store.protocol import Row, Table
+from refold.store.environment import Environment
+from refold.store.failures import translated
+from refold.store.protocol import Overtaken, Row, Table
 from refold.store.record import COMMIT, SEQ, last_seq_of
 
 _Found = TypeVar("_Found")
 _AnyRow: TypeAlias = tuple[str, bytes, bytes | None]
 """A row of any database, the log included."""
 
-_FULL_ERRNOS = frozenset((28, 122))
-"""ENOSPC and EDQUOT; LMDB 0.9 reports a short write as EIO, which is told apart by asking the disk."""
-
-
-def translated(error: lmdb.Error, doing: str, path: str) -> StoreError:
-    """Return refold's error for one of LMDB's, with what failed and the next step."""
-    if isinstance(error, lmdb.MapFullError) or (error.args and getattr(error, "code", None) in _FULL_ERRNOS):
-        return StoreFull(f"{doing} in {path}: no space left ({error}); free disk space and call again, reads go on")
-    if isinstance(error, (lmdb.ReadersFullError, lmdb.LockError)):
-        return StoreBusy(f"{doing} in {path}: {error}; close other processes that hold the store open and call again")
-    if isinstance(error, (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError)):
-        return StoreCorrupt(f"{doing} in {path}: {error}; run `refold verify --db {path}` and restore a backup")
-    if isinstance(error, lmdb.VersionMismatchError):
-        return StoreVersion(f"{doing} in {path}: {error}; open it with the refold version that wrote it")
-    return StoreError(f"{doing} in {path}: {error}; check the disk, then open the store again")
-
 
 class LmdbTurn:
-    """A write transaction; see ``protocol.Turn`` for what it promises."""
+    """A write transaction; see ``protocol.Turn`` for what it promises.
 
-    __slots__ = ("_log", "_txn", "moved")
+    The transaction is aborted by dropping the only reference to it, so it may stand in no variable, which a traceback
+    would keep. The ``abort`` of LMDB's binding waits until no other thread is inside a read, and two threads that read
+    all the time let it wait for ever.
+    """
 
-    def __init__(self, log: "LmdbLog") -> None:
+    __slots__ = ("_is_open", "_log", "_shared", "_txn", "moved", "txnid")
+
+    def __init__(self, log: "LmdbLog", shared: Environment) -> None:
         self._log = log
+        self._shared = shared
         self._txn: lmdb.Transaction[bytes] | None = None
+        self._is_open = False
+        self.txnid = 0
         self.moved = False
 
     def __enter__(self) -> Self:
-        log = self._log
-        txn = self._txn = log.begin_write()
-        self.moved = txn.id() != log.seen_txnid + 1
+        try:
+            self._is_open = self._shared.writing.acquire()
+            self._txn = self._shared.begin_write()
+        except BaseException:
+            self._end()
+            raise
+        self.txnid = self._txn.id()
+        self.moved = self.txnid != self._log.seen_txnid + 1
         return self
+
+    def _end(self) -> None:
+        self._txn = None
+        if self._is_open:
+            self._is_open = False
+            self._shared.writing.release()
 
     def write(
         self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
     ) -> None:
         """Put everything and commit: durable on return."""
-        txn, self._txn = self._txn, None
-        if txn is None:
-            message = "a turn is open once and writes once; take another turn"
-            raise AssertionError(message)
-        txnid = txn.id()
-        if self._log.put_and_commit(txn, first_seq, records, commits, rows):
-            self._log.seen_txnid = txnid
+        if self.commit(first_seq, records, commits, rows):
+            self._log.seen_txnid = self.txnid
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        txn, self._txn = self._txn, None
-        if txn is not None:
+        if self._is_open:
             if kind is None and self.moved:
-                self._log.seen_txnid = txn.id() - 1
-            txn.abort()
+                self._log.seen_txnid = self.txnid - 1
+            self._end()
+
+    def commit(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[_AnyRow]
+    ) -> bool:
+        """Put everything and end the transaction, in any case; return whether there was something to commit.
+
+        A transaction that finds the map full is begun again in a larger one, unless others came between.
+        """
+        if not self._is_open:
+            message = "a turn is open once and writes once; take another turn"
+            raise AssertionError(message)
+        try:
+            while True:
+                try:
+                    return self._put_and_commit(first_seq, records, commits, rows)
+                except lmdb.MapFullError as error:
+                    if not self._shared.grow():
+                        raise translated(error, _doing(first_seq, records, rows), self._shared.path) from error
+                self._begin_again()
+        except lmdb.Error as error:
+            raise translated(error, _doing(first_seq, records, rows), self._shared.path) from error
+        finally:
+            self._end()
+
+    def _begin_again(self) -> None:
+        self._txn = self._shared.begin_write()
+        if self._txn.id() != self.txnid:
+            path = self._shared.path
+            message = f"another process wrote to {path} while the map grew; nothing was written, call again"
+            raise Overtaken(message)
+
+    def _put_and_commit(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[_AnyRow]
+    ) -> bool:
+        assert self._txn is not None
+        databases = self._shared.databases
+        try:
+            if records:
+                self._append(first_seq, records)
+            for commit in commits:
+                last_key = SEQ.pack(last_seq_of(commit))
+                if not self._txn.put(last_key, commit, db=databases["commits"], append=True):
+                    _refuse(f"commit row {last_key.hex()}")
+            # LMDB gives the number of a transaction that changed nothing to the next one, whoever that belongs to.
+            is_changed = self._put(rows) or bool(records) or bool(commits)
+            if is_changed:
+                self._txn.commit()
+            return is_changed
+        finally:
+            self._txn = None
+
+    def _append(self, first_seq: int, records: Sequence[bytes]) -> None:
+        assert self._txn is not None
+        database = self._shared.databases["log"]
+        if len(records) == 1:
+            if not self._txn.put(SEQ.pack(first_seq), records[0], db=database, append=True):
+                _refuse(f"record {first_seq}")
+            return
+        keys = map(SEQ.pack, range(first_seq, first_seq + len(records)))
+        items = zip(keys, records, strict=True)
+        if self._txn.cursor(db=database).putmulti(items, append=True) != (len(records), len(records)):
+            _refuse(f"one of {len(records)} records from {first_seq} on")
+
+    def _put(self, rows: Sequence[_AnyRow]) -> bool:
+        """Put or delete the rows, and return whether that changed anything."""
+        assert self._txn is not None
+        databases = self._shared.databases
+        is_changed = False
+        for table, key, value in rows:
+            if value is None:
+                is_changed |= self._txn.delete(key, db=databases[table])
+            else:
+                is_changed |= self._txn.put(key, value, db=databases[table])
+        return is_changed
 
 
 class LmdbLog:
@@ -79,33 +152,39 @@ class LmdbLog:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._path = directory.path
-        self._env: lmdb.Environment | None = directory.environment.env
+        self._shared = directory.environment
+        self._begin = self._shared.env.begin
+        self._is_closed = False
         self.readonly = directory.readonly
-        self._tables = directory.environment.databases
+        self._tables = self._shared.databases
         self._records = self._tables["log"]
         self._commits = self._tables["commits"]
         self.seen_txnid = self._reading("opening", _id_of)
         """The last transaction that is no news: this log wrote it, or said that there was one."""
 
-    @property
-    def _environment(self) -> lmdb.Environment:
-        if self._env is None:
+    def _check_open(self) -> None:
+        if self._is_closed:
             message = f"the store in {self._path} is closed; open it again with Memory({self._path!r})"
             raise Closed(message)
-        return self._env
 
     # Reading.
 
     def _reading(self, doing: str, read: Callable[..., _Found], *arguments: Any, database: Any = None) -> _Found:
         """Return what ``read`` finds in a transaction of its own, which ends with the call."""
-        try:
-            txn = self._environment.begin(db=database)
+        if self._is_closed:
+            self._check_open()
+        attempts = RETRIES_COUNT_MAX
+        while True:
             try:
-                return read(txn, *arguments)
-            finally:
-                txn.abort()
-        except lmdb.Error as error:
-            raise translated(error, doing, self._path) from error
+                txn = self._begin(db=database)
+                try:
+                    return read(txn, *arguments)
+                finally:
+                    txn.abort()
+            except lmdb.Error as error:
+                attempts -= 1
+                if not attempts or not self._shared.recover(error):
+                    raise translated(error, doing, self._path) from error
 
     def head(self) -> int:
         """Return the seq of the last record, from the last commit row."""
@@ -166,68 +245,11 @@ class LmdbLog:
 
     def turn(self) -> LmdbTurn:
         """Return a turn at writing, which begins when it is entered."""
-        self._refuse_readonly()
-        return LmdbTurn(self)
-
-    def begin_write(self) -> "lmdb.Transaction[bytes]":
-        """Return a write transaction, once no other writer has one; for this thread alone."""
-        try:
-            return self._environment.begin(write=True)
-        except lmdb.Error as error:
-            raise translated(error, "beginning to write", self._path) from error
-
-    def put_and_commit(
-        self,
-        txn: "lmdb.Transaction[bytes]",
-        first_seq: int,
-        records: Sequence[bytes],
-        commits: Sequence[bytes],
-        rows: Sequence[_AnyRow],
-    ) -> bool:
-        """Put everything and end the transaction, in any case; return whether there was something to commit."""
-        try:
-            if records:
-                self._append(txn, first_seq, records)
-            for commit in commits:
-                last_key = SEQ.pack(last_seq_of(commit))
-                if not txn.put(last_key, commit, db=self._commits, append=True):
-                    _refuse(f"commit row {last_key.hex()}")
-            # LMDB gives the number of a transaction that changed nothing to the next one, whoever that belongs to.
-            is_changed = self._put(txn, rows) or bool(records) or bool(commits)
-            if is_changed:
-                txn.commit()
-        except lmdb.Error as error:
-            doing = f"writing seqs {first_seq} to {first_seq + len(records) - 1} and {len(rows)} rows"
-            raise translated(error, doing, self._path) from error
-        else:
-            return is_changed
-        finally:
-            txn.abort()
-
-    def _append(self, txn: "lmdb.Transaction[bytes]", first_seq: int, records: Sequence[bytes]) -> None:
-        if len(records) == 1:
-            if not txn.put(SEQ.pack(first_seq), records[0], db=self._records, append=True):
-                _refuse(f"record {first_seq}")
-            return
-        keys = map(SEQ.pack, range(first_seq, first_seq + len(records)))
-        consumed, added = txn.cursor(db=self._records).putmulti(zip(keys, records, strict=True), append=True)
-        if not consumed == added == len(records):
-            _refuse(f"one of {len(records)} records from {first_seq} on")
-
-    def _put(self, txn: "lmdb.Transaction[bytes]", rows: Sequence[_AnyRow]) -> bool:
-        """Put or delete the rows, and return whether that changed anything."""
-        is_changed = False
-        for table, key, value in rows:
-            if value is None:
-                is_changed |= txn.delete(key, db=self._tables[table])
-            else:
-                is_changed |= txn.put(key, value, db=self._tables[table])
-        return is_changed
-
-    def _refuse_readonly(self) -> None:
+        self._check_open()
         if self.readonly:
             message = f"the store in {self._path} is open read-only; open it without readonly=True to write"
             raise ReadOnly(message)
+        return LmdbTurn(self, self._shared)
 
     def write(
         self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
@@ -238,13 +260,10 @@ class LmdbLog:
     def _write(
         self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[_AnyRow]
     ) -> None:
-        self._refuse_readonly()
-        txn = self.begin_write()
-        txnid = txn.id()
-        is_changed = self.put_and_commit(txn, first_seq, records, commits, rows)
-        # Where others came between, the number stays, so that the next look tells of them.
-        if is_changed and self.seen_txnid == txnid - 1:
-            self.seen_txnid = txnid
+        with self.turn() as turn:
+            # Where others came between, the number stays, so that the next look tells of them.
+            if turn.commit(first_seq, records, commits, rows) and not turn.moved:
+                self.seen_txnid = turn.txnid
 
     def write_rows(self, rows: Sequence[Row]) -> None:
         """Put rows beside the log in one durable transaction."""
@@ -268,9 +287,13 @@ class LmdbLog:
 
     def close(self) -> None:
         """Release the environment and the locks."""
-        if self._env is not None:
-            self._env = None
+        if not self._is_closed:
+            self._is_closed = True
             self._directory.release()
+
+
+def _doing(first_seq: int, records: Sequence[bytes], rows: Sequence[_AnyRow]) -> str:
+    return f"writing seqs {first_seq} to {first_seq + len(records) - 1} and {len(rows)} rows"
 
 
 def _refuse(what: str) -> NoReturn:

@@ -3,11 +3,17 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, Protocol, Self, TypeAlias
 
+from refold.errors import StoreBusy
+
 Table: TypeAlias = Literal["checkpoints", "derived", "digests", "meta", "names", "requests", "streams"]
 TABLES: Final[tuple[Table, ...]] = ("checkpoints", "derived", "digests", "meta", "names", "requests", "streams")
 
 Row: TypeAlias = tuple[Table, bytes, bytes | None]
 """A row to put beside the log; ``None`` as its value deletes it."""
+
+
+class Overtaken(StoreBusy):
+    """Another process wrote while a turn had to be given back for the map to grow; take another turn."""
 
 
 class Turn(Protocol):
@@ -28,7 +34,10 @@ class Turn(Protocol):
     def write(
         self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
     ) -> None:
-        """Do what ``Log.write`` does and give the turn back; at most once."""
+        """Do what ``Log.write`` does and give the turn back; at most once.
+
+        Raises ``Overtaken`` in the rare case that nothing was written, the log moved, and another turn will do.
+        """
         ...
 
     def __enter__(self) -> Self: ...

@@ -35,7 +35,7 @@ class Verb(NamedTuple):
 
 def slot_of(reading: Reading, group: Group, name: str) -> Slot:
     """Return the slot of a stream; one that does not exist yet gets its number with its first event."""
-    slot = reading.find(name) or group.newborn(name)
+    slot = reading.find(name) or group.born.get(name)
     if slot is None:
         slot = Slot(0, name)
         slot.state = fold.empty(slot.kind)
@@ -46,7 +46,7 @@ def _ready(reading: Reading, group: Group, slot: Slot) -> Slot:
     """Return a slot to which events can be added: with a number if it is new, with its state loaded if it is not."""
     if not slot.number:
         slot.number = reading.streams.next_number + len(group.born)
-        group.born.append(slot)
+        group.born[slot.name] = slot
     elif slot.state is None:
         reading.live(slot)
     return slot

@@ -193,7 +193,7 @@ class Committer:
             tags = reading.tags | {fold.TAGS[kind] for kind in fresh}
             rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(tags))))
         if group.born:
-            rows += reading.streams.rows_of(group.born)
+            rows += reading.streams.rows_of(list(group.born.values()))
         waiting = reading.checkpoints.waiting()
         if waiting:
             rows += waiting
@@ -209,7 +209,7 @@ class Committer:
             reading.kinds_written |= fresh
             reading.tags |= {fold.TAGS[kind] for kind in fresh}
             reading.checkpoints.written()
-            for slot in group.born:
+            for slot in group.born.values():
                 reading.streams.add(slot)
             reading.streams.next_number += len(group.born)
 

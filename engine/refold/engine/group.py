@@ -20,8 +20,8 @@ class Group:
         """Stream -> how many events the group holds of it."""
         self.opened: set[str] = set()
         """Streams that need no opening any more."""
-        self.born: list[Slot] = []
-        """Streams that have no number yet in the store."""
+        self.born: dict[str, Slot] = {}
+        """Streams by name that have no number yet in the store."""
         self.is_citing = False
         """Whether an event may name sources."""
         self.requests: list[tuple[Request, int, int]] = []
@@ -37,10 +37,6 @@ class Group:
         self.touched[slot.name] = self.touched.get(slot.name, 0) + 1
         return place
 
-    def newborn(self, name: str) -> Slot | None:
-        """Return the slot of a stream that begins in this group."""
-        return next((slot for slot in self.born if slot.name == name), None)
-
     def truncate(self, length: int) -> None:
         """Take back what was added from place ``length`` on: the command that it belongs to was refused."""
         for slot in self.slots[length:]:
@@ -51,4 +47,4 @@ class Group:
             self.opened.discard(slot.name)
         for column in (self.slots, self.events, self.occurred, self.commands):
             del column[length:]
-        self.born = [slot for slot in self.born if slot.name in self.touched]
+        self.born = {name: slot for name, slot in self.born.items() if name in self.touched}

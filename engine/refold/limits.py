@@ -54,6 +54,23 @@ INLINE_BYTES_MAX: Final = 256
 PAGE_EVENTS: Final = 256
 """Events read, decoded and folded at a time; no read transaction is open longer than one page takes."""
 
+MEMORY_BYTES_DEFAULT: Final = 512 * 1024 * 1024
+"""What the loaded streams of one memory may take in RAM together."""
+
+MEMORY_BYTES_MIN: Final = 1024 * 1024
+
+STREAM_OVERHEAD_BYTES: Final = 3_000
+"""What a loaded stream takes beside its events: slot, names, states and their containers."""
+
+EVENT_OVERHEAD_BYTES: Final = 500
+"""What an event in RAM takes beside the bytes of its record: the objects that they are decoded into."""
+
+EVICTED_COUNT_MIN: Final = 32
+"""How many streams may leave RAM after a commit, or twice as many as it has events, if that is more."""
+
+RELIEVED_COUNT: Final = 64
+"""How many streams leave RAM before the log is asked to let go of the pages that it has read."""
+
 GROUP_COUNT_MAX: Final = 1_024
 """Callers whose events one commit takes together; the rest waits for the next one."""
 

@@ -4,6 +4,7 @@ A caller is admitted alone or not at all. Where its decision depends on a stream
 group touches, it waits for the next commit: then that stream's state is known.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -145,9 +146,10 @@ def _extend(reading: Reading, group: Group, pending: Pending, places: Sequence[i
     everything = len(places) == len(pending.events)
     names = pending.names if everything else [pending.names[place] for place in places]
     command = len(group.events)
-    for name in dict.fromkeys(names):
+    # Counted anew: openings that are left out stand among a batch's places, and are not written.
+    for name, count in Counter(names).items():
         _ready(reading, group, slots[name])
-        group.touched[name] = group.touched.get(name, 0) + len(pending.places[name])
+        group.touched[name] = group.touched.get(name, 0) + count
     group.slots += [slots[name] for name in names]
     group.events += pending.events if everything else [pending.events[place] for place in places]
     group.occurred += pending.occurred if everything else [pending.occurred[place] for place in places]

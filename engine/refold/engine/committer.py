@@ -15,7 +15,7 @@ from refold.engine.pending import Noted, Pending
 from refold.engine.reading import TAGS_KEY, Reading
 from refold.engine.streams import Slot
 from refold.event import Event, Forked, Stamp
-from refold.limits import SALT_BYTES
+from refold.limits import EVENT_OVERHEAD_BYTES, EVICTED_COUNT_MIN, SALT_BYTES
 from refold.store.protocol import Row, Turn
 
 
@@ -219,7 +219,7 @@ class Committer:
         apply, note_folded = fold.fold, reading.keeper.folded
         seq, time_ns = reading.head, reading.time_ns
         with reading.state_lock:
-            for slot, event, stamp in zip(group.slots, group.events, batch.stamps, strict=True):
+            for slot, event, stamp, record in zip(group.slots, group.events, batch.stamps, batch.records, strict=True):
                 seq, time_ns = stamp.seq, stamp.time_ns
                 if bases and seq in bases:
                     slot.state = bases[seq]
@@ -228,11 +228,17 @@ class Committer:
                     apply(slot.state, stamp, event)
                 slot.version, slot.seq = stamp.version, seq
                 slot.seqs.append(seq)
+                slot.weight += len(record) + EVENT_OVERHEAD_BYTES
+                slot.held += 1
+                slot.is_used = True
                 note_folded(slot)
                 if bases and seq in bases:
                     reading.keeper.rebased(slot)
             reading.head = seq
             reading.link, reading.time_ns = batch.link, time_ns
+            reading.streams.bytes += sum(map(len, batch.records)) + EVENT_OVERHEAD_BYTES * len(batch.records)
+            if reading.residents.is_over:
+                reading.residents.trim(max(EVICTED_COUNT_MIN, 2 * len(group.events)))
             if seq > reading.keeper.tail_due:
                 reading.keeper.shorten_tail(seq)
             reading.is_writing = False

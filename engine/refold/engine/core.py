@@ -14,6 +14,7 @@ from refold.engine.loader import Recorded
 from refold.engine.pending import Noted, Pending
 from refold.engine.reading import Reading
 from refold.engine.sequencer import Sequencer
+from refold.limits import MEMORY_BYTES_DEFAULT
 from refold.store.protocol import Log
 
 
@@ -26,8 +27,9 @@ class Engine(Reading):
         *,
         clock_ns: Callable[[], int],
         random_bytes: Callable[[int], bytes],
+        memory_bytes: int = MEMORY_BYTES_DEFAULT,
     ) -> None:
-        super().__init__(log, clock_ns=clock_ns, random_bytes=random_bytes)
+        super().__init__(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
         self._sequencer = Sequencer(Committer(self))
         self.append_alone = self._sequencer.submit_alone
         watch(self)

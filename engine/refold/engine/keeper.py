@@ -38,6 +38,10 @@ class Keeper:
         else:
             self._pack(slot, kept=True)
 
+    def settle(self, slot: Slot) -> None:
+        """Pack a row for a stream that is about to leave RAM."""
+        self._pack(slot, kept=False)
+
     def shorten_tail(self, head: int) -> None:
         """Pack the streams that have waited longest once the tail is over its bound."""
         self.tail_due = self._streams.applied_seq(head) + TAIL_EVENTS_MAX
@@ -55,6 +59,7 @@ class Keeper:
         slot.floating = 0 if kept else slot.seq
         if kept:
             slot.seqs, slot.due = [], row.due
+            self._streams.bytes += slot.weigh(len(inline), len(pointed))
 
     def applied(self, head: int) -> Row:
         """Return the row that says up to which seq everything is covered once the waiting rows are stored."""

@@ -54,6 +54,7 @@ def _open(engine: Engine, pending: Pending, name: str, opening: Event, occurred_
 
 def _check_version(engine: Engine, pending: Pending, name: str, expected: object) -> None:
     """Raise ``WrongVersion`` unless a stream, with what the batch has added to it, is at the expected version."""
+    engine.notice()
     slot = engine.find(name)
     pending.reads.setdefault(name, 0 if slot is None else slot.version)
     check_version(name, slot, len(pending.places[name]), expected)
@@ -61,6 +62,7 @@ def _check_version(engine: Engine, pending: Pending, name: str, expected: object
 
 def version_in_batch(engine: Engine, pending: Pending, name: str) -> int:
     """Return a stream's version as an open batch sees it, and remember that the batch has read it."""
+    engine.notice()
     slot = engine.find(name)
     version = pending.reads.setdefault(name, 0 if slot is None else slot.version)
     return version + len(pending.places[name])
@@ -69,6 +71,7 @@ def version_in_batch(engine: Engine, pending: Pending, name: str) -> int:
 def state_in_batch(engine: Engine, pending: Pending, name: str) -> fold.State:
     """Return a stream's state as an open batch sees it, and remember that the batch has read it."""
     with engine.state_lock:
+        engine.notice()
         slot = engine.find(name)
         pending.reads.setdefault(name, 0 if slot is None else slot.version)
         if name in pending.overlays:

@@ -21,6 +21,7 @@ def open_engine(
     readonly: bool,
     clock_ns: Callable[[], int],
     random_bytes: Callable[[int], bytes],
+    memory_bytes: int,
 ) -> Engine:
     """Return an engine over the store at ``path``, which is created if there is none; over RAM for ``None``."""
     seed = {STORE_ID_KEY: random_bytes(_STORE_ID_BYTES), HASH_KEY: random_bytes(_HASH_KEY_BYTES)}
@@ -33,7 +34,7 @@ def open_engine(
 
         log = LmdbLog(open_directory(path, readonly=readonly, seed=seed))
     try:
-        return Engine(log, clock_ns=clock_ns, random_bytes=random_bytes)
+        return Engine(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
     except (DecodeError, StructError) as error:
         log.close()
         message = f"the store at {path} cannot be read ({error}); run `python -m lmdb verify` on it, restore a backup"

@@ -20,10 +20,11 @@ from refold.engine.ids import Ids
 from refold.engine.keeper import Keeper
 from refold.engine.loader import Loader, Recorded
 from refold.engine.pending import Request
+from refold.engine.residents import Residents
 from refold.engine.streams import APPLIED_KEY, Slot, Streams
 from refold.errors import Closed, InvalidInput, ReadOnly
 from refold.event import Forked, Restored
-from refold.limits import FROZEN_STATES_MAX, PAGE_EVENTS
+from refold.limits import EVICTED_COUNT_MIN, FROZEN_STATES_MAX, PAGE_EVENTS
 from refold.store.protocol import Log
 from refold.store.record import COMMIT, NO_LINK, SEQ, CommitRow, keyed_hash
 
@@ -43,8 +44,10 @@ class Reading:
         *,
         clock_ns: Callable[[], int],
         random_bytes: Callable[[int], bytes],
+        memory_bytes: int,
     ) -> None:
         self.log = log
+        self._memory_bytes = memory_bytes
         self.clock_ns = clock_ns
         self.random_bytes = random_bytes
         self.state_lock = threading.RLock()
@@ -63,6 +66,7 @@ class Reading:
         self.streams = Streams(self.log, self.checkpoints)
         self.loader = Loader(self.log, self.streams, self.checkpoints)
         self.keeper = Keeper(self.log, self.streams, self.checkpoints, self.loader)
+        self.residents = Residents(self.log, self.streams, self.keeper, self._memory_bytes)
         applied = self.log.row("checkpoints", APPLIED_KEY)
         self.streams.scan_tail(SEQ.unpack(applied)[0] if applied else 0, self.head)
         self.store_id = self.log.row("meta", STORE_ID_KEY) or b""
@@ -127,7 +131,15 @@ class Reading:
             slot = self.streams.find(name)
             if slot is None:
                 return query(fold.empty(name.partition("/")[0]))
-            return query(self.live(slot) if at is None or at >= slot.seq else self._frozen_state(slot, at))
+            slot.is_used = True
+            answer = query(self.live(slot) if at is None or at >= slot.seq else self._frozen_state(slot, at))
+            self._relieve()
+            return answer
+
+    def _relieve(self) -> None:
+        """Let streams leave RAM if there are too many; not while a commit may be writing to one of them."""
+        if self.residents.is_over and not self.is_writing:
+            self.residents.trim(EVICTED_COUNT_MIN)
 
     def find(self, name: str) -> Slot | None:
         """Return the slot of a stream, ``None`` where there is none."""
@@ -202,7 +214,9 @@ class Reading:
             slot = self.slot(name)
             if slot is None:
                 return 0
-            return slot.seq if at is None else self.loader.last_seq(slot, at)
+            last = slot.seq if at is None else self.loader.last_seq(slot, at)
+            self._relieve()
+            return last
 
     def events(self, name: str, after: int, until: int | None = None) -> Iterator[Recorded]:
         """Return the events of a stream with ``after < seq <= until``, at most those that there are now."""
@@ -237,8 +251,11 @@ class Reading:
         """Return the digests of a stream's views, live or at a seq; those of the head are kept until it moves."""
         if at is not None and at < slot.seq:
             last = self.loader.last_seq(slot, at)
-            return fold.digests(self._frozen_state(slot, last)) if last else []
-        return self.head_digests.of(slot)
+            digests = fold.digests(self._frozen_state(slot, last)) if last else []
+        else:
+            digests = self.head_digests.of(slot)
+        self._relieve()
+        return digests
 
     def current_head(self) -> int:
         """Return the seq of the last event, those of another process included."""

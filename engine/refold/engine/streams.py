@@ -4,6 +4,7 @@ A name is interned once: the log's headers carry numbers. What is known of a str
 last checkpoint row plus the tail, the events after ``applied_seq`` whose headers were scanned at opening.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
@@ -13,7 +14,7 @@ from refold import fold
 from refold.engine.checkpoints import Checkpoints
 from refold.errors import StoreCorrupt
 from refold.event import Event, Stamp
-from refold.limits import BRANCH_BYTES, PAGE_EVENTS
+from refold.limits import BRANCH_BYTES, EVENT_OVERHEAD_BYTES, PAGE_EVENTS, STREAM_OVERHEAD_BYTES
 from refold.store.protocol import Log, Row, scan
 from refold.store.record import STAMP
 
@@ -32,6 +33,8 @@ class Slot:
         "digest",
         "due",
         "floating",
+        "held",
+        "is_used",
         "kind",
         "name",
         "number",
@@ -41,6 +44,7 @@ class Slot:
         "state",
         "version",
         "version_written",
+        "weight",
     )
 
     def __init__(self, number: int, name: str) -> None:
@@ -59,6 +63,19 @@ class Slot:
         """The seq of the row that the next one replaces, 0 where there is none."""
         self.digest: tuple[int, list[tuple[str, bytes]]] | None = None
         """The digests of the views at a seq, if they were computed."""
+        self.is_used = True
+        """Whether the stream was touched since it was last asked to leave."""
+        self.held = 0
+        """How many events the weight stands for."""
+        self.weight = STREAM_OVERHEAD_BYTES
+        """What the stream takes in RAM, roughly, in bytes."""
+
+    def weigh(self, inline_bytes: int, events: int) -> int:
+        """Count only so many of the events from now on; return by how much the weight changed."""
+        each = (self.weight - STREAM_OVERHEAD_BYTES) // self.held if self.held else EVENT_OVERHEAD_BYTES
+        before, self.held = self.weight, events
+        self.weight = STREAM_OVERHEAD_BYTES + inline_bytes + each * events
+        return self.weight - before
 
 
 def number_key(number: int) -> bytes:
@@ -92,6 +109,10 @@ class Streams:
         """Number -> (version, seqs) of the events in the tail, for streams that are not loaded yet."""
         self.dirty: dict[int, int] = {}
         """Number -> seq of the first event that no checkpoint row covers, in the order of that seq."""
+        self.bytes = 0
+        """What all streams in RAM weigh together."""
+        self.queue: deque[Slot] = deque()
+        """The streams in RAM, in the order in which they are asked to leave."""
         self.next_number = 1
         self.renumber()
 
@@ -127,8 +148,10 @@ class Streams:
         slot = self._by_name.get(name)
         if slot is None:
             packed = self._log.row("names", MAIN_BRANCH + name.encode())
-            if packed is not None:
-                slot = self._load(int.from_bytes(packed, "big"), name)
+            number = 0 if packed is None else int.from_bytes(packed, "big")
+            # A number that is not given out yet, as far as is known here: its commit is durable, and not folded yet.
+            if 0 < number < self.next_number:
+                slot = self._load(number, name)
         return slot
 
     def loaded(self, number: int) -> Slot | None:
@@ -175,6 +198,24 @@ class Streams:
         self._by_name[slot.name] = slot
         self._by_number[slot.number] = slot
         self._names[slot.number] = slot.name
+        self.bytes += slot.weight
+        self.queue.append(slot)
+
+    def forget(self, slot: Slot) -> None:
+        """Drop a stream from RAM: its rows and the tail bring it back."""
+        assert slot.number not in self.dirty, f"{slot.name} leaves with events that no row covers"
+        assert self._by_number[slot.number] is slot, f"{slot.name} is in RAM twice"
+        del self._by_name[slot.name], self._by_number[slot.number], self._names[slot.number]
+        self.bytes -= slot.weight
+        slot.state = None
+
+    def loaded_from(self, slot: Slot, record_bytes: int, events: int) -> None:
+        """Take note of what a stream's state was loaded from."""
+        if self._by_number.get(slot.number) is not slot:
+            return  # It was asked to leave while somebody held it: the state goes with whoever asked for it.
+        before, slot.held = slot.weight, events
+        slot.weight = STREAM_OVERHEAD_BYTES + record_bytes + events * EVENT_OVERHEAD_BYTES
+        self.bytes += slot.weight - before
 
     def rows_of(self, born: list[Slot]) -> Iterator[Row]:
         """Return the rows that give new streams their numbers."""

@@ -13,7 +13,7 @@ from refold.engine.loader import Recorded
 from refold.engine.opening import open_engine
 from refold.engine.streams import STORE_STREAM
 from refold.errors import InvalidInput, ReadOnly
-from refold.limits import NAME_BYTES_MAX, WINDOW_TOKENS_DEFAULT
+from refold.limits import MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, NAME_BYTES_MAX, WINDOW_TOKENS_DEFAULT
 from refold.memory.claims import Claims
 from refold.memory.conversation import Conversation
 from refold.memory.door import Door
@@ -51,7 +51,7 @@ class Memory:
         *,
         durability: str = "durable",
         window_tokens: int = WINDOW_TOKENS_DEFAULT,
-        memory_bytes: None = None,
+        memory_bytes: int = MEMORY_BYTES_DEFAULT,
         embedder: None = None,
         token_counter: TokenCounter | None = None,
         timezone: str = "UTC",
@@ -61,7 +61,7 @@ class Memory:
         clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one door for time
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        _refuse_unbuilt(durability, memory_bytes=memory_bytes, embedder=embedder, witness=witness)
+        _refuse_unbuilt(durability, embedder=embedder, witness=witness)
         checks.window_tokens(window_tokens)
         zone(timezone)
         counter = ByteClassCounter() if token_counter is None else _checked_counter(token_counter)
@@ -72,7 +72,11 @@ class Memory:
         if checks.flag(clear_scratchpads_on_open, "clear_scratchpads_on_open") and readonly:
             checks.invalid("clear_scratchpads_on_open=True changes the store, and readonly=True forbids it; drop one")
         engine = open_engine(
-            checked, readonly=checks.flag(readonly, "readonly"), clock_ns=clock_ns, random_bytes=random_bytes
+            checked,
+            readonly=checks.flag(readonly, "readonly"),
+            clock_ns=clock_ns,
+            random_bytes=random_bytes,
+            memory_bytes=_checked_bytes(memory_bytes),
         )
         self._door = Door(engine, counter=counter, timezone=timezone, window_tokens=window_tokens, path=checked)
         self._at: int | None = None
@@ -285,6 +289,13 @@ def _refuse_unbuilt(durability: object, **options: object) -> None:
     for option, value in options.items():
         if value is not None:
             checks.invalid(f"{option} is not offered by this version of refold; leave it out")
+
+
+def _checked_bytes(memory_bytes: object) -> int:
+    if not isinstance(memory_bytes, int) or isinstance(memory_bytes, bool) or memory_bytes < MEMORY_BYTES_MIN:
+        shown = checks.shown(memory_bytes)
+        checks.invalid(f"memory_bytes is {shown}; give an int of at least MEMORY_BYTES_MIN = {MEMORY_BYTES_MIN}")
+    return memory_bytes
 
 
 def _check_doors(**doors: object) -> None:

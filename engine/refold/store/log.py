@@ -4,6 +4,7 @@ It promises that what ``write`` returned from survives a power cut (two flushes 
 ``writemap``) and that no transaction outlives a call. Of a record it reads the header at most, never the array.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, NoReturn, Self, TypeAlias, TypeVar
@@ -13,8 +14,9 @@ import lmdb
 from refold.errors import Closed, ReadOnly, StoreCorrupt
 from refold.limits import HASH_BYTES, RETRIES_COUNT_MAX, SEQ_BYTES
 from refold.store.directory import Directory
-from refold.store.environment import Environment
+from refold.store.environment import DATA_FILE, Environment
 from refold.store.failures import translated
+from refold.store.pages import release
 from refold.store.protocol import Overtaken, Row, Table
 from refold.store.record import COMMIT, SEQ, last_seq_of
 
@@ -273,6 +275,10 @@ class LmdbLog:
         """Replace records by their erased forms, and put the rows."""
         replaced: list[_AnyRow] = [("log", SEQ.pack(seq), record) for seq, record in records]
         self._write(0, (), (), [*replaced, *rows])
+
+    def relieve(self) -> None:
+        """Let go of the pages that were read through the memory map."""
+        release(os.path.join(self._path, DATA_FILE))
 
     def size_bytes(self) -> int:
         """Return the size of the data file."""

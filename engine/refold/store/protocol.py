@@ -113,6 +113,10 @@ class Log(Protocol):
         """
         ...
 
+    def relieve(self) -> None:
+        """Let go of what is held in RAM only because it was read once."""
+        ...
+
     def size_bytes(self) -> int:
         """Return what the log takes on disk, or in RAM."""
         ...

@@ -1,0 +1,59 @@
+"""Residents: which streams stay in RAM, within a bound in bytes.
+
+A stream in RAM weighs what was read or written to get it there: an estimate, kept as a running sum in ``Streams``. Over
+the bound, the streams that were not touched lately leave at their checkpoint; they come back from rows and tail when
+somebody asks. Which ones are in RAM changes no answer.
+"""
+
+from refold.engine.keeper import Keeper
+from refold.engine.streams import Slot, Streams
+from refold.limits import RELIEVED_COUNT
+from refold.store.protocol import Log
+
+
+class Residents:
+    """The hand that goes round the streams in RAM and lets those leave that nobody has touched since it last passed.
+
+    A second chance instead of a list by last use: a touch costs one attribute and no lock.
+    """
+
+    def __init__(self, log: Log, streams: Streams, keeper: Keeper, bytes_max: int) -> None:
+        self._log = log
+        self._left = 0
+        """How many streams have left since the log was last asked to let go of what it has read."""
+        self._streams = streams
+        self._keeper = keeper
+        self._bytes_max = bytes_max
+
+    @property
+    def is_over(self) -> bool:
+        """Whether streams should leave."""
+        return self._streams.bytes > self._bytes_max
+
+    def trim(self, count: int) -> None:
+        """Let up to ``count`` streams leave; never while a commit is under way, which may be writing to one of them."""
+        queue = self._streams.queue
+        passes = 2 * len(queue)
+        while self._streams.bytes > self._bytes_max and count and passes:
+            slot = queue.popleft()
+            passes -= 1
+            if slot.is_used:
+                slot.is_used = False
+                queue.append(slot)
+            elif self._leaves(slot):
+                count -= 1
+                self._left += 1
+            else:
+                queue.append(slot)
+        if self._left >= RELIEVED_COUNT:
+            self._left = 0
+            self._log.relieve()
+
+    def _leaves(self, slot: Slot) -> bool:
+        """Let a stream leave if a row covers its last event, or can be made to."""
+        if slot.number in self._streams.dirty:
+            if slot.state is None:
+                return False
+            self._keeper.settle(slot)
+        self._streams.forget(slot)
+        return True

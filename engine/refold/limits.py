@@ -135,6 +135,16 @@ DATABASES_MAX: Final = 16
 assert BRANCH_BYTES + NAME_BYTES_MAX + len("conversation/") <= LMDB_KEY_BYTES_MAX
 assert KEY_BYTES_MAX < VALUE_BYTES_MAX
 assert SOURCES_COUNT_MAX * (SEQ_BYTES + 1) < VALUE_BYTES_MAX
+# Delayed durability.
+DELAY_MS_MAX: Final = 50
+"""What a crash may take of a store opened with ``durability="delayed"``, as far as its disk keeps up."""
+
+TAIL_BYTES_MAX: Final = 32 * 1024**2
+"""Bytes in RAM that wait for the disk; a writer that comes then waits as well."""
+
+IDLE_FLUSHES_COUNT_MAX: Final = 40
+"""The thread that flushes ends after this many rounds without anything to do."""
+
 assert MAP_STEP_BYTES_MIN < MAP_BYTES_MIN < MAP_BYTES
 assert INLINE_BYTES_MAX < VALUE_BYTES_MAX
 assert CHECKPOINT_EVENTS < TAIL_EVENTS_MAX

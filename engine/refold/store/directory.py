@@ -19,10 +19,13 @@ WRITER_LOCK: Final = "writer.lock"
 class Directory:
     """An opened store directory: its environment and the locks that this handle holds."""
 
-    def __init__(self, path: str, environment: Environment, locks: list[int], *, readonly: bool) -> None:
+    def __init__(
+        self, path: str, environment: Environment, locks: list[int], *, readonly: bool, exclusive: bool
+    ) -> None:
         self.path = path
         self.environment = environment
         self.readonly = readonly
+        self.exclusive = exclusive
         self._locks = locks
         self._is_released = False
 
@@ -69,7 +72,7 @@ def open_directory(path: str, *, readonly: bool, seed: dict[bytes, bytes], exclu
         for lock in locks:
             os.close(lock)
         raise
-    return Directory(path, environment, locks, readonly=readonly)
+    return Directory(path, environment, locks, readonly=readonly, exclusive=exclusive)
 
 
 def _exists(path: str, *, readonly: bool) -> bool:

@@ -158,6 +158,7 @@ class LmdbLog:
         self._begin = self._shared.env.begin
         self._is_closed = False
         self.readonly = directory.readonly
+        self.exclusive = directory.exclusive
         self._tables = self._shared.databases
         self._records = self._tables["log"]
         self._commits = self._tables["commits"]
@@ -198,6 +199,13 @@ class LmdbLog:
             message = f"the last commit row of {self._path} is damaged; restore a backup"
             raise StoreCorrupt(message)
         return last_seq_of(commit)
+
+    def durable_head(self) -> int:
+        """Return the seq of the last record: what was written is durable."""
+        return self.head()
+
+    def flush(self) -> None:
+        """Do nothing: what was written is durable."""
 
     def read(self, first_seq: int, limit: int) -> list[bytes]:
         """Return up to ``limit`` records from ``first_seq`` on."""

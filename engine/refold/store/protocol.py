@@ -48,7 +48,8 @@ class Turn(Protocol):
 class Log(Protocol):
     """An append-only sequence of records from seq 1, commit rows over them, and tables of rows.
 
-    ``write`` is atomic and durable when it returns. Every read is short: no transaction outlives the call.
+    ``write`` is atomic, and durable when it returns, unless the log delays its writes: ``durable_head`` tells. Every
+    read is short: no transaction outlives the call.
     """
 
     @property
@@ -62,6 +63,14 @@ class Log(Protocol):
 
     def turn(self) -> Turn:
         """Return a turn at writing, to be entered with ``with``; entering waits for the turns of other processes."""
+        ...
+
+    def durable_head(self) -> int:
+        """Return the seq of the last record that a crash leaves: that of ``head``, unless the log delays its writes."""
+        ...
+
+    def flush(self) -> None:
+        """Return once everything that was written before is durable."""
         ...
 
     def write(

@@ -55,6 +55,13 @@ class RamLog:
         """Return the seq of the last record."""
         return len(self._records)
 
+    def durable_head(self) -> int:
+        """Return the seq of the last record."""
+        return self.head()
+
+    def flush(self) -> None:
+        """Do nothing: there is no disk."""
+
     def turn(self) -> RamTurn:
         """Return a turn at writing."""
         self._refuse_readonly()

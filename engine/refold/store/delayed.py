@@ -1,0 +1,348 @@
+"""A log that answers before the disk does: writes go to a tail in RAM, which a thread makes durable moments later.
+
+What a crash takes is the tail, the events of the last ``DELAY_MS_MAX`` milliseconds, and of those whole commands: the
+tail reaches the log below in order, each part of it in one transaction. Reads see the log with its tail.
+"""
+
+import atexit
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Final, Self
+from weakref import WeakSet
+
+from refold.errors import Closed, StoreCorrupt, StoreError
+from refold.limits import DELAY_MS_MAX, IDLE_FLUSHES_COUNT_MAX, LMDB_KEY_BYTES_MAX, TAIL_BYTES_MAX
+from refold.store.log import LmdbLog
+from refold.store.protocol import Row, Table
+from refold.store.tail import Tail, just_below
+
+FLUSH_SECONDS: Final = DELAY_MS_MAX / 2 / 1_000
+"""How long a tail grows before it is flushed; the other half of the time is the disk's."""
+
+
+class DelayedTurn:
+    """A turn at writing to the tail: it waits for other threads alone, as no other process may write."""
+
+    __slots__ = ("_is_open", "_log")
+
+    moved: Final = False
+
+    def __init__(self, log: "DelayedLog") -> None:
+        self._log = log
+        self._is_open = False
+
+    def __enter__(self) -> Self:
+        self._is_open = self._log.turns.acquire()
+        return self
+
+    def write(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
+    ) -> None:
+        """Put everything at the end of the tail; not durable on return."""
+        if not self._is_open:
+            message = "a turn is open once and writes once; take another turn"
+            raise AssertionError(message)
+        try:
+            self._log.append(first_seq, records, commits, rows)
+        finally:
+            self.__exit__()
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._log.turns.release()
+
+
+class DelayedLog:
+    """A log in a directory that this process alone writes to; see ``protocol.Log`` for what each method promises.
+
+    Only that ``write`` is durable is promised later: once ``flush`` or ``close`` returned, or as ``durable_head`` says.
+    """
+
+    readonly: Final = False
+
+    def __init__(self, inner: LmdbLog) -> None:
+        assert inner.exclusive, "a log that delays its writes has to be alone: nobody else sees its tail"
+        self._inner = inner
+        self._owner = os.getpid()
+        self._is_closed = False
+        self.turns = threading.RLock()
+        """Held by a thread for its turn."""
+        self._flushing = threading.Lock()
+        self._state = threading.Lock()
+        """Held for every look at the tails, the log below included, so that no read sees one of them move."""
+        head = inner.head()
+        self._durable = head
+        self._waiting = Tail(head)
+        self._written: Tail | None = None
+        """The tail that is on its way to the disk, or whose way failed: older than ``_waiting``."""
+        self._failure: Exception | None = None
+        self._flusher: threading.Thread | None = None
+        self._stop = threading.Event()
+        _open_logs.add(self)
+
+    def _check_usable(self) -> None:
+        if self._is_closed or os.getpid() != self._owner:
+            message = "the store is closed, or belongs to the process that this one forked from; open it again"
+            raise Closed(message)
+
+    # Writing.
+
+    def turn(self) -> DelayedTurn:
+        """Return a turn at writing."""
+        self._check_usable()
+        return DelayedTurn(self)
+
+    def write(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
+    ) -> None:
+        """Put everything at the end of the tail; not durable on return."""
+        with self.turn() as turn:
+            turn.write(first_seq, records, commits, rows)
+
+    def append(self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row]) -> None:
+        """Put everything at the end of the tail, once it is not too long; the thread has its turn.
+
+        What an earlier flush raised is raised here, unless it is done by now: nothing is appended to a tail that does
+        not reach the disk.
+        """
+        self._check_usable()
+        if records and first_seq != self.head() + 1:
+            message = f"record {first_seq} is not behind the last, {self.head()}"
+            raise AssertionError(message)
+        if any(not 0 < len(key) <= LMDB_KEY_BYTES_MAX for _, key, _ in rows):
+            # It would fail in every flush, and everything behind it with it.
+            message = f"a key of writing seq {first_seq} has no byte or more than LMDB_KEY_BYTES_MAX"
+            raise StoreError(message)
+        if self._failure is not None or self._tail_bytes() > TAIL_BYTES_MAX:
+            self.flush()
+        with self._state:
+            # Before the append, so that an interrupt between the two leaves no tail that nobody writes.
+            if self._flusher is None:
+                self._flusher = threading.Thread(target=self._run, name="refold-flusher", daemon=True)
+                self._flusher.start()
+            self._waiting.append(records, commits, rows)
+
+    def _tail_bytes(self) -> int:
+        with self._state:
+            return sum(tail.size_bytes for tail in self._tails())
+
+    def _tails(self) -> tuple[Tail, ...]:
+        """Return the tails that hold something, the older one first."""
+        return tuple(tail for tail in (self._written, self._waiting) if tail)
+
+    def flush(self) -> None:
+        """Write the tail; what was written before the call is durable when it returns.
+
+        Raises what the log below raises. The tail is kept then, and tried again by the thread that flushes and by the
+        next who writes or flushes.
+        """
+        self._check_usable()
+        with self._flushing:
+            if self._written is not None:
+                self._flush_written()
+            with self._state:
+                if not self._waiting:
+                    return
+                self._written, self._waiting = self._waiting, Tail(self._waiting.head)
+            self._flush_written()
+
+    def _flush_written(self) -> None:
+        tail = self._written
+        assert tail is not None
+        try:
+            # A flush that was interrupted may have come to its end.
+            if tail.head == self._durable or self._inner.head() < tail.head:
+                self._inner.write(tail.first_seq, tail.records(), tail.commits(), tail.all_rows())
+        except Exception as error:
+            self._failure = error
+            raise
+        with self._state:
+            self._durable = tail.head
+            self._written = None
+            self._failure = None
+
+    def _run(self) -> None:
+        """Flush again and again, until there was nothing to flush for a while."""
+        idle_rounds = 0
+        while not self._stop.wait(FLUSH_SECONDS):
+            if self._failure is None and not self._tail_bytes():
+                idle_rounds += 1
+                if idle_rounds > IDLE_FLUSHES_COUNT_MAX and self._retire():
+                    return
+                continue
+            idle_rounds = 0
+            try:
+                self.flush()
+            except Exception:  # noqa: BLE001, S112 - it is kept, and raised to the next who writes, flushes or closes
+                continue
+
+    def _retire(self) -> bool:
+        with self._state:
+            if self._tails():
+                return False
+            self._flusher = None
+            return True
+
+    def write_rows(self, rows: Sequence[Row]) -> None:
+        """Put rows beside the log, durably, after all that was written before."""
+        with self.turns:
+            self.flush()
+            self._inner.write_rows(rows)
+
+    def erase(self, records: Sequence[tuple[int, bytes]], rows: Sequence[Row]) -> None:
+        """Replace records by their erased forms, and put the rows, durably, after all that was written before."""
+        with self.turns:
+            self.flush()
+            self._inner.erase(records, rows)
+
+    # Reading.
+
+    def head(self) -> int:
+        """Return the seq of the last record, that of the tail."""
+        self._check_usable()
+        return self._waiting.head
+
+    def durable_head(self) -> int:
+        """Return the seq of the last record that a crash leaves."""
+        self._check_usable()
+        return self._durable
+
+    def changed(self) -> bool:
+        """Return ``False``: nobody else may write here."""
+        self._check_usable()
+        return False
+
+    def read(self, first_seq: int, limit: int) -> list[bytes]:
+        """Return up to ``limit`` records from ``first_seq`` on."""
+        self._check_usable()
+        first_seq = max(first_seq, 1)
+        with self._state:
+            tails = self._tails()
+            if not tails:
+                return self._inner.read(first_seq, limit)
+            below = min(max(tails[0].first_seq - first_seq, 0), limit)
+            found = self._inner.read(first_seq, below) if below else []
+            for tail in tails:
+                begin = max(first_seq + len(found) - tail.first_seq, 0)
+                found += tail.records()[begin : begin + limit - len(found)]
+            return found
+
+    def read_at(self, seqs: Sequence[int]) -> list[bytes]:
+        """Return the records at the given seqs."""
+        self._check_usable()
+        with self._state:
+            tails = self._tails()
+            if not tails or not seqs or max(seqs) < tails[0].first_seq:
+                return self._inner.read_at(seqs)
+            if max(seqs) > tails[-1].head:
+                message = f"seq {max(seqs)} is missing; the log ends at {tails[-1].head}"
+                raise StoreCorrupt(message)
+            below = [seq for seq in seqs if seq < tails[0].first_seq]
+            found = dict(zip(below, self._inner.read_at(below), strict=True))
+            for tail in tails:
+                records = tail.records()
+                found |= {seq: records[seq - tail.first_seq] for seq in seqs if tail.first_seq <= seq <= tail.head}
+            return [found[seq] for seq in seqs]
+
+    def commit_at(self, seq: int) -> bytes | None:
+        """Return the commit row of the commit that wrote ``seq``."""
+        found = self.commits(seq - 1, 1) if seq else self.commits(0, 1)
+        return found[0] if found else None
+
+    def commits(self, after: int, limit: int) -> list[bytes]:
+        """Return up to ``limit`` commit rows whose last seq is greater than ``after``."""
+        self._check_usable()
+        with self._state:
+            tails = self._tails()
+            if not tails:
+                return self._inner.commits(after, limit)
+            found: list[bytes] = []
+            if after < tails[0].first_seq - 1:
+                found = tails[0].those_before(self._inner.commits(after, limit))
+            for tail in tails:
+                found += tail.commits_after(after)
+            return found[:limit]
+
+    def row(self, table: Table, key: bytes) -> bytes | None:
+        """Return the value of a row."""
+        self._check_usable()
+        with self._state:
+            for tail in reversed(self._tails()):
+                rows = tail.rows(table)
+                if key in rows:
+                    return rows[key]
+            return self._inner.row(table, key)
+
+    def _rows_of_tails(self, table: Table) -> dict[bytes, bytes | None]:
+        rows: dict[bytes, bytes | None] = {}
+        for tail in self._tails():
+            rows |= tail.rows(table)
+        return rows
+
+    def rows(self, table: Table, first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return up to ``limit`` rows with keys from ``first`` on."""
+        self._check_usable()
+        with self._state:
+            above = {key: value for key, value in self._rows_of_tails(table).items() if key >= first}
+            # So many rows from below that what the tail deletes of them does not make the answer too short.
+            below = self._inner.rows(table, first, limit + len(above))
+        merged: dict[bytes, bytes | None] = {**dict(below), **above}
+        return [(key, value) for key, value in sorted(merged.items()) if value is not None][:limit]
+
+    def row_before(self, table: Table, key: bytes) -> tuple[bytes, bytes] | None:
+        """Return the last row whose key is at most ``key``."""
+        self._check_usable()
+        with self._state:
+            above = self._rows_of_tails(table)
+            below = self._inner.row_before(table, key)
+            while below is not None and below[0] in above:
+                below = self._inner.row_before(table, just_below(below[0]))
+        found = [(known, value) for known, value in above.items() if value is not None and known <= key]
+        return max([*found, below] if below is not None else found, default=None)
+
+    def size_bytes(self) -> int:
+        """Return the size of the data file and of the tail."""
+        return self._inner.size_bytes() + self._tail_bytes()
+
+    def verify(self) -> list[str]:
+        """Return what LMDB's offline verifier finds in the file, once the tail is in it."""
+        self.flush()
+        return self._inner.verify()
+
+    def close(self) -> None:
+        """Write the tail and release everything; where the tail cannot be written, raise and stay open.
+
+        In a process that forked, nothing is written: the tail is its parent's.
+        """
+        if self._is_closed:
+            return
+        if os.getpid() == self._owner:
+            with self.turns:
+                self.flush()
+                self._is_closed = True
+            self._stop.set()
+            if self._flusher is not None:
+                self._flusher.join()
+        self._is_closed = True
+        self._inner.close()
+
+    def flush_at_exit(self) -> None:
+        """Write the tail of a log that nobody closed, unless it is another process's."""
+        if not self._is_closed and os.getpid() == self._owner:
+            self.flush()
+
+
+_open_logs: Final[WeakSet[DelayedLog]] = WeakSet()
+
+
+def _flush_all() -> None:
+    """Write the tails of logs that nobody closed before the program ended."""
+    with ExitStack() as stack:
+        for log in _open_logs:
+            stack.callback(log.flush_at_exit)
+
+
+atexit.register(_flush_all)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import lmdb
 import pytest
 
 import refold.store.environment as environment_module
@@ -225,6 +226,17 @@ class TestTheMap:
                 assert turn.moved
                 turn.write(2, [bytes(20 * MIB)], [commit_row(2, 3)])
             assert small.head() == 2
+
+    def test_is_waited_for_by_readers_only_until_they_can_read(self, small: LmdbLog) -> None:
+        """Who has his turn may wait for what a reader holds, so the reader may not wait for the turn's end."""
+        with small.turn() as turn:
+            recovered: list[bool] = []
+            error = lmdb.MapResizedError("met before the thread that has its turn made the map larger")
+            thread = threading.Thread(target=lambda: recovered.append(small._shared.recover(error)))
+            thread.start()
+            thread.join()
+            turn.write(1, [b"a"], [commit_row(1, 2)])
+        assert recovered == [True]
 
     @needs_proc
     def test_that_the_system_does_not_grant_to_follow_is_an_error_until_it_does(self, tmp_path: Path) -> None:

@@ -1,0 +1,132 @@
+"""The kill rig: what was acknowledged survives ``kill -9``, and what nobody answered is done once when asked again.
+
+In one loop, processes with threads write. After a drawn number of acknowledgements, some or all of them are killed. The
+store is opened at once, and every write without an answer is asked for again under its request id; survivors must go
+on. Then the log is compared with everything that was said since the store was made.
+"""
+
+import shutil
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from time import monotonic_ns
+from typing import Final
+
+from refold import Memory
+from tests.rigs.checker import Violation
+from tests.rigs.performing import facts, perform
+from tests.rigs.planning import SHARED
+from tests.rigs.processes import Crew
+from tests.rigs.record import PARENT, Answer, Call, Write
+from tests.rigs.store import Store, dead_readers
+from tests.rigs.tally import Tally
+from tests.rigs.worker import Setup
+
+ACKNOWLEDGED_MAX: Final = 60
+"""The most acknowledgements per process before a kill; the least is none at all."""
+SURVIVOR_ACKNOWLEDGED: Final = 5
+"""How many more acknowledgements each survivor has to get."""
+KILL_ALL_PROBABILITY: Final = 0.5
+LOOPS_PER_STORE: Final = 10
+"""A store is killed again and again, so that what one kill leaves behind meets the next one."""
+
+
+def run(
+    directory: Path,
+    tally: Tally,
+    *,
+    loops: int,
+    broken: str = "",
+    on_loop: Callable[[Tally], None] = lambda _: None,
+) -> Tally:
+    """Run the loops; stop after the first one with a violation, and leave its store as it is."""
+    for first in range(0, loops, LOOPS_PER_STORE):
+        store = Store(directory / f"loops-from-{first}")
+        for loop in range(first, min(first + LOOPS_PER_STORE, loops)):
+            on_loop(tally)
+            tally.violations += _guarded(store, tally, loop, broken)
+            tally.loops += 1
+            if tally.violations:
+                break
+        store.count(tally)
+        if tally.violations:
+            break
+        shutil.rmtree(store.directory)
+    return tally
+
+
+def _guarded(store: Store, tally: Tally, loop: int, broken: str) -> list[Violation]:
+    """Run one loop; an error, of whatever kind, is a violation too."""
+    try:
+        return _loop(store, tally, loop, broken)
+    except Exception:  # noqa: BLE001 - a store that cannot be opened any more may fail in any way
+        return [Violation("a_kill_stops_nobody_else", f"loop {loop}: {traceback.format_exc()}")]
+
+
+def _loop(store: Store, tally: Tally, loop: int, broken: str) -> list[Violation]:
+    random = Random(f"{tally.seed}/{loop}")
+    setups = [
+        Setup(str(store.path), f"L{loop}", process, tally.threads, f"{tally.seed}/{loop}", broken=broken)
+        for process in range(tally.processes)
+    ]
+    with Crew(setups, store.directory, store.lines) as crew:
+        killed = _kill(crew, random, tally)
+        with store.open() as memory:
+            stuck = dead_readers(memory)
+            _resolve(memory, store, killed, tally)
+            refused = _write(memory, store, loop)
+            _survive(crew)
+        crew.stop()
+    return [
+        *store.check(),
+        *(Violation("the_dead_hold_no_reader_slot", f"loop {loop}: process {pid}") for pid in stuck),
+        *(Violation("the_next_to_open_writes", f"loop {loop}: {answer}") for answer in refused),
+    ]
+
+
+def _kill(crew: Crew, random: Random, tally: Tally) -> set[int]:
+    wanted = random.randint(0, ACKNOWLEDGED_MAX * tally.processes)
+    crew.listen(lambda: crew.acknowledged.total() >= wanted)
+    victims = crew.running
+    if random.random() >= KILL_ALL_PROBABILITY:
+        victims = random.sample(victims, random.randint(1, len(victims)))
+    crew.kill(victims)
+    tally.kills += len(victims)
+    return set(victims)
+
+
+def _resolve(memory: Memory, store: Store, killed: set[int], tally: Tally) -> None:
+    """Ask again for every write that a killed process was not answered, under the same request id."""
+    held = {fact.mark for fact in facts(memory)}
+    for operation in store.operations:
+        if operation.is_unknown and operation.writes and operation.process in killed:
+            is_held = operation.writes[0].mark in held
+            tally.unknown_written += is_held
+            tally.unknown_lost += not is_held
+            _make(memory, store, Call(operation.name, PARENT, monotonic_ns(), operation.writes))
+
+
+def _write(memory: Memory, store: Store, loop: int) -> list[Answer]:
+    """Write something new, and return the answer if it is a refusal."""
+    name = f"L{loop}.parent"
+    answer = _make(memory, store, Call(name, PARENT, monotonic_ns(), (Write(SHARED, name),)))
+    return [answer] if answer.error else []
+
+
+def _make(memory: Memory, store: Store, call: Call) -> Answer:
+    answer = perform(memory, call)
+    store.lines += [call, answer]
+    return answer
+
+
+def _survive(crew: Crew) -> None:
+    """Wait until each survivor has got further."""
+    before = Counter(crew.acknowledged)
+    crew.listen(
+        lambda: all(
+            crew.acknowledged[process] >= before[process] + SURVIVOR_ACKNOWLEDGED
+            for process in crew.running
+        )
+    )

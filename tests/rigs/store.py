@@ -1,0 +1,68 @@
+"""A store that a rig writes to, all that was ever said about it, and the comparison of the two."""
+
+import os
+from pathlib import Path
+
+from refold import Memory
+from tests.rigs.checker import Violation, violations
+from tests.rigs.performing import WINDOW_TOKENS, facts
+from tests.rigs.record import Line, Operation, operations
+from tests.rigs.tally import Tally
+
+
+class Store:
+    """One store, maybe of several loops."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self.directory = directory
+        self.path = directory / "store"
+        self.lines: list[Line] = []
+        self._events = 0
+
+    def open(self) -> Memory:
+        """Open the store in this process."""
+        return Memory(self.path, window_tokens=WINDOW_TOKENS)
+
+    @property
+    def operations(self) -> list[Operation]:
+        """What the lines tell of."""
+        return operations(self.lines)
+
+    def check(self) -> list[Violation]:
+        """Open the store and return everything that is wrong with it and with what was said about it."""
+        with self.open() as memory:
+            report = memory.verify()
+            found = facts(memory)
+        self._events = len(found)
+        said = self.operations
+        unresolved = [operation.name for operation in said if operation.is_unknown and operation.writes]
+        return [
+            *violations(said, found),
+            *(Violation("verify_finds_nothing", str(finding)) for finding in report.findings),
+            *(Violation("unknown_outcomes_are_resolved", name) for name in unresolved),
+        ]
+
+    def count(self, tally: Tally) -> None:
+        """Add what happened to this store to a tally; once, when its loops are over."""
+        said = self.operations
+        tally.events += self._events
+        tally.acknowledged += sum(operation.is_acknowledged and bool(operation.writes) for operation in said)
+        tally.refused += sum(operation.refusal is not None for operation in said)
+        tally.looks += sum(operation.is_acknowledged and operation.look is not None for operation in said)
+
+
+def dead_readers(memory: Memory) -> list[int]:
+    """Return the processes that are gone and still hold a reader slot of the open store."""
+    log = memory._door.engine.log
+    table = log._environment.readers()  # type: ignore[attr-defined]
+    pids = {int(row.split()[0]) for row in table.splitlines() if row.split()[0].isdigit()}
+    return sorted(pid for pid in pids if not _is_alive(pid))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -4,6 +4,8 @@ Prints a line every hundred loops and a summary at the end; 1 if there were viol
 found is left where the last line says.
 """
 
+# ruff: noqa: T201 - a command prints.
+
 import argparse
 import faulthandler
 import secrets

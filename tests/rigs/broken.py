@@ -1,31 +1,46 @@
-"""Builds that are broken on purpose, by name: a rig that stays green on one of them proves nothing.
+"""What a rig does to a process it starts: builds that are broken on purpose, and kills at a chosen moment of a write.
 
-Each is a function that breaks this process, until it ends, at a door that every design of the engine has: the log's
-``write`` and ``row``, and the fold.
+A rig that stays green on a broken build proves nothing. All of it happens at doors that every design of the engine has:
+the ``write`` and ``row`` of the store, and the fold. It lasts until the process ends.
 """
 
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Iterator
+from functools import wraps
 from itertools import count
-from typing import Any
+from typing import Any, Final, NoReturn, TypeAlias
+
+from msgspec import Struct
 
 from refold import fold
 from refold.message import MessageAppended
-from refold.store.log import LmdbLog
+from refold.store import log as store_log
 
-EVERY = 7
+EVERY: Final = 7
 """One of how many goes wrong."""
+
+Method: TypeAlias = Callable[..., Any]
+
+
+def _replace(name: str, replacement: Callable[[Method], Method]) -> None:
+    """Replace a method in every class of the log on disk that has it."""
+    classes = [kind for kind in vars(store_log).values() if isinstance(kind, type)]
+    having = [kind for kind in classes if kind.__module__ == store_log.__name__ and name in vars(kind)]
+    assert having, f"nothing in {store_log.__name__} has a method {name}"
+    for kind in having:
+        original = getattr(kind, name)
+        setattr(kind, name, wraps(original)(replacement(original)))
 
 
 def lose_acknowledgements() -> None:
     """Skip a write of the log now and then, and return as if it were durable."""
-    write, numbers = LmdbLog.write, count(1)
+    numbers = count(1)
 
-    def skipping(self: LmdbLog, *arguments: Any, **options: Any) -> Any:
-        if next(numbers) % EVERY:
-            return write(self, *arguments, **options)
-        return None
+    def skipping(write: Method) -> Method:
+        return lambda *arguments: write(*arguments) if next(numbers) % EVERY else None
 
-    LmdbLog.write = skipping  # type: ignore[method-assign]
+    _replace("write", skipping)
 
 
 def skip_folds() -> None:
@@ -41,16 +56,66 @@ def skip_folds() -> None:
 
 def forget_requests() -> None:
     """Find no request that was answered before."""
-    row = LmdbLog.row
 
-    def forgetting(self: LmdbLog, table: Any, key: bytes) -> bytes | None:
-        return None if table == "requests" else row(self, table, key)
+    def forgetting(row: Method) -> Method:
+        return lambda self, table, key: None if table == "requests" else row(self, table, key)
 
-    LmdbLog.row = forgetting  # type: ignore[method-assign]
+    _replace("row", forgetting)
 
 
-BUILDS: dict[str, Callable[[], None]] = {
+BUILDS: Final[dict[str, Callable[[], None]]] = {
     "lost-acknowledgement": lose_acknowledgements,
     "skipped-fold": skip_folds,
     "forgotten-request": forget_requests,
 }
+
+
+class Doom(Struct, frozen=True):
+    """The moment of which write of its log a process is killed at."""
+
+    moment: str
+    writes: int
+
+
+def _die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError  # A signal that cannot be held back has been sent to this very process.
+
+
+class _Deadly(list[Any]):
+    """A list that kills who iterates over it: the log does so inside of its transaction."""
+
+    def __iter__(self) -> Iterator[Any]:
+        _die()
+
+
+def _before(_write: Method, *_arguments: Any) -> None:
+    _die()
+
+
+def _within(write: Method, log: Any, first_seq: int, records: Any, commits: Any, *rows: Any) -> None:
+    write(log, first_seq, records, _Deadly(commits), *rows)
+
+
+def _after(write: Method, *arguments: Any) -> None:
+    write(*arguments)
+    _die()
+
+
+MOMENTS: Final[dict[str, Callable[..., None]]] = {"before": _before, "within": _within, "after": _after}
+"""Before a write; in its transaction, the records put and the lock held; after it, before anybody is told."""
+
+
+def doom(what: Doom) -> None:
+    """Kill this process at that moment."""
+    numbers = count(1)
+
+    def dying(write: Method) -> Method:
+        def written(*arguments: Any) -> Any:
+            if next(numbers) < what.writes:
+                return write(*arguments)
+            return MOMENTS[what.moment](write, *arguments)
+
+        return written
+
+    _replace("write", dying)

@@ -1,8 +1,8 @@
 """The kill rig: what was acknowledged survives ``kill -9``, and what nobody answered is done once when asked again.
 
-In one loop, processes with threads write. After a drawn number of acknowledgements, some or all of them are killed. The
-store is opened at once, and every write without an answer is asked for again under its request id; survivors must go
-on. Then the log is compared with everything that was said since the store was made.
+In one loop, processes with threads write. After a drawn number of acknowledgements, or at a drawn moment of a write,
+some or all of them are killed. The store is opened at once, and every write without an answer is asked for again under
+its request id; survivors must go on. Then the log is compared with everything that was said since the store was made.
 """
 
 import shutil
@@ -15,6 +15,7 @@ from time import monotonic_ns
 from typing import Final
 
 from refold import Memory
+from tests.rigs.broken import MOMENTS, Doom
 from tests.rigs.checker import Violation
 from tests.rigs.performing import facts, perform
 from tests.rigs.planning import SHARED
@@ -26,6 +27,8 @@ from tests.rigs.worker import Setup
 
 ACKNOWLEDGED_MAX: Final = 60
 """The most acknowledgements per process before a kill; the least is none at all."""
+WRITES_MAX: Final = 12
+"""The most writes of the log per thread before a process kills itself in the next one."""
 SURVIVOR_ACKNOWLEDGED: Final = 5
 """How many more acknowledgements each survivor has to get."""
 KILL_ALL_PROBABILITY: Final = 0.5
@@ -67,15 +70,30 @@ def _guarded(store: Store, tally: Tally, loop: int, broken: str) -> list[Violati
 
 def _loop(store: Store, tally: Tally, loop: int, broken: str) -> list[Violation]:
     random = Random(f"{tally.seed}/{loop}")
+    victims, doom = _fate(random, tally)
     setups = [
-        Setup(str(store.path), f"L{loop}", process, tally.threads, f"{tally.seed}/{loop}", broken=broken)
+        Setup(
+            str(store.path),
+            f"L{loop}",
+            process,
+            tally.threads,
+            f"{tally.seed}/{loop}",
+            broken=broken,
+            doom=doom if process == victims[0] else None,
+        )
         for process in range(tally.processes)
     ]
     with Crew(setups, store.directory, store.lines) as crew:
-        killed = _kill(crew, random, tally)
+        if doom is None:
+            wanted = random.randint(0, ACKNOWLEDGED_MAX * tally.processes)
+            crew.listen(lambda: crew.acknowledged.total() >= wanted)
+        else:
+            crew.wait(victims[0])
+        crew.kill(victims)
+        tally.kills += len(victims)
         with store.open() as memory:
             stuck = dead_readers(memory)
-            _resolve(memory, store, killed, tally)
+            resolve(memory, store, victims, tally)
             refused = _write(memory, store, loop)
             _survive(crew)
         crew.stop()
@@ -86,18 +104,17 @@ def _loop(store: Store, tally: Tally, loop: int, broken: str) -> list[Violation]
     ]
 
 
-def _kill(crew: Crew, random: Random, tally: Tally) -> set[int]:
-    wanted = random.randint(0, ACKNOWLEDGED_MAX * tally.processes)
-    crew.listen(lambda: crew.acknowledged.total() >= wanted)
-    victims = crew.running
-    if random.random() >= KILL_ALL_PROBABILITY:
-        victims = random.sample(victims, random.randint(1, len(victims)))
-    crew.kill(victims)
-    tally.kills += len(victims)
-    return set(victims)
+def _fate(random: Random, tally: Tally) -> tuple[list[int], Doom | None]:
+    """Return which processes are killed, and the moment of a write at which the first one kills itself, if it does."""
+    everybody = list(range(tally.processes))
+    random.shuffle(everybody)
+    dying = len(everybody) if random.random() < KILL_ALL_PROBABILITY else random.randint(1, len(everybody))
+    moment = random.choice((None, *MOMENTS))
+    doom = None if moment is None else Doom(moment, random.randint(1, WRITES_MAX * tally.threads))
+    return everybody[:dying], doom
 
 
-def _resolve(memory: Memory, store: Store, killed: set[int], tally: Tally) -> None:
+def resolve(memory: Memory, store: Store, killed: list[int], tally: Tally) -> None:
     """Ask again for every write that a killed process was not answered, under the same request id."""
     held = {fact.mark for fact in facts(memory)}
     for operation in store.operations:
@@ -125,8 +142,5 @@ def _survive(crew: Crew) -> None:
     """Wait until each survivor has got further."""
     before = Counter(crew.acknowledged)
     crew.listen(
-        lambda: all(
-            crew.acknowledged[process] >= before[process] + SURVIVOR_ACKNOWLEDGED
-            for process in crew.running
-        )
+        lambda: all(crew.acknowledged[process] >= before[process] + SURVIVOR_ACKNOWLEDGED for process in crew.running)
     )

@@ -34,7 +34,7 @@ class Crew:
         self.done: set[int] = set()
         self._ready: set[int] = set()
         self._ended: set[int] = set()
-        self._killed: set[int] = set()
+        self._killed = {setup.process for setup in setups if setup.doom is not None}
         self._stopped: set[int] = set()
         self._arriving: queue.Queue[tuple[int, bytes]] = queue.Queue()
         self._errors = {setup.process: directory / f"errors-{setup.process}" for setup in setups}
@@ -132,6 +132,10 @@ class Crew:
                 pipe.write(line.encode() + b"\n")
             except BrokenPipeError:
                 continue
+
+    def wait(self, process: int) -> None:
+        """Wait for a process that is doomed, and read what it had written before."""
+        self.listen(lambda: process in self._ended)
 
     def kill(self, processes: Collection[int]) -> None:
         """Kill processes with no warning, and read what they had written before."""

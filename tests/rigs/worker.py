@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from refold import Memory
-from tests.rigs.broken import BUILDS
+from tests.rigs.broken import BUILDS, Doom, doom
 from tests.rigs.performing import WINDOW_TOKENS, perform
 from tests.rigs.planning import Planner
 from tests.rigs.record import Call, Done, Line, Look, Ready, encode
@@ -45,6 +45,7 @@ class Setup(Struct, frozen=True):
     rounds: int = 0
     """How many rounds its threads make; 0 until it is stopped."""
     broken: str = ""
+    doom: Doom | None = None
 
 
 def write_line(line: Line) -> None:
@@ -119,6 +120,8 @@ def main(told: str) -> None:
     setup = msgspec.json.decode(told, type=Setup)
     if setup.broken:
         BUILDS[setup.broken]()
+    if setup.doom is not None:
+        doom(setup.doom)
     with Memory(Path(setup.path), window_tokens=WINDOW_TOKENS) as memory:
         write_line(Ready(setup.process))
         Worker(setup, memory).listen()

@@ -1,0 +1,124 @@
+"""The rigs at their quick, slow and soak sizes, and red on builds that are broken on purpose."""
+
+from collections.abc import Callable
+from pathlib import Path
+from random import SystemRandom
+
+import pytest
+
+from tests.rigs import contend, kill
+from tests.rigs.broken import BUILDS, MOMENTS, Doom
+from tests.rigs.processes import Crew, CrewError
+from tests.rigs.record import Answer, Call
+from tests.rigs.shapes import SHAPES
+from tests.rigs.store import Store
+from tests.rigs.tally import Tally
+from tests.rigs.worker import Setup
+
+RIGS: dict[str, Callable[..., Tally]] = {"kill": kill.run, "history": contend.run}
+
+shapes = pytest.mark.parametrize(("processes", "threads"), SHAPES)
+rigs = pytest.mark.parametrize("rig", RIGS)
+
+
+def run(rig: str, directory: Path, processes: int, threads: int, *, loops: int, broken: str = "") -> Tally:
+    """Runs a rig with a seed of its own; the tally, which is printed when a test fails, has the seed."""
+    tally = Tally(rig, SystemRandom().randrange(2**32), processes, threads)
+    print(tally)  # noqa: T201 - the seed, if the run never ends
+    RIGS[rig](directory, tally, loops=loops, broken=broken)
+    print(tally)  # noqa: T201
+    return tally
+
+
+def assert_good(tally: Tally, loops: int) -> None:
+    assert tally.violations == []
+    assert tally.loops == loops
+    assert tally.acknowledged > 0
+    assert tally.looks > 0
+    assert tally.kills >= (loops if tally.rig == "kill" else 0)
+
+
+@rigs
+@shapes
+def test_a_rig_finds_nothing(tmp_path: Path, rig: str, processes: int, threads: int) -> None:
+    assert_good(run(rig, tmp_path, processes, threads, loops=2), loops=2)
+
+
+@pytest.mark.slow
+@rigs
+@shapes
+def test_a_rig_finds_nothing_for_longer(tmp_path: Path, rig: str, processes: int, threads: int) -> None:
+    assert_good(run(rig, tmp_path, processes, threads, loops=25), loops=25)
+
+
+@pytest.mark.soak
+@rigs
+@shapes
+def test_a_rig_finds_nothing_for_very_long(tmp_path: Path, rig: str, processes: int, threads: int) -> None:
+    assert_good(run(rig, tmp_path, processes, threads, loops=1_000), loops=1_000)
+
+
+SEEN_BY = {
+    "lost-acknowledgement": {"acknowledged_is_there_once", "verify_finds_nothing"},
+    "skipped-fold": {"looks_are_current", "looks_saw_what_was_there"},
+    "forgotten-request": {"acknowledged_is_there_once", "looks_saw_what_was_there"},
+}
+
+
+@pytest.mark.slow
+@rigs
+@pytest.mark.parametrize("broken", SEEN_BY)
+def test_a_rig_goes_red_on_a_broken_build(tmp_path: Path, rig: str, broken: str) -> None:
+    tally = run(rig, tmp_path, 1, 4, loops=50, broken=broken)
+    assert tally.rules & SEEN_BY[broken], tally
+
+
+def test_every_broken_build_is_tried() -> None:
+    assert SEEN_BY.keys() == BUILDS.keys()
+
+
+@pytest.mark.parametrize(("moment", "is_written"), [("before", False), ("within", False), ("after", True)])
+def test_a_doomed_process_dies_in_the_write_that_was_said(tmp_path: Path, moment: str, is_written: bool) -> None:
+    """It never says so: what it was doing is in the log if it died after the write, and only then."""
+    store = Store(tmp_path / "directory")
+    setup = Setup(str(store.path), "L0", 0, 1, "seed", doom=Doom(moment, 5))
+    with Crew([setup], store.directory, store.lines) as crew:
+        crew.wait(0)
+    (unknown,) = [operation for operation in store.operations if operation.is_unknown]
+    assert isinstance(store.lines[-1], Call)
+    with store.open() as memory:
+        tally = Tally("kill", 0, 1, 1)
+        kill.resolve(memory, store, [0], tally)
+        assert (tally.unknown_written, tally.unknown_lost) == (is_written, not is_written)
+        assert memory.verify().ok
+    assert store.check() == []
+    assert isinstance(store.lines[-1], Answer)
+    assert store.lines[-1].name == unknown.name
+
+
+def test_every_moment_is_tried() -> None:
+    assert MOMENTS.keys() == {"before", "within", "after"}
+
+
+def test_an_unresolved_outcome_is_a_violation(tmp_path: Path) -> None:
+    store = Store(tmp_path / "directory")
+    setup = Setup(str(store.path), "L0", 0, 1, "seed", doom=Doom("before", 5))
+    with Crew([setup], store.directory, store.lines) as crew:
+        crew.wait(0)
+    assert [violation.rule for violation in store.check()] == ["unknown_outcomes_are_resolved"]
+
+
+def test_a_process_that_ends_by_itself_is_no_silent_matter(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no store", encoding="utf-8")
+    setup = Setup(str(tmp_path / "file"), "L0", 0, 1, "seed")
+    with pytest.raises(CrewError, match=r"process 0 ended by itself with status 1(?s:.)*StoreVersion"):
+        Crew([setup], tmp_path, []).__enter__()
+
+
+def test_a_loop_that_fails_is_a_violation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "check", lambda _: 1 // 0)
+    for rig in RIGS:
+        (tmp_path / rig).mkdir()
+        tally = run(rig, tmp_path / rig, 1, 1, loops=2)
+        assert tally.loops == len(tally.violations) == 1
+        assert "ZeroDivisionError" in str(tally)

@@ -17,6 +17,9 @@ from tests.rigs.worker import Setup
 
 RIGS: dict[str, Callable[..., Tally]] = {"kill": kill.run, "history": contend.run}
 
+LOOPS = {"kill": (2, 25, 1_000), "history": (2, 10, 300)}
+"""How many loops each rig makes in the fast tests, the slow ones and the soak."""
+
 shapes = pytest.mark.parametrize(("processes", "threads"), SHAPES)
 rigs = pytest.mark.parametrize("rig", RIGS)
 
@@ -41,21 +44,26 @@ def assert_good(tally: Tally, loops: int) -> None:
 @rigs
 @shapes
 def test_a_rig_finds_nothing(tmp_path: Path, rig: str, processes: int, threads: int) -> None:
-    assert_good(run(rig, tmp_path, processes, threads, loops=2), loops=2)
+    loops, _, _ = LOOPS[rig]
+    assert_good(run(rig, tmp_path, processes, threads, loops=loops), loops)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @rigs
 @shapes
 def test_a_rig_finds_nothing_for_longer(tmp_path: Path, rig: str, processes: int, threads: int) -> None:
-    assert_good(run(rig, tmp_path, processes, threads, loops=25), loops=25)
+    _, loops, _ = LOOPS[rig]
+    assert_good(run(rig, tmp_path, processes, threads, loops=loops), loops)
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3_600)
 @rigs
 @shapes
 def test_a_rig_finds_nothing_for_very_long(tmp_path: Path, rig: str, processes: int, threads: int) -> None:
-    assert_good(run(rig, tmp_path, processes, threads, loops=1_000), loops=1_000)
+    _, _, loops = LOOPS[rig]
+    assert_good(run(rig, tmp_path, processes, threads, loops=loops), loops)
 
 
 SEEN_BY = {

@@ -6,7 +6,7 @@ from pathlib import Path
 from refold import Memory
 from tests.rigs.checker import Violation, violations
 from tests.rigs.performing import WINDOW_TOKENS, facts
-from tests.rigs.record import Line, Operation, operations
+from tests.rigs.record import Delivery, Line, Operation, operations
 from tests.rigs.tally import Tally
 
 
@@ -18,6 +18,8 @@ class Store:
         self.directory = directory
         self.path = directory / "store"
         self.lines: list[Line] = []
+        self.deliveries: list[Delivery] = []
+        """What subscribers were given, for the checker; a rig that has some adds them."""
         self._events = 0
 
     def open(self) -> Memory:
@@ -38,7 +40,7 @@ class Store:
         said = self.operations
         unresolved = [operation.name for operation in said if operation.is_unknown and operation.writes]
         return [
-            *violations(said, found),
+            *violations(said, found, self.deliveries),
             *(Violation("verify_finds_nothing", str(finding)) for finding in report.findings),
             *(Violation("unknown_outcomes_are_resolved", name) for name in unresolved),
         ]
@@ -55,7 +57,7 @@ class Store:
 def dead_readers(memory: Memory) -> list[int]:
     """Return the processes that are gone and still hold a reader slot of the open store."""
     log = memory._door.engine.log
-    table = log._environment.readers()  # type: ignore[attr-defined]
+    table = log._env.readers()  # type: ignore[attr-defined]
     pids = {int(row.split()[0]) for row in table.splitlines() if row.split()[0].isdigit()}
     return sorted(pid for pid in pids if not _is_alive(pid))
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import SystemRandom
 
+import lmdb
 import pytest
 
 from tests.rigs import contend, kill
@@ -11,9 +12,10 @@ from tests.rigs.broken import BUILDS, MOMENTS, Doom
 from tests.rigs.processes import Crew, CrewError
 from tests.rigs.record import Answer, Call
 from tests.rigs.shapes import SHAPES
-from tests.rigs.store import Store
+from tests.rigs.store import Store, dead_readers
 from tests.rigs.tally import Tally
 from tests.rigs.worker import Setup
+from tests.support import Child
 
 RIGS: dict[str, Callable[..., Tally]] = {"kill": kill.run, "history": contend.run}
 
@@ -106,6 +108,18 @@ def test_a_doomed_process_dies_in_the_write_that_was_said(tmp_path: Path, moment
 
 def test_every_moment_is_tried() -> None:
     assert MOMENTS.keys() == {"before", "within", "after"}
+
+
+def test_a_reader_slot_of_the_dead_is_noticed(tmp_path: Path) -> None:
+    """It is left by a process that is killed in a read, while another one has the store open."""
+    holds = "import lmdb, sys; txn = lmdb.open(sys.argv[1]).begin(); print(flush=True); sys.stdin.read()"
+    lmdb.open(str(tmp_path)).close()
+    with Child(holds, str(tmp_path)) as living, Child(holds, str(tmp_path)) as dead:
+        for child in (living, dead):
+            assert child.read() == ""
+        assert dead_readers(tmp_path) == []
+        dead.kill()
+        assert dead_readers(tmp_path) == [dead.pid]
 
 
 def test_an_unresolved_outcome_is_a_violation(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def _loop(store: Store, tally: Tally, loop: int, broken: str) -> list[Violation]
         crew.kill(victims)
         tally.kills += len(victims)
         with store.open() as memory:
-            stuck = dead_readers(memory)
+            stuck = dead_readers(store.path)
             resolve(memory, store, victims, tally)
             refused = _write(memory, store, loop)
             _survive(crew)

@@ -1,6 +1,8 @@
 """A store that a rig writes to, all that was ever said about it, and the comparison of the two."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 from refold import Memory
@@ -54,12 +56,16 @@ class Store:
         tally.looks += sum(operation.is_acknowledged and operation.look is not None for operation in said)
 
 
-def dead_readers(memory: Memory) -> list[int]:
-    """Return the processes that are gone and still hold a reader slot of the open store."""
-    log = memory._door.engine.log
-    table = log._env.readers()  # type: ignore[attr-defined]
-    pids = {int(row.split()[0]) for row in table.splitlines() if row.split()[0].isdigit()}
-    return sorted(pid for pid in pids if not _is_alive(pid))
+LIST_READERS = "import lmdb, sys; print(lmdb.open(sys.argv[1], readonly=True, create=False).readers())"
+"""Run by a process of its own, because LMDB may open a file only once in a process."""
+
+
+def dead_readers(path: Path) -> list[int]:
+    """Return the processes that are gone and still hold a reader slot of a store that is open."""
+    command = [sys.executable, "-c", LIST_READERS, str(path)]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = (row.split() for row in table.splitlines())
+    return sorted({int(row[0]) for row in rows if row and row[0].isdigit() and not _is_alive(int(row[0]))})
 
 
 def _is_alive(pid: int) -> bool:

@@ -144,3 +144,4 @@ def test_a_loop_that_fails_is_a_violation(tmp_path: Path, monkeypatch: pytest.Mo
         tally = run(rig, tmp_path / rig, 1, 1, loops=2)
         assert tally.loops == len(tally.violations) == 1
         assert "ZeroDivisionError" in str(tally)
+        assert len(list((tmp_path / rig).glob("*/journal"))) == 1

@@ -1,7 +1,7 @@
 """``python -m tests.rigs kill --loops 1000 --seed 7 --processes 1 --threads 4``: one rig, for as long as you like.
 
 Prints a line every hundred loops and a summary at the end; 1 if there were violations. The store in which something was
-found is left where the last line says.
+found is left where the last line says, with the journal of all calls beside it.
 """
 
 # ruff: noqa: T201 - a command prints.
@@ -50,7 +50,7 @@ def main() -> int:
     RIGS[given.rig](directory, tally, loops=given.loops, broken=given.broken, on_loop=report)
     print(tally)
     if tally.violations:
-        print(f"the store is in {directory}")
+        print(f"the store and its journal are in {directory}")
         return 1
     directory.rmdir()
     return 0

@@ -49,7 +49,7 @@ def run(
     broken: str = "",
     on_loop: Callable[[Tally], None] = lambda _: None,
 ) -> Tally:
-    """Run the loops; stop after the first one with a violation, and leave its store as it is."""
+    """Run the loops; stop after the first one with a violation, and leave its store and its journal."""
     for loop in range(loops):
         on_loop(tally)
         store = Store(directory / f"loop-{loop}")
@@ -57,6 +57,7 @@ def run(
         tally.loops += 1
         store.count(tally)
         if tally.violations:
+            store.keep_journal()
             break
         shutil.rmtree(store.directory)
     return tally

@@ -44,7 +44,7 @@ def run(
     broken: str = "",
     on_loop: Callable[[Tally], None] = lambda _: None,
 ) -> Tally:
-    """Run the loops; stop after the first one with a violation, and leave its store as it is."""
+    """Run the loops; stop after the first one with a violation, and leave its store and its journal."""
     for first in range(0, loops, LOOPS_PER_STORE):
         store = Store(directory / f"loops-from-{first}")
         for loop in range(first, min(first + LOOPS_PER_STORE, loops)):
@@ -55,6 +55,7 @@ def run(
                 break
         store.count(tally)
         if tally.violations:
+            store.keep_journal()
             break
         shutil.rmtree(store.directory)
     return tally

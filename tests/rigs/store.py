@@ -8,7 +8,7 @@ from pathlib import Path
 from refold import Memory
 from tests.rigs.checker import Violation, violations
 from tests.rigs.performing import WINDOW_TOKENS, facts
-from tests.rigs.record import Delivery, Line, Operation, operations
+from tests.rigs.record import Delivery, Line, Operation, encode, operations
 from tests.rigs.tally import Tally
 
 
@@ -46,6 +46,10 @@ class Store:
             *(Violation("verify_finds_nothing", str(finding)) for finding in report.findings),
             *(Violation("unknown_outcomes_are_resolved", name) for name in unresolved),
         ]
+
+    def keep_journal(self) -> None:
+        """Leave what was said beside the store, for whoever looks into a violation."""
+        (self.directory / "journal").write_bytes(b"\n".join(map(encode, self.lines)))
 
     def count(self, tally: Tally) -> None:
         """Add what happened to this store to a tally; once, when its loops are over."""

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from refold import Memory
+from refold import Memory, StoreCorrupt
 from tests.rigs.checker import Violation, violations
 from tests.rigs.performing import WINDOW_TOKENS, facts
 from tests.rigs.record import Delivery, Line, Operation, encode, operations
@@ -35,9 +35,12 @@ class Store:
 
     def check(self) -> list[Violation]:
         """Open the store and return everything that is wrong with it and with what was said about it."""
-        with self.open() as memory:
-            report = memory.verify()
-            found = facts(memory)
+        try:
+            with self.open() as memory:
+                report = memory.verify()
+                found = facts(memory)
+        except StoreCorrupt as error:
+            return [Violation("the_log_can_be_read", str(error))]
         self._events = len(found)
         said = self.operations
         unresolved = [operation.name for operation in said if operation.is_unknown and operation.writes]

@@ -123,8 +123,8 @@ def admit_batch(reading: Reading, group: Group, pending: Pending, first_seq: int
     _check_unmoved(reading, pending, slots)
     places = _places(reading, pending, slots)
     command = len(group.events)
-    writer.resolve(pending, places, first_seq + command)
     _extend(reading, group, pending, places, slots)
+    group.events += writer.resolved(pending, places, first_seq + command)
     for request, wanted in pending.requests.values():
         kept = [index for index, place in enumerate(places) if place in wanted]
         begin = kept[0] if kept else 0
@@ -142,7 +142,7 @@ def _check_unanswered(reading: Reading, pending: Pending) -> None:
 
 
 def _extend(reading: Reading, group: Group, pending: Pending, places: Sequence[int], slots: dict[str, Slot]) -> None:
-    """Add all columns of a batch at once, and its new streams in the order of their first events."""
+    """Add all columns of a batch but the events, and its new streams in the order of their first events."""
     everything = len(places) == len(pending.events)
     names = pending.names if everything else [pending.names[place] for place in places]
     command = len(group.events)
@@ -151,7 +151,6 @@ def _extend(reading: Reading, group: Group, pending: Pending, places: Sequence[i
         _ready(reading, group, slots[name])
         group.touched[name] = group.touched.get(name, 0) + count
     group.slots += [slots[name] for name in names]
-    group.events += pending.events if everything else [pending.events[place] for place in places]
     group.occurred += pending.occurred if everything else [pending.occurred[place] for place in places]
     group.is_citing = True
     group.commands += _commands(pending, places, command) if pending.starts else [command] * len(places)

@@ -15,8 +15,8 @@ from refold.engine.pending import Noted, Pending
 from refold.engine.reading import TAGS_KEY, Reading
 from refold.engine.streams import Slot
 from refold.event import Event, Forked, Stamp
-from refold.limits import EVENT_OVERHEAD_BYTES, EVICTED_COUNT_MIN, SALT_BYTES
-from refold.store.protocol import Row, Turn
+from refold.limits import EVENT_OVERHEAD_BYTES, EVICTED_COUNT_MIN, RETRIES_COUNT_MAX, SALT_BYTES
+from refold.store.protocol import Overtaken, Row, Turn
 
 
 class Ticket:
@@ -58,6 +58,18 @@ class Committer:
         if self._is_crowded:
             reading.notice()
         doors = self._doors(sum(map(_events_max, tickets)))
+        tries = RETRIES_COUNT_MAX
+        while True:
+            try:
+                return self._take_turn(tickets, doors)
+            except Overtaken:
+                tries -= 1
+                if not tries:
+                    raise
+
+    def _take_turn(self, tickets: Sequence[Ticket], doors: tuple[int, bytes]) -> list[Ticket]:
+        """Commit in one turn at the log; ``Overtaken`` leaves the tickets as they were, for another turn."""
+        reading = self._reading
         with reading.log.turn() as turn:
             self._begin(turn)
             try:
@@ -83,6 +95,8 @@ class Committer:
                 group = Group()
                 group.add(slot, event, occurred_ns, 0)
                 return self._seal(turn, group, doors)[0]
+            except Overtaken:
+                return None
             finally:
                 reading.is_writing = False
 

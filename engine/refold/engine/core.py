@@ -52,18 +52,29 @@ class Engine(Reading):
             self.check_open()
             if not self.log.readonly and not self.unknown_tags:
                 self.keeper.flush(self.head, self.head_digests.take())
+                self.log.flush()
 
     def close(self) -> None:
-        """Store what is worth storing and release the log; a second call does nothing."""
+        """Store what is worth storing and release the log; a second call does nothing.
+
+        Where acknowledged events cannot be made durable, the error is raised and the engine stays open, so that
+        somebody can make room and close again.
+        """
         with self.exclusive(), self.state_lock:
             if self._closed:
                 return
             try:
                 self.flush()
             finally:
+                self._release()
+
+    def _release(self) -> None:
+        if self.log.durable_head() >= self.log.head():
+            try:
+                self.log.close()
+            finally:
                 self._closed = "is closed"
                 self.is_writable = False
-                self.log.close()
 
     def disown(self) -> None:
         """Refuse every further use: LMDB and the locks belong to the process that forked this one."""

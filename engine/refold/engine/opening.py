@@ -22,6 +22,7 @@ def open_engine(
     clock_ns: Callable[[], int],
     random_bytes: Callable[[int], bytes],
     memory_bytes: int,
+    delayed: bool,
 ) -> Engine:
     """Return an engine over the store at ``path``, which is created if there is none; over RAM for ``None``."""
     seed = {STORE_ID_KEY: random_bytes(_STORE_ID_BYTES), HASH_KEY: random_bytes(_HASH_KEY_BYTES)}
@@ -32,7 +33,11 @@ def open_engine(
         from refold.store.directory import open_directory  # noqa: PLC0415 - a memory in RAM needs no LMDB
         from refold.store.log import LmdbLog  # noqa: PLC0415
 
-        log = LmdbLog(open_directory(path, readonly=readonly, seed=seed))
+        log = LmdbLog(open_directory(path, readonly=readonly, seed=seed, exclusive=delayed))
+        if delayed:
+            from refold.store.delayed import DelayedLog  # noqa: PLC0415 - loaded only by those who ask
+
+            log = DelayedLog(log)
     try:
         return Engine(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
     except (DecodeError, StructError) as error:

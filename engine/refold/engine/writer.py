@@ -88,13 +88,20 @@ def bases(group: Group, batch: Batch) -> Iterator[tuple[int, Forked | Restored]]
             yield stamp.seq, event
 
 
-def resolve(pending: Pending, places: Sequence[int], first_seq: int) -> None:
-    """Replace the provisional seqs in pending events by the seqs they are about to get."""
+def resolved(pending: Pending, places: Sequence[int], first_seq: int) -> list[Event]:
+    """Return a batch's events at ``places``, provisional seqs replaced by those that they are about to get.
+
+    The batch keeps its own: where the log turns out to have moved, it is resolved once more.
+    """
+    events = pending.events if len(places) == len(pending.events) else [pending.events[place] for place in places]
     if not pending.provisional:
-        return
+        return events
     seq_of = {-(place + 1): first_seq + index for index, place in enumerate(places)}
-    for place in pending.provisional:
-        pending.events[place] = fold.resolve(pending.events[place], seq_of)
+    provisional = set(pending.provisional)
+    return [
+        fold.resolve(event, seq_of) if place in provisional else event
+        for place, event in zip(places, events, strict=True)
+    ]
 
 
 def derived_rows(group: Group, batch: Batch) -> list[Row]:

@@ -61,7 +61,7 @@ class Memory:
         clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one door for time
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        _refuse_unbuilt(durability, embedder=embedder, witness=witness)
+        _refuse_unbuilt(embedder=embedder, witness=witness)
         checks.window_tokens(window_tokens)
         zone(timezone)
         counter = ByteClassCounter() if token_counter is None else _checked_counter(token_counter)
@@ -77,6 +77,7 @@ class Memory:
             clock_ns=clock_ns,
             random_bytes=random_bytes,
             memory_bytes=_checked_bytes(memory_bytes),
+            delayed=_is_delayed(durability, readonly=readonly),
         )
         self._door = Door(engine, counter=counter, timezone=timezone, window_tokens=window_tokens, path=checked)
         self._at: int | None = None
@@ -283,9 +284,15 @@ class Memory:
         raise TypeError(message)
 
 
-def _refuse_unbuilt(durability: object, **options: object) -> None:
-    if durability != "durable":
-        checks.invalid(f"durability is {checks.shown(durability)}; this version of refold offers 'durable' only")
+def _is_delayed(durability: object, *, readonly: bool) -> bool:
+    if durability not in ("durable", "delayed"):
+        checks.invalid(f"durability is {checks.shown(durability)}; give 'durable' or 'delayed'")
+    if durability == "delayed" and readonly:
+        checks.invalid("durability='delayed' says how to write, and readonly=True forbids it; drop one")
+    return durability == "delayed"
+
+
+def _refuse_unbuilt(**options: object) -> None:
     for option, value in options.items():
         if value is not None:
             checks.invalid(f"{option} is not offered by this version of refold; leave it out")

@@ -27,11 +27,14 @@ class DelayedTurn:
 
     __slots__ = ("_is_open", "_log")
 
-    moved: Final = False
-
     def __init__(self, log: "DelayedLog") -> None:
         self._log = log
         self._is_open = False
+
+    @property
+    def moved(self) -> bool:
+        """Return ``False``: nobody else may write."""
+        return False
 
     def __enter__(self) -> Self:
         self._is_open = self._log.turns.acquire()
@@ -47,9 +50,9 @@ class DelayedTurn:
         try:
             self._log.append(first_seq, records, commits, rows)
         finally:
-            self.__exit__()
+            self.__exit__(None)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._is_open:
             self._is_open = False
             self._log.turns.release()
@@ -61,9 +64,8 @@ class DelayedLog:
     Only that ``write`` is durable is promised later: once ``flush`` or ``close`` returned, or as ``durable_head`` says.
     """
 
-    readonly: Final = False
-
     def __init__(self, inner: LmdbLog) -> None:
+        self.readonly = False
         assert inner.exclusive, "a log that delays its writes has to be alone: nobody else sees its tail"
         self._inner = inner
         self._owner = os.getpid()
@@ -302,6 +304,10 @@ class DelayedLog:
                 below = self._inner.row_before(table, just_below(below[0]))
         found = [(known, value) for known, value in above.items() if value is not None and known <= key]
         return max([*found, below] if below is not None else found, default=None)
+
+    def relieve(self) -> None:
+        """Let go of the pages that were read through the memory map."""
+        self._inner.relieve()
 
     def size_bytes(self) -> int:
         """Return the size of the data file and of the tail."""

@@ -219,7 +219,7 @@ REFUSALS: dict[str, tuple[Callable[[Memory], object], type[RefoldError], tuple[s
         InvalidInput,
         ("give its date",),
     ),
-    "a later durability": (lambda _: Memory(durability="delayed"), InvalidInput, ("'delayed'", "'durable' only")),
+    "an unknown durability": (lambda _: Memory(durability="never"), InvalidInput, ("'never'", "'delayed'")),
     "read-only in RAM": (lambda _: Memory(readonly=True), InvalidInput, ("give a path",)),
     "snapshot bytes of nothing": (lambda _: Snapshot.from_bytes(b""), InvalidInput, ("not a refold snapshot",)),
     "another project": (lambda m: m.conversation("chat", project="other"), InvalidInput, ("'project'", "'other'")),

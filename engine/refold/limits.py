@@ -71,6 +71,9 @@ EVICTED_COUNT_MIN: Final = 32
 RELIEVED_COUNT: Final = 64
 """How many streams leave RAM before the log is asked to let go of the pages that it has read."""
 
+SETTLE_COUNT_MAX: Final = 1_000
+"""How often a read lets others run until this process's own commit is folded, when another's came behind it."""
+
 GROUP_COUNT_MAX: Final = 1_024
 """Callers whose events one commit takes together; the rest waits for the next one."""
 

@@ -5,6 +5,7 @@ Reads take the state lock alone, so they never wait for a disk.
 """
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -24,7 +25,7 @@ from refold.engine.residents import Residents
 from refold.engine.streams import APPLIED_KEY, Slot, Streams
 from refold.errors import Closed, InvalidInput, ReadOnly
 from refold.event import Forked, Restored
-from refold.limits import EVICTED_COUNT_MIN, FROZEN_STATES_MAX, PAGE_EVENTS
+from refold.limits import EVICTED_COUNT_MIN, FROZEN_STATES_MAX, PAGE_EVENTS, SETTLE_COUNT_MAX
 from refold.store.protocol import Log
 from refold.store.record import COMMIT, NO_LINK, SEQ, CommitRow, keyed_hash
 
@@ -125,6 +126,8 @@ class Reading:
 
     def read(self, name: str, query: Callable[[fold.State], T], at: int | None = None) -> T:
         """Return what ``query`` makes of a stream's state, live or at a seq; it must copy what it hands out."""
+        if self.is_writing:
+            self._settle()
         with self.state_lock:
             self.check_open()
             self.notice()
@@ -170,6 +173,17 @@ class Reading:
             self._frozen.move_to_end(key)
         return state
 
+    def _settle(self) -> None:
+        """Let this process's own commit be folded if another one has already committed behind it.
+
+        Without this a read could miss what the other was told is durable. It takes microseconds; the bound is for a
+        caller that holds the state lock, for whom the fold has to wait.
+        """
+        tries = SETTLE_COUNT_MAX
+        while self.is_writing and tries and self.log.passed():
+            time.sleep(0)
+            tries -= 1
+
     def notice(self) -> None:
         """Fold what other processes have written since this one last looked.
 
@@ -198,6 +212,8 @@ class Reading:
 
     def slot(self, name: str) -> Slot | None:
         """Return where a stream stands, ``None`` where there is none."""
+        if self.is_writing:
+            self._settle()
         with self.state_lock:
             self.check_open()
             self.notice()
@@ -259,6 +275,8 @@ class Reading:
 
     def current_head(self) -> int:
         """Return the seq of the last event, those of another process included."""
+        if self.is_writing:
+            self._settle()
         with self.state_lock:
             self.check_open()
             self.notice()

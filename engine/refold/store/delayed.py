@@ -305,6 +305,10 @@ class DelayedLog:
         found = [(known, value) for known, value in above.items() if value is not None and known <= key]
         return max([*found, below] if below is not None else found, default=None)
 
+    def passed(self) -> bool:
+        """Return whether another process has committed since this one's last turn at writing began and committed."""
+        return False
+
     def relieve(self) -> None:
         """Let go of the pages that were read through the memory map."""
         self._inner.relieve()

@@ -51,6 +51,7 @@ class LmdbTurn:
             self._end()
             raise
         self.txnid = self._txn.id()
+        self._log.turn_txnid = self.txnid
         self.moved = self.txnid != self._log.seen_txnid + 1
         return self
 
@@ -162,7 +163,7 @@ class LmdbLog:
         self._tables = self._shared.databases
         self._records = self._tables["log"]
         self._commits = self._tables["commits"]
-        self.seen_txnid = self._reading("opening", _id_of)
+        self.seen_txnid = self.turn_txnid = self._reading("opening", _id_of)
         """The last transaction that is no news: this log wrote it, or said that there was one."""
 
     def _check_open(self) -> None:
@@ -283,6 +284,10 @@ class LmdbLog:
         """Replace records by their erased forms, and put the rows."""
         replaced: list[_AnyRow] = [("log", SEQ.pack(seq), record) for seq, record in records]
         self._write(0, (), (), [*replaced, *rows])
+
+    def passed(self) -> bool:
+        """Return whether another process has committed since this one's last turn at writing began and committed."""
+        return self._reading("looking for changes", _id_of) > self.turn_txnid
 
     def relieve(self) -> None:
         """Let go of the pages that were read through the memory map."""

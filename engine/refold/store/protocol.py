@@ -122,6 +122,10 @@ class Log(Protocol):
         """
         ...
 
+    def passed(self) -> bool:
+        """Return whether another process has committed since this one's last turn at writing began and committed."""
+        ...
+
     def relieve(self) -> None:
         """Let go of what is held in RAM only because it was read once."""
         ...

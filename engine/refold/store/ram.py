@@ -149,6 +149,10 @@ class RamLog:
         """Return ``False``: nobody else can write here."""
         return False
 
+    def passed(self) -> bool:
+        """Return whether another process has committed since this one's last turn at writing began and committed."""
+        return False
+
     def relieve(self) -> None:
         """Do nothing: all of it is meant to be in RAM."""
 

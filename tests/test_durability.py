@@ -187,3 +187,26 @@ def test_processes_write_together_and_see_each_other(tmp_path: Path) -> None:
         versions = [stamp.version for _, stamp in shared.events()]
         assert versions == list(range(1, len(versions) + 1))
         assert len(memory.conversation("two").window()) == 60
+
+
+def test_verifying_while_another_process_writes_finds_nothing(tmp_path: Path) -> None:
+    with remembering(tmp_path / "store") as memory, Memory(tmp_path / "store", readonly=True) as reader:
+        child = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path / "store"), "one"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert child.stdout is not None
+        assert child.stdin is not None
+        child.stdout.readline()
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        looks = 0
+        while child.poll() is None:
+            for handle in (memory, reader):
+                report = handle.verify()
+                assert report.findings == ()
+                looks += 1
+        child.communicate()
+        assert looks > 1

@@ -60,6 +60,8 @@ class Engine(Reading):
         Where acknowledged events cannot be made durable, the error is raised and the engine stays open, so that
         somebody can make room and close again.
         """
+        if self.is_closed:
+            return  # Before any lock: in a child that forked, a thread that is not there may hold it.
         with self.exclusive(), self.state_lock:
             if self._closed:
                 return

@@ -108,15 +108,18 @@ def stats(engine: Engine, path: str | None, at: int | None) -> Stats:
 
 
 def verify(engine: Engine, progress: Callable[[int, int], None] | None = None) -> Report:
-    """Return what is wrong with the log, its rows and the live states; a writer waits meanwhile."""
+    """Return what is wrong with the log, its rows and the live states; all writers of all processes wait meanwhile."""
     from refold.engine.inspection import Inspection  # noqa: PLC0415 - loaded only by those who ask
 
-    with engine.exclusive(), engine.state_lock:
-        engine.current_head()
-        inspection = Inspection(engine, lambda: from_zero(engine, engine.head))
-        findings = tuple(inspection.findings(progress or _silent))
-        hashed = "" if findings else state_hash(engine, None)
-        return Report(not findings, findings, engine.head, len(list(engine.streams.names(""))), hashed)
+    with engine.exclusive():
+        engine.check_open()
+        with engine.log.still() as turn, engine.state_lock:
+            if turn.moved:
+                engine.catch_up()
+            inspection = Inspection(engine, lambda: from_zero(engine, engine.head))
+            findings = tuple(inspection.findings(progress or _silent))
+            hashed = "" if findings else state_hash(engine, None)
+            return Report(not findings, findings, engine.head, len(list(engine.streams.names(""))), hashed)
 
 
 def _silent(done: int, whole: int) -> None:

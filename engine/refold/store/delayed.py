@@ -92,6 +92,11 @@ class DelayedLog:
 
     # Writing.
 
+    def still(self) -> DelayedTurn:
+        """Return a turn in which nobody writes: what was written before is durable, and no thread flushes."""
+        self.flush()
+        return DelayedTurn(self)
+
     def turn(self) -> DelayedTurn:
         """Return a turn at writing."""
         self._check_usable()

@@ -254,6 +254,11 @@ class LmdbLog:
 
     # Writing.
 
+    def still(self) -> LmdbTurn:
+        """Return a turn in which nobody writes, its holder included; of a read-only log, too."""
+        self._check_open()
+        return LmdbTurn(self, self._shared)
+
     def turn(self) -> LmdbTurn:
         """Return a turn at writing, which begins when it is entered."""
         self._check_open()

@@ -73,6 +73,10 @@ class Log(Protocol):
         """Return once everything that was written before is durable."""
         ...
 
+    def still(self) -> Turn:
+        """Return a turn in which nobody writes, its holder included; of a read-only log, too."""
+        ...
+
     def write(
         self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
     ) -> None:

@@ -62,6 +62,10 @@ class RamLog:
     def flush(self) -> None:
         """Do nothing: there is no disk."""
 
+    def still(self) -> RamTurn:
+        """Return a turn in which nobody writes."""
+        return RamTurn(self)
+
     def turn(self) -> RamTurn:
         """Return a turn at writing."""
         self._refuse_readonly()

@@ -267,6 +267,9 @@ def test_the_map_names_every_module() -> None:
         ("TUTORIAL.md", "at most {} of the stream", limits.CHECKPOINT_EVENTS),
         ("TUTORIAL.md", "The last {} such states", limits.FROZEN_STATES_MAX),
         ("TUTORIAL.md", "may be {} deep", limits.BASE_DEPTH_MAX),
+        ("TUTORIAL.md", "are looked for every {} ms", limits.POLL_MS),
+        ("TUTORIAL.md", "pages of at most {} events are read", limits.PAGE_EVENTS),
+        ("ARCHITECTURE.md", "number every {} ms", limits.POLL_MS),
     ],
 )
 def test_a_bound_that_a_page_names_is_the_one_of_the_code(page: str, phrase: str, value: int) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from refold.engine.pending import ANY as ANY
     from refold.engine.pending import EXISTS as EXISTS
     from refold.engine.pending import NO_STREAM as NO_STREAM
+    from refold.engine.subscriptions import Subscription as Subscription
     from refold.errors import Closed as Closed
     from refold.errors import EmbeddingMismatch as EmbeddingMismatch
     from refold.errors import HistoryTruncated as HistoryTruncated
@@ -49,6 +50,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "refold.engine.pending": ("ANY", "EXISTS", "NO_STREAM"),
     "refold.engine.loader": ("Recorded",),
+    "refold.engine.subscriptions": ("Subscription",),
     "refold.errors": (
         "Closed",
         "EmbeddingMismatch",
@@ -113,6 +115,7 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "StoreVersion",
+    "Subscription",
     "TokenCounter",
     "WrongVersion",
     "__version__",

@@ -89,6 +89,9 @@ AIO_QUEUE_COUNT_MAX: Final = 100_000
 COMMIT_WAIT_SECONDS_MAX: Final = 30
 """How long a caller waits for its turn to be written before it is told that the store is busy."""
 
+POLL_MS: Final = 20
+"""How long an event that another process wrote may wait for the subscribers of this one, if nothing wakes them."""
+
 FROZEN_STATES_MAX: Final = 64
 """States at earlier seqs that the engine keeps for repeated reads."""
 

@@ -256,6 +256,9 @@ class Committer:
             if seq > reading.keeper.tail_due:
                 reading.keeper.shorten_tail(seq)
             reading.is_writing = False
+        ring = reading.ring
+        if ring is not None:
+            ring()
 
 
 def _events_max(ticket: Ticket) -> int:

@@ -6,6 +6,7 @@ into what the public verbs use.
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from refold.engine.admission import Verb
 from refold.engine.committer import Committer
@@ -16,6 +17,9 @@ from refold.engine.reading import Reading
 from refold.engine.sequencer import Sequencer
 from refold.limits import MEMORY_BYTES_DEFAULT
 from refold.store.protocol import Log
+
+if TYPE_CHECKING:
+    from refold.engine.subscriptions import Subscriber, Subscription, Subscriptions
 
 
 class Engine(Reading):
@@ -32,6 +36,7 @@ class Engine(Reading):
         super().__init__(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
         self._sequencer = Sequencer(Committer(self))
         self.append_alone = self._sequencer.submit_alone
+        self._subscriptions: Subscriptions | None = None
         watch(self)
 
     def commit(self, verb: Verb) -> Noted | Recorded | None:
@@ -46,6 +51,16 @@ class Engine(Reading):
         """Return a context in which nothing is committed but by the thread that holds it."""
         return self._sequencer.exclusive()
 
+    def subscribe(self, function: "Subscriber", after: int | None) -> "Subscription":
+        """Call a function with every event behind ``after``, ``None``: that is yet to come, until it is closed."""
+        from refold.engine.subscriptions import Subscriptions  # noqa: PLC0415 - loaded only by those who subscribe
+
+        with self.state_lock:
+            self.check_open()
+            if self._subscriptions is None:
+                self._subscriptions = Subscriptions(self)
+        return self._subscriptions.subscribe(function, after)
+
     def flush(self) -> None:
         """Store the checkpoint rows of every stream that was touched, so that the next opening has no tail."""
         with self.exclusive(), self.state_lock:
@@ -55,13 +70,15 @@ class Engine(Reading):
                 self.log.flush()
 
     def close(self) -> None:
-        """Store what is worth storing and release the log; a second call does nothing.
+        """End the subscriptions, store what is worth storing and release the log; a second call does nothing.
 
         Where acknowledged events cannot be made durable, the error is raised and the engine stays open, so that
         somebody can make room and close again.
         """
         if self.is_closed:
             return  # Before any lock: in a child that forked, a thread that is not there may hold it.
+        if self._subscriptions is not None:
+            self._subscriptions.close()
         with self.exclusive(), self.state_lock:
             if self._closed:
                 return
@@ -77,10 +94,14 @@ class Engine(Reading):
             finally:
                 self._closed = "is closed"
                 self.is_writable = False
+        else:
+            self._subscriptions = None
 
     def disown(self) -> None:
         """Refuse every further use: LMDB and the locks belong to the process that forked this one."""
         self._closed, self.is_writable = "belongs to the process that forked this one", False
+        if self._subscriptions is not None:
+            self._subscriptions.disown()
 
     def reload(self) -> None:
         """Forget everything that is in RAM and read it again; for those who changed rows below the engine."""

@@ -56,6 +56,8 @@ class Reading:
         """Why this log cannot be used any more, empty while it can."""
         self.new_id = Ids(random_bytes).new
         self._frozen: OrderedDict[tuple[int, int], fold.State] = OrderedDict()
+        self.ring: Callable[[], None] | None = None
+        """What is called when a commit of this process was folded, ``None`` while nobody subscribes."""
         self.restart()
 
     def restart(self) -> None:
@@ -257,11 +259,15 @@ class Reading:
 
     def _all_events(self, after: int, until: int) -> Iterator[Recorded]:
         while after < until:
-            with self.state_lock:
-                self.check_open()
-                page = self.loader.page(after + 1, min(PAGE_EVENTS, until - after))
+            page = self.page(after, until)
             yield from page
             after += len(page)
+
+    def page(self, after: int, until: int) -> list[Recorded]:
+        """Return the first events with ``after < seq <= until``, at most a page of them."""
+        with self.state_lock:
+            self.check_open()
+            return self.loader.page(after + 1, min(PAGE_EVENTS, until - after))
 
     def digests(self, slot: Slot, at: int | None) -> list[tuple[str, bytes]]:
         """Return the digests of a stream's views, live or at a seq; those of the head are kept until it moves."""

@@ -27,6 +27,7 @@ from refold.views.settings import SETTINGS
 if TYPE_CHECKING:
     import datetime
 
+    from refold.engine.subscriptions import Subscriber, Subscription
     from refold.memory.aio import AsyncMemory
 
 
@@ -229,6 +230,16 @@ class Memory:
         """
         self._refuse_frozen("batch")
         return Batch(self._door.engine)
+
+    def subscribe(self, fn: "Subscriber", after: int | None = None) -> "Subscription":
+        """Call ``fn(recorded)`` with every durable event of every process, in order and once, until it is closed.
+
+        It begins behind the seq ``after`` (0: with the first event; ``None``: with the next one) and goes on live, on
+        one thread for all subscribers of this memory. A function that raises gets no further events: ``.error`` has
+        the exception, and the logger "refold" its trace.
+        """
+        self._refuse_frozen("subscribe to")
+        return self._door.engine.subscribe(fn, after)
 
     def state_hash(self, at: "int | datetime.datetime | None" = None) -> str:
         """Return the SHA-256 of the logical content of every stream, in hex; equal states have equal hashes."""

@@ -1,0 +1,281 @@
+"""Subscriptions: every event of the log, in order and once, to whoever asked; one thread for all of them.
+
+The thread reads the log in short pages and queues nothing, so a slow subscriber costs no memory, holds no lock, and no
+transaction is open while its function runs. What this process commits wakes it; what others commit it looks for.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from contextvars import Context
+from inspect import iscoroutinefunction
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
+
+from refold import checks
+from refold.engine.loader import Recorded
+from refold.engine.reading import Reading
+from refold.errors import Closed, InvalidInput
+from refold.limits import POLL_MS
+from refold.store.protocol import Log
+
+Subscriber: TypeAlias = Callable[[Recorded], Any]
+
+_POLL_SECONDS: Final = POLL_MS / 1_000
+_OF_PARENT: Final = "this subscription belongs to the process that forked this one; subscribe in a memory of its own"
+
+
+def durable_head(log: Log) -> int:
+    """Return the seq up to which events survive a loss of power: today all that a log shows."""
+    return log.head()
+
+
+class _Delivery:
+    """One subscriber: its function, where it stands, and what ended it; ``Subscription`` is what its owner holds."""
+
+    __slots__ = ("calling", "ended", "error", "function", "position")
+
+    def __init__(self, function: Subscriber, position: int) -> None:
+        self.function = function
+        self.position = position
+        self.error: BaseException | None = None
+        self.ended = threading.Event()
+        self.calling = threading.Lock()
+        """Held by the thread that delivers while the function runs."""
+
+    def deliver(self, page: Sequence[Recorded]) -> None:
+        """Call the function with the events of a page, until it ends."""
+        for recorded in page:
+            with self.calling:
+                if self.ended.is_set():
+                    return
+                try:
+                    self.function(recorded)
+                except BaseException as error:  # noqa: BLE001 - whatever it is, the other subscribers go on
+                    self.end(error)
+                    _report(f"a subscriber failed at seq {recorded.stamp.seq}; it gets no further events", error)
+                    return
+                self.position = recorded.stamp.seq
+
+    def end(self, error: BaseException | None) -> None:
+        """Deliver nothing more."""
+        self.error = self.error or error
+        self.ended.set()
+
+    def disown(self) -> None:
+        """End in a child that forked: the thread that may hold the locks is not there."""
+        self.calling, self.ended = threading.Lock(), threading.Event()
+        self.end(Closed(_OF_PARENT))
+
+
+class Subscription:
+    """A function that is called with each event of a log, in order and once, until it is closed or raises.
+
+    >>> import threading
+    >>> from refold import Memory
+    >>> memory = Memory()
+    >>> memory.profile().set("theme", "dark")
+    >>> seen, is_light = [], threading.Event()
+    >>> def remember(recorded):
+    ...     seen.append((recorded.stamp.seq, recorded.event.value))
+    ...     if recorded.event.value == "light":
+    ...         is_light.set()
+    >>> with memory.subscribe(remember, after=0) as subscription:
+    ...     memory.profile().set("theme", "light")
+    ...     is_light.wait(60)
+    True
+    >>> seen, subscription.position, subscription.is_alive
+    ([(1, 'dark'), (2, 'light')], 2, False)
+    """
+
+    __slots__ = ("_delivery", "_hub")
+
+    def __init__(self, hub: "Subscriptions", delivery: _Delivery) -> None:
+        self._hub = hub
+        self._delivery = delivery
+
+    @property
+    def position(self) -> int:
+        """The seq of the last event whose call returned; ``after=`` it goes on where this subscription ended."""
+        return self._delivery.position
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the subscription, ``None`` while it lives and after a ``close``."""
+        return self._delivery.error
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether events are still delivered."""
+        return not self._delivery.ended.is_set()
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until the subscription has ended, and return whether it has; without a timeout for as long as it takes.
+
+        It ends when it is closed, when its memory is, or when it fails.
+        """
+        return self._delivery.ended.wait(timeout_seconds)
+
+    def close(self) -> None:
+        """End the subscription; waits for a call that is running, except from inside of a subscriber's function."""
+        self._hub.end(self._delivery)
+
+    def __enter__(self) -> Self:
+        """Return the subscription; leaving the block closes it."""
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Close the subscription."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Return the subscription with where it stands."""
+        state = "alive" if self.is_alive else "closed" if self.error is None else f"failed: {self.error!r}"
+        return f"Subscription(position={self.position}, {state})"
+
+
+class Subscriptions:
+    """All subscriptions of one engine, and the thread that serves them while there are any."""
+
+    def __init__(self, engine: Reading) -> None:
+        self._engine = engine
+        self._restart()
+
+    def _restart(self) -> None:
+        self._lock = threading.RLock()
+        self._bell = threading.Lock()
+        """Held while there is nothing to look for; a lock and not an event, because who commits pays for the ring."""
+        self._active: tuple[_Delivery, ...] = ()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def subscribe(self, function: Subscriber, after: int | None) -> Subscription:
+        """Return a subscription to the events with ``seq > after``, for ``None`` to those that are yet to come."""
+        _check_function(function)
+        head = self._engine.current_head()
+        if after is not None and checks.count(after, "after") > head:
+            message = (
+                f"after is {after}, and the last event has seq {head}; give a seq up to it, or None for from now on"
+            )
+            raise InvalidInput(message)
+        delivery = _Delivery(function, head if after is None else after)
+        with self._lock:
+            if self._is_closed:
+                message = "this memory is being closed and takes no subscribers; open the store again with Memory(path)"
+                raise Closed(message)
+            if self._thread is None:
+                self._thread = self._started()
+            self._active = (*self._active, delivery)
+        self.ring()
+        return Subscription(self, delivery)
+
+    def _started(self) -> threading.Thread:
+        """Return the thread, started; it waits for our lock before it looks for the first time."""
+        # A context of its own, so that a batch that is open where somebody subscribes is none of its business.
+        thread = threading.Thread(target=Context().run, args=(self._run,), name="refold-subscriptions", daemon=True)
+        thread.start()
+        self._engine.ring = self.ring
+        return thread
+
+    def ring(self) -> None:
+        """Let the thread look for what is new; a second ring before it looked changes nothing."""
+        with suppress(RuntimeError):
+            self._bell.release()
+
+    def end(self, delivery: _Delivery) -> None:
+        """End one subscription, and wait for a call that is running unless that is where we are."""
+        delivery.ended.set()
+        self.ring()
+        if threading.current_thread() is not self._thread:
+            with delivery.calling:
+                pass
+
+    def close(self) -> None:
+        """End all subscriptions, and wait for the thread unless this is it."""
+        with self._lock:
+            self._is_closed = True
+            thread, active = self._thread, self._active
+        for delivery in active:
+            self.end(delivery)
+        if thread is not None and threading.current_thread() is not thread:
+            thread.join()
+
+    def disown(self) -> None:
+        """End all subscriptions in a child that forked, where their thread is not."""
+        active = self._active
+        self._restart()
+        for delivery in active:
+            delivery.disown()
+
+    # What the thread does.
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            while active := self._remaining():
+                if not self._round(active):
+                    self._bell.acquire(timeout=_POLL_SECONDS)
+        except Closed:
+            # The memory was closed while somebody subscribed.
+            pass
+        except BaseException as problem:  # noqa: BLE001 - those who wait for events are told why none come
+            error = problem
+            _report("reading for the subscribers failed; they get no further events", problem)
+        self._end_all(error)
+
+    def _remaining(self) -> tuple[_Delivery, ...]:
+        """Return who still wants events; if it is nobody, the thread is over."""
+        with self._lock:
+            self._active = tuple(delivery for delivery in self._active if not delivery.ended.is_set())
+            if not self._active:
+                self._forget_thread()
+            return self._active
+
+    def _forget_thread(self) -> None:
+        if threading.current_thread() is self._thread:
+            self._engine.ring = self._thread = None
+
+    def _end_all(self, error: BaseException | None) -> None:
+        with self._lock:
+            if threading.current_thread() is not self._thread:
+                return
+            for delivery in self._active:
+                delivery.end(error)
+            self._active = ()
+            self._forget_thread()
+
+    def _round(self, active: Sequence[_Delivery]) -> bool:
+        """Give each subscription at most a page, so that one that catches up keeps no other waiting for long."""
+        until = self._until(min(delivery.position for delivery in active))
+        page: Sequence[Recorded] = ()
+        is_busy = False
+        for delivery in active:
+            after = delivery.position
+            if after < until and not delivery.ended.is_set():
+                if not page or page[0].stamp.seq != after + 1:
+                    page = self._engine.page(after, until)
+                delivery.deliver(page)
+                is_busy = True
+        return is_busy
+
+    def _until(self, position: int) -> int:
+        """Return the seq up to which events are folded here, so that readers see them, and durable."""
+        head = self._engine.current_head()
+        return min(head, durable_head(self._engine.log)) if head > position else head
+
+
+def _check_function(function: object) -> None:
+    if not callable(function):
+        checks.invalid(f"fn must be a function of one event, not {type(function).__name__} ({checks.shown(function)})")
+    if iscoroutinefunction(function):
+        checks.invalid("fn is a coroutine function, which nobody would await; give a plain one that hands over to it")
+
+
+def _report(what: str, error: BaseException) -> None:
+    """Say in the log of the program what went wrong; a logger that fails must not take the others with it."""
+    import logging  # noqa: PLC0415 - only a failure needs it
+
+    with suppress(Exception):
+        logging.getLogger("refold").error(what, exc_info=error)

@@ -15,9 +15,9 @@ def _engine(memory: Memory) -> Engine:
     return memory._door.engine  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
-def stream_events(memory: Memory, stream: str, *, after: int = 0) -> Iterator[Recorded]:
-    """Return the events of one stream, named in full, with ``seq > after``."""
-    return _engine(memory).events(stream, after, memory.head)
+def stream_events(memory: Memory, stream: str, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
+    """Return the events of one stream, named in full, with ``after < seq <= until``."""
+    return _engine(memory).events(stream, after, memory.head if until is None else until)
 
 
 def stream_name(memory: Memory, number: int) -> str:

@@ -1,5 +1,6 @@
 """The verbs that show what a memory holds: list, show, log."""
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -100,16 +101,20 @@ def show(console: Console, chat: "Conversation", seq: int) -> None:
 @cli.command("log")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N of the events that match.")
 @moment_option("--after", default=0, help="Only events after this one.")
+@moment_option("--until", help="Only events up to this one; with --follow, a seq at which to end.")
 @click.option("--stream", metavar="NAME", help="Only this stream, such as conversation/chat-42.")
 @click.option("--kind", metavar="NAME", help="Only events of this kind, such as message_appended.")
+@click.option("--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C or --until.")
 @db_option
 @json_option
 def log_command(
     *,
     tail: int | None,
     after: "int | datetime.datetime",
+    until: "int | datetime.datetime | None",
     stream: str | None,
     kind: str | None,
+    follow: bool,
     db: str,
     as_json: bool,
 ) -> None:
@@ -117,19 +122,56 @@ def log_command(
 
     The oldest comes first. With --json, one JSON object a line.
     """
+    end = until if isinstance(until, int) else None
+    if follow and end != until:
+        message = "--follow ends at a seq, not at a time; give --until a seq, or leave it out"
+        raise click.UsageError(message)
     with reading(db) as memory:
+        # A seq that is yet to come is a place to end at for those who wait for it.
+        last = memory.head if follow and (end is None or end > memory.head) else seq_of(memory, until)
+        first = seq_of(memory, after)
         if tail is not None and stream is None and kind is None:
             # Without a filter the last N are where the seqs say; with one, all have to be looked at.
-            after = max(seq_of(memory, after), memory.head - tail)
-        matching = _matching(memory, seq_of(memory, after), stream, kind)
+            first = max(first, last - tail)
+        matching = _matching(memory, first, last, stream, kind)
         _print_events(memory, matching if tail is None else deque(matching, maxlen=tail), as_json=as_json)
+        if follow:
+            live = _followed(memory, last, end)
+            _print_events(memory, (found for found in live if _is_wanted(found, stream, kind)), as_json=as_json)
 
 
-def _matching(memory: "Memory", after: int, stream: str | None, kind: str | None) -> "Iterator[Recorded]":
-    from refold.recorders.log import kind_of, stream_events
+def _matching(memory: "Memory", after: int, until: int, stream: str | None, kind: str | None) -> "Iterator[Recorded]":
+    from refold.recorders.log import stream_events
 
-    found = memory.events(after=after) if stream is None else stream_events(memory, stream, after=after)
-    return (recorded for recorded in found if kind is None or kind_of(recorded) == kind)
+    found = (
+        memory.events(after=after, until=until)
+        if stream is None
+        else stream_events(memory, stream, after=after, until=until)
+    )
+    return (recorded for recorded in found if _is_wanted(recorded, stream, kind))
+
+
+def _is_wanted(recorded: "Recorded", stream: str | None, kind: str | None) -> bool:
+    from refold.recorders.log import kind_of
+
+    return stream in (None, recorded.stamp.stream) and kind in (None, kind_of(recorded))
+
+
+def _followed(memory: "Memory", after: int, until: int | None) -> "Iterator[Recorded]":
+    """Return the events behind a seq as they are written, to the end of time or up to another one.
+
+    It reads on this thread, so that Ctrl-C and a reader that leaves end it like any other command.
+    """
+    import time
+
+    from refold.limits import POLL_MS
+
+    while until is None or after < until:
+        for recorded in memory.events(after=after, until=None if until is None else min(until, memory.head)):
+            yield recorded
+            after = recorded.stamp.seq
+        sys.stdout.flush()
+        time.sleep(POLL_MS / 1_000)
 
 
 def _print_events(memory: "Memory", found: "Iterable[Recorded]", *, as_json: bool) -> None:

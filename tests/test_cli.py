@@ -107,7 +107,7 @@ def test_every_verb_needs_a_store_and_only_import_creates_one(
         assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("verb", ["demo", *dict.fromkeys(str(verb[0]) for verb in VERBS), "restore"])
+@pytest.mark.parametrize("verb", ["demo", "doctor", *dict.fromkeys(str(verb[0]) for verb in VERBS), "restore"])
 def test_every_verb_has_help_and_refuses_unknown_options(refold: Run, verb: str) -> None:
     shown = refold(verb, "--help")
     assert shown.code == 0

@@ -136,6 +136,19 @@ LOCK_BYTES: Final = READERS_MAX * 64 + 4_096
 DISK_FULL_BYTES: Final = 1024**2
 """With less than this free, an error of output is taken for one of space: LMDB does not tell them apart."""
 
+# What `refold doctor` warns of.
+DISK_BYTES_MIN: Final = 1024**3
+"""Free disk space; under VALUE_BYTES_MAX, where one value may not fit, it is more than a warning."""
+
+FREE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Pages of the file that hold nothing, if they are also more than those that do."""
+
+READER_COUNT_MAX: Final = 1_000
+"""Commits since a reader began: as long as it reads, no page that was freed since can be used again."""
+
+OPEN_FILES_MIN: Final = 256
+"""Files that a process may have open; a store takes five."""
+
 DATABASES_MAX: Final = 16
 
 assert BRANCH_BYTES + NAME_BYTES_MAX + len("conversation/") <= LMDB_KEY_BYTES_MAX

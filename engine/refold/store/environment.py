@@ -164,8 +164,7 @@ _open_lock = threading.Lock()
 def share(path: str, *, readonly: bool) -> Environment:
     """Return this process's environment of the file, opened if this handle is the first; one of them may write."""
     with _open_lock:
-        status = os.stat(os.path.join(path, DATA_FILE))
-        identity = (status.st_dev, status.st_ino)
+        identity = _identity(path)
         environment = _open_environments.get(identity)
         if environment is None:
             environment = _open_environments[identity] = Environment(path, identity)
@@ -173,6 +172,20 @@ def share(path: str, *, readonly: bool) -> Environment:
             environment.readers += 1
         else:
             _take_writer(environment, path)
+        return environment
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.stat(os.path.join(path, DATA_FILE))
+    return status.st_dev, status.st_ino
+
+
+def share_open(path: str) -> Environment | None:
+    """Return this process's environment of the file as ``share`` does to a reader, ``None`` if it has none."""
+    with _open_lock:
+        environment = _open_environments.get(_identity(path))
+        if environment is not None:
+            environment.readers += 1
         return environment
 
 
@@ -200,12 +213,21 @@ def unshare(environment: Environment, *, readonly: bool) -> None:
 
 def open_lmdb(path: str) -> lmdb.Environment:
     """Return the LMDB environment, with as much address space as the system grants."""
+    _allocate_lock_file(path)
+    return _open(path, max_readers=READERS_MAX, max_spare_txns=1)
+
+
+def open_to_look(path: str) -> lmdb.Environment:
+    """Return the LMDB environment of a file that is there, without changing it; beside others as one more reader."""
+    return _open(path, readonly=True, create=False, lock=os.path.exists(os.path.join(path, LOCK_FILE)))
+
+
+def _open(path: str, **options: Any) -> lmdb.Environment:
     file = os.path.join(path, DATA_FILE)
     file_bytes = os.stat(file).st_size if os.path.exists(file) else 0
-    _allocate_lock_file(path)
     for map_bytes in (MAP_BYTES, 2 * file_bytes + MAP_BYTES_MIN, file_bytes + MAP_BYTES_MIN):
         try:
-            env = lmdb.open(path, map_size=map_bytes, max_dbs=DATABASES_MAX, max_readers=READERS_MAX, max_spare_txns=1)
+            env = lmdb.open(path, map_size=map_bytes, max_dbs=DATABASES_MAX, **options)
         except lmdb.MemoryError:
             continue
         except lmdb.Error as error:

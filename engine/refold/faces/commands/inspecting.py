@@ -1,4 +1,4 @@
-"""The verbs that look at a store as a whole: stats, verify."""
+"""The verbs that look at a store as a whole: stats, verify, doctor."""
 
 import click
 
@@ -6,6 +6,8 @@ from refold.faces.commands.root import cli, db_option, json_option
 from refold.faces.console import Console, print_json, progress_bar
 from refold.faces.exits import EXIT_INTEGRITY
 from refold.faces.reproducible import reading
+
+_STYLES = {"ok": "green", "warn": "yellow", "bad": "red"}
 
 
 @cli.command("stats")
@@ -46,3 +48,28 @@ def verify_command(context: click.Context, *, db: str, as_json: bool) -> None:
         console.line(f"{report.events} events in {report.streams} streams: ", (sound, "bold"))
     if not report.ok:
         context.exit(EXIT_INTEGRITY)
+
+
+@cli.command("doctor")
+@db_option
+@json_option
+@click.pass_context
+def doctor_command(context: click.Context, *, db: str, as_json: bool) -> None:
+    """Say what ails a store, and what to do.
+
+    Looks at its place, its files, its readers and writers, and changes nothing; `refold verify` looks into the events.
+    Exits with 1 if something is bad, and with 3 if that is damage.
+    """
+    from refold.faces.doctor import examine
+
+    examination = examine(db)
+    if as_json:
+        print_json(examination)
+    else:
+        console = Console()
+        for check in examination.checks:
+            console.line((f"{check.state:<5}", _STYLES[check.state]), f" {check.name:<12} {check.message}")
+            if check.next_step:
+                console.line(f"{'':<18} {check.next_step}")
+    if examination.exit_code:
+        context.exit(examination.exit_code)

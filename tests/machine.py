@@ -7,6 +7,7 @@ Run as a module it is one part of the profile that continuous integration runs::
 
 import shutil
 import sys
+import threading
 from contextvars import Context
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from refold import InvalidInput, ReadOnly, Snapshot
+from refold import InvalidInput, ReadOnly, Recorded, Snapshot
 from tests.blanking import blank
 from tests.bounds import lowered
 from tests.chat_rules import GIVEN, ChatRules, drawn_rule
@@ -352,6 +353,7 @@ class MemoryMachine(ChatRules):
             self.memory.flush()
         self._read_only()
         self._hand_over()
+        self._hear()
 
     def _read_only(self) -> None:
         with self.opened(self.path, readonly=True) as reader:
@@ -369,6 +371,20 @@ class MemoryMachine(ChatRules):
             for seq, hashed in self.hashes.items():
                 assert other.state_hash(at=seq) == hashed
             assert other.verify().ok
+
+    def _hear(self) -> None:
+        """Subscribes from the first event on, and gets each that there is."""
+        heard: list[Recorded] = []
+        is_all = threading.Event()
+
+        def hear(recorded: Recorded) -> None:
+            heard.append(recorded)
+            if recorded.stamp.seq == self.model.head:
+                is_all.set()
+
+        with self.memory.subscribe(hear, after=0) as subscription:
+            assert not self.model.head or is_all.wait(60)
+        assert (heard, subscription.error) == (list(self.memory.events()), None)
 
     @alone
     @has_events

@@ -29,6 +29,7 @@ RULES = {
         "export": "look_from_elsewhere",
         "flush": "look_from_elsewhere",
         "load": "look_from_elsewhere",
+        "subscribe": "look_from_elsewhere",
     },
     Conversation: {
         "append": "append",

@@ -13,10 +13,10 @@ import lmdb
 
 from refold.errors import StoreVersion
 from refold.store.directory import WRITER_LOCK
-from refold.store.environment import DATA_FILE, FORMAT_KEY, NAMES, open_lmdb, share_open, unshare
+from refold.store.environment import DATA_FILE, FORMAT_KEY, NAMES, open_to_look, share_open, unshare
+from refold.store.failures import translated
 from refold.store.protocol import Table
 
-LOCK_FILE: Final = "lock.mdb"
 _META_PAGES: Final = 2
 _LOCKS: Final = "/proc/locks"
 _MOUNTS: Final = "/proc/mounts"
@@ -59,13 +59,15 @@ class Facts(NamedTuple):
 
 
 def look(path: str, wanted: Sequence[tuple[Table, bytes]]) -> Facts:
-    """Return what a store's files say, with the wanted rows; ``StoreVersion`` if LMDB cannot read them."""
+    """Return what a store's files say, with the wanted rows; ``StoreError`` if LMDB cannot read them."""
     try:
         with _environment(path) as (env, databases):
             return _look(env, databases, path, wanted)
-    except lmdb.Error as error:
-        message = f"{path} cannot be read as a store ({error})"
+    except lmdb.NotFoundError as error:
+        message = f"{path} holds an LMDB file that refold did not write"
         raise StoreVersion(message) from error
+    except lmdb.Error as error:
+        raise translated(error, "looking", path) from error
 
 
 @contextmanager
@@ -78,8 +80,7 @@ def _environment(path: str) -> Generator[tuple[lmdb.Environment, _Databases]]:
         finally:
             unshare(shared, readonly=True)
         return
-    has_readers = os.path.exists(os.path.join(path, LOCK_FILE))
-    env = open_lmdb(path, readonly=True, create=False, lock=has_readers)
+    env = open_to_look(path)
     try:
         yield env, {}
     finally:

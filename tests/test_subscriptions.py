@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from refold import Closed, InvalidInput, Memory, ReadOnly, Recorded, StoreError, Subscription
+from refold import Closed, InvalidInput, Memory, ReadOnly, Recorded, StoreError, StoreFull, Subscription
 from refold.engine import subscriptions
 from refold.store.examining import look
 from tests.bounds import lowered
-from tests.support import Child, assert_sound, elsewhere, refused, remembering
+from tests.support import Child, assert_sound, elsewhere, interrupt, refused, remembering
 
 PATIENCE_SECONDS = 60
 
@@ -156,6 +156,24 @@ class TestEachEventOnce:
             durable = 5
             assert seen.until(5) == [1, 2, 3, 4, 5]
         assert subscription.position == 5
+
+    def test_and_none_before_it_is_on_the_disk(self, tmp_path: Path) -> None:
+        seen = Seen()
+        early: list[Recorded] = []
+        with remembering(tmp_path / "store", durability="delayed") as memory:
+            log = memory._door.engine.log
+
+            def look(recorded: Recorded) -> None:
+                early.extend([recorded] if recorded.stamp.seq > log.durable_head() else [])
+                seen(recorded)
+
+            with memory.subscribe(look, 0):
+                append(memory, 300)
+                memory.flush()
+                append(memory, 300)
+                # Nobody flushes: the log does, moments later.
+                assert seen.until(601) == list(range(1, 602))
+        assert early == []
 
     def test_of_a_batch_only_when_it_is_written(self, memory: Memory) -> None:
         seen = Seen()
@@ -357,6 +375,22 @@ class TestTheEnd:
         gate.leave.set()
         closer.join(PATIENCE_SECONDS)
         assert (len(refusals), subscription.error) == (1, None)
+
+    def test_a_memory_that_could_not_close_takes_more(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen = Seen()
+        memory = Memory(tmp_path / "store", durability="delayed")
+        log: Any = memory._door.engine.log
+        with monkeypatch.context() as patched:
+            patched.setattr(log._inner, "write", lambda *_: interrupt(StoreFull))
+            append(memory, 1)
+            first = memory.subscribe(seen, 0)
+            with pytest.raises(StoreFull):
+                memory.close()
+            assert (first.is_alive, first.error) == (False, None)
+        with memory.subscribe(seen, first.position):
+            memory.flush()
+            assert seen.until(2) == [1, 2]
+        memory.close()
 
     def test_a_closed_memory_takes_no_subscribers(self) -> None:
         memory = Memory()

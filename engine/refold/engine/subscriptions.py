@@ -26,8 +26,8 @@ _OF_PARENT: Final = "this subscription belongs to the process that forked this o
 
 
 def durable_head(log: Log) -> int:
-    """Return the seq up to which events survive a loss of power: today all that a log shows."""
-    return log.head()
+    """Return the seq up to which events survive a loss of power; a subscriber may act on what it hears."""
+    return log.durable_head()
 
 
 class _Delivery:

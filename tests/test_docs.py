@@ -213,6 +213,7 @@ def test_the_keys_of_meta_are_the_documented_ones(tmp_path: Path) -> None:
     with Memory(tmp_path / "target") as target:
         target.load(tmp_path / "export.jsonl")
         target.profile().set("theme", "dark")
+        target.load(tmp_path / "export.jsonl", rename={"conversation/a": "conversation/b"})
     with lmdb.open(str(tmp_path / "target"), max_dbs=16, readonly=True) as env:
         meta = env.open_db(b"meta", create=False)
         with env.begin() as transaction:

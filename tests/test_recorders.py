@@ -336,7 +336,7 @@ def test_refold_goes_into_an_empty_store_once(memory: Memory, tmp_path: Path) ->
         assert (again.events, again.repeated, other.head) == (0, True, 58)
         other.profile().set("theme", "light")
         assert import_file(other, tmp_path / "log.jsonl").repeated
-    with pytest.raises(InvalidInput, match="an export loads into an empty one"):
+    with pytest.raises(InvalidInput, match="are in this store already"):
         import_file(memory, tmp_path / "log.jsonl")
 
 

@@ -6,7 +6,7 @@ cut off leaves a marker, and loading the same file again goes on where it stoppe
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import BinaryIO, Final, NamedTuple
 import msgspec
 
 from refold import fold
+from refold.engine import joining
 from refold.engine.core import Engine
 from refold.engine.jsonl import JSONL_FORMAT, Head, Line, event_from_json, event_to_json, head_of, line_of
 from refold.engine.reading import TAGS_KEY
@@ -109,19 +110,22 @@ class _Ready(NamedTuple):
     event: Event
 
 
-def load(engine: Engine, path: str, progress: Callable[[int, int], None] | None) -> Loaded:
-    """Load an export into an empty store, or go on with a load of the same file that was cut off."""
+def load(
+    engine: Engine, path: str, progress: Callable[[int, int], None] | None, rename: Mapping[str, str] | None = None
+) -> Loaded:
+    """Load an export into an empty store, or go on with a load of the same file that was cut off.
+
+    Into a store with events, or under other names, its events come as new ones: ``joining`` says how.
+    """
     with engine.exclusive():
         engine.check_writable()
         digest, count, streams = _checked(path)
+        head = engine.current_head()
         marker = engine.log.row("meta", _LOAD_KEY)
-        if marker == b"done" + digest:
+        if marker == b"done" + digest and not rename:
             return Loaded(0, streams, repeated=True)
-        if engine.head and marker != _part(digest, engine.head):
-            message = (
-                f"the store already has {engine.head} events, and an export loads into an empty one; give a new path"
-            )
-            raise InvalidInput(message)
+        if rename or (head and marker != _part(digest, head)):
+            return joining.join(engine, digest, lambda: _read(path), rename or {}, progress)
         try:
             with Path(path).open("rb") as file:
                 _load_lines(engine, islice(_lines_of(file), engine.head, None), count, digest, progress)
@@ -134,6 +138,11 @@ def load(engine: Engine, path: str, progress: Callable[[int, int], None] | None)
 def _part(digest: bytes, head: int) -> bytes:
     """Return the marker of a load that was cut off; it goes on only where nothing was appended since."""
     return b"part" + digest + SEQ.pack(head)
+
+
+def _read(path: str) -> Iterator[joining.Ready]:
+    with Path(path).open("rb") as file:
+        yield from ((ready.line, ready.event) for ready in _lines_of(file))
 
 
 def _lines_of(file: BinaryIO) -> Iterator[_Ready]:

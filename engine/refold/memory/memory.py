@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
@@ -263,17 +263,25 @@ class Memory:
 
         return transfer.export(self._door.engine, _checked_path(path), self._at)
 
-    def load(self, path: "str | os.PathLike[str]", progress: Callable[[int, int], None] | None = None) -> Loaded:
-        """Load an export into this memory, which must be empty; stamps are kept, so ``state_hash`` is equal.
+    def load(
+        self,
+        path: "str | os.PathLike[str]",
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        rename: Mapping[str, str] | None = None,
+    ) -> Loaded:
+        """Load an export; into an empty memory with every stamp as it was, so that ``state_hash`` is equal.
 
-        A file that was loaded before changes nothing. Raises ``InvalidInput``, naming the line, before anything was
-        written if the file is not an export or is damaged.
+        Into a memory with events they come as new ones behind its head, when they happened kept; a stream that it has
+        already is refused, unless ``rename`` gives it another name (``{"conversation/a": "conversation/b"}``). A file
+        that was loaded in the same way before changes nothing. Raises ``InvalidInput`` before anything was written if
+        the file is not an export or is damaged, naming the line, or if it holds streams that are there, naming them.
         """
         self._refuse_frozen("load into")
-        from refold.engine import transfer  # noqa: PLC0415 - as in export
+        from refold.engine import joining, transfer  # noqa: PLC0415 - as in export
 
         refuse(self._door.engine, "a load")
-        return transfer.load(self._door.engine, _checked_path(path), progress)
+        return transfer.load(self._door.engine, _checked_path(path), progress, joining.checked_rename(rename))
 
     def stats(self) -> Stats:
         """Return counts of events, streams and bytes."""

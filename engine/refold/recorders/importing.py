@@ -91,8 +91,7 @@ def import_file(
 def _load(memory: Memory, path: Path, progress: Progress | None) -> Imported:
     with _opened(path):
         loaded = memory.load(path, progress)
-    conversations = len(memory.conversations())
-    messages = 0 if loaded.repeated else REFOLD.messages(memory)
+    conversations, messages = REFOLD.counts(memory, memory.head - loaded.events)
     return Imported(str(path), REFOLD.name, conversations, messages, loaded.events, 0, loaded.repeated)
 
 

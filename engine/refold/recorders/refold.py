@@ -1,4 +1,4 @@
-"""refold's own JSONL: an export, which loads into an empty store with every stamp as it was."""
+"""refold's own JSONL: an export, which loads into an empty store with every stamp as it was, and beside others."""
 
 import re
 from typing import Final
@@ -18,9 +18,15 @@ class RefoldRecorder:
         """Return whether the bytes begin with the head of an export."""
         return _HEAD.match(head) is not None
 
-    def messages(self, memory: Memory) -> int:
-        """Return how many messages a loaded memory holds in its log."""
-        return sum(isinstance(event, MessageAppended) for event, _ in memory.events())
+    def counts(self, memory: Memory, after: int) -> tuple[int, int]:
+        """Return how many conversations and messages a memory has in its log behind a seq."""
+        conversations: set[str] = set()
+        messages = 0
+        for event, stamp in memory.events(after=after):
+            messages += isinstance(event, MessageAppended)
+            if stamp.stream.startswith("conversation/"):
+                conversations.add(stamp.stream)
+        return len(conversations), messages
 
 
 REFOLD: Final = RefoldRecorder()

@@ -73,14 +73,15 @@ def moved(value: Any, field: str, offset: int) -> Any:
 
 class TestBesideOthers:
     @pytest.mark.parametrize("page", [1, 5, 10_000])
-    @pytest.mark.parametrize("kept", [False, True])
+    @pytest.mark.parametrize("kept", ["", "durable", "delayed"])
     def test_every_event_is_there_under_its_new_stamp(
-        self, tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch, kept: bool, page: int
+        self, tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch, kept: str, page: int
     ) -> None:
         monkeypatch.setattr(joining, "_PAGE_EVENTS", page)
         lines = lines_of(exported)[1:]
         clock = Clock(BEGIN_NS + 10**15)
-        with remembering(tmp_path / "store" if kept else None, clock_ns=clock) as memory:
+        options: dict[str, Any] = {"durability": kept} if kept else {}
+        with remembering(tmp_path / "store" if kept else None, clock_ns=clock, **options) as memory:
             occupy(memory)
             loaded = memory.load(exported, rename=RENAME)
             assert (loaded.events, loaded.repeated) == (len(lines), False)

@@ -50,7 +50,8 @@ class Loader:
         self._log = log
         self._streams = streams
         self._checkpoints = checkpoints
-        self._bytes_read = self._events_read = 0
+        self.bytes_read = self._events_read = 0
+        """What was read since somebody set them to 0: what a state weighs that was built from it."""
 
     def recorded(self, seqs: Sequence[int]) -> list[Recorded]:
         """Return the events at the seqs, in the given order."""
@@ -64,7 +65,7 @@ class Loader:
     def _read(self, seqs: Sequence[int], records: list[bytes]) -> list[tuple[Event, Stamp]]:
         """Return the events of records with their stamps; plain pairs, because most are folded and forgotten."""
         heads = _heads(seqs, records)
-        self._bytes_read += sum(map(len, records))
+        self.bytes_read += sum(map(len, records))
         self._events_read += len(records)
         names = self._streams.name_of
         stamps = [
@@ -126,9 +127,9 @@ class Loader:
     def live(self, slot: Slot) -> fold.State:
         """Return the live state of a stream, loaded if it is not."""
         if slot.state is None:
-            self._bytes_read = self._events_read = 0
+            self.bytes_read = self._events_read = 0
             slot.state = self.state_at(slot, slot.seq)
-            self._streams.loaded_from(slot, self._bytes_read, self._events_read)
+            self._streams.loaded_from(slot, self.bytes_read, self._events_read)
         return slot.state
 
     def state_at(self, slot: Slot, seq: int) -> fold.State:

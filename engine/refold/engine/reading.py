@@ -201,9 +201,11 @@ class Reading:
         if head == self.head:
             return
         while self.head < head:
+            self.loader.bytes_read = 0
             page = self.loader.page(self.head + 1, min(PAGE_EVENTS, head - self.head))
+            record_bytes = self.loader.bytes_read // len(page)
             for event, stamp in page:
-                self.streams.fold_foreign(event, stamp)
+                self.streams.fold_foreign(event, stamp, record_bytes)
             self.head += len(page)
         self._read_marks()
 

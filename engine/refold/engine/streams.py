@@ -236,7 +236,7 @@ class Streams:
         """Return the seq up to which every event is covered by a checkpoint row."""
         return next(iter(self.dirty.values())) - 1 if self.dirty else head
 
-    def fold_foreign(self, event: Event, stamp: Stamp) -> None:
+    def fold_foreign(self, event: Event, stamp: Stamp, record_bytes: int) -> None:
         """Take note of an event that another process wrote, and fold it if its stream is loaded here."""
         slot = self._by_name.get(stamp.stream)
         if slot is None:
@@ -252,6 +252,9 @@ class Streams:
             slot.state = None
         elif slot.state is not None:
             fold.fold(slot.state, stamp, event)
+            slot.held += 1
+            slot.weight += record_bytes + EVENT_OVERHEAD_BYTES
+            self.bytes += record_bytes + EVENT_OVERHEAD_BYTES
 
     def number_of(self, name: str) -> int:
         """Return the number of a stream that exists."""

@@ -21,7 +21,7 @@ from refold.engine.jsonl import JSONL_FORMAT, Head, Line, event_from_json, event
 from refold.engine.reading import TAGS_KEY
 from refold.engine.streams import Slot
 from refold.engine.vetting import Vetting
-from refold.errors import InvalidInput, NotFound, StoreCorrupt, StoreError
+from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, Event
 from refold.limits import PAGE_EVENTS, SALT_BYTES
 from refold.results import Loaded
@@ -232,7 +232,11 @@ class _Loading:
         commits = list(self._commits(page, records, first_seq))
         rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(self._tags))))
         rows.append(("meta", _LOAD_KEY, _part(self._digest, self._seq)))
-        self._engine.log.write(first_seq, records, commits, rows)
+        with self._engine.log.turn() as turn:
+            if turn.moved:
+                message = "another process wrote to the store while an export was loaded into it; load it again"
+                raise StoreBusy(message)
+            turn.write(first_seq, records, commits, rows)
 
     def _number(self, name: str, rows: list[Row]) -> int:
         number = self._numbers.get(name)

@@ -213,6 +213,7 @@ class TestTheMap:
             grow = small._shared.grow
 
             def grow_slowly() -> bool:
+                small._shared.turnstile.leave()  # As if the two did not know of each other.
                 child.write("append 7")
                 assert child.read() == "1"
                 return grow()

@@ -69,7 +69,10 @@ EVICTED_COUNT_MIN: Final = 32
 """How many streams may leave RAM after a commit, or twice as many as it has events, if that is more."""
 
 RELIEVED_COUNT: Final = 64
-"""How many streams leave RAM before the log is asked to let go of the pages that it has read."""
+"""How many states are loaded before the log is asked to let go of the pages that it has read for them."""
+
+SALTS_COUNT: Final = 64
+"""Salts that are drawn at once for the commits to come."""
 
 SETTLE_COUNT_MAX: Final = 1_000
 """How often a read lets others run until this process's own commit is folded, when another's came behind it."""

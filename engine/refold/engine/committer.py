@@ -15,7 +15,7 @@ from refold.engine.pending import Noted, Pending
 from refold.engine.reading import TAGS_KEY, Reading
 from refold.engine.streams import Slot
 from refold.event import Event, Forked, Stamp
-from refold.limits import EVENT_OVERHEAD_BYTES, EVICTED_COUNT_MIN, RETRIES_COUNT_MAX, SALT_BYTES
+from refold.limits import EVENT_OVERHEAD_BYTES, EVICTED_COUNT_MIN, RETRIES_COUNT_MAX, SALT_BYTES, SALTS_COUNT
 from refold.store.protocol import Overtaken, Row, Turn
 
 
@@ -45,6 +45,8 @@ class Committer:
         self._reading = reading
         self._under_way: Sequence[Stamp] = ()
         """The stamps of the last group that was handed to the log."""
+        self._salts = b""
+        """Random bytes that no commit has used yet."""
         self._is_crowded = False
         """Whether another process wrote between this one's last two commits."""
 
@@ -107,7 +109,12 @@ class Committer:
     def _doors(self, events: int) -> tuple[int, bytes]:
         """Return the time and the salts of a commit; drawn before the turn, so that no caller's code runs inside."""
         reading = self._reading
-        return times.checked(reading.clock_ns()), reading.random_bytes(SALT_BYTES * events)
+        wanted = SALT_BYTES * events
+        if len(self._salts) < wanted:
+            # Drawn ahead: each draw lets go of the interpreter, and beside a busy thread that costs a switch interval.
+            self._salts += reading.random_bytes(max(wanted, SALT_BYTES * SALTS_COUNT))
+        salts, self._salts = self._salts[:wanted], self._salts[wanted:]
+        return times.checked(reading.clock_ns()), salts
 
     def _begin(self, turn: Turn) -> None:
         """Fold what other processes wrote; until the turn ends they write nothing, and no read need look for it."""
@@ -250,15 +257,21 @@ class Committer:
                     reading.keeper.rebased(slot)
             reading.head = seq
             reading.link, reading.time_ns = batch.link, time_ns
-            reading.streams.bytes += sum(map(len, batch.records)) + EVENT_OVERHEAD_BYTES * len(batch.records)
-            if reading.residents.is_over:
-                reading.residents.trim(max(EVICTED_COUNT_MIN, 2 * len(group.events)))
-            if seq > reading.keeper.tail_due:
-                reading.keeper.shorten_tail(seq)
+            self._tidy_up(batch)
             reading.is_writing = False
         ring = reading.ring
         if ring is not None:
             ring()
+
+    def _tidy_up(self, batch: writer.Batch) -> None:
+        """Keep RAM and the tail of the log within their bounds, now that a commit has made both longer."""
+        reading, count = self._reading, len(batch.records)
+        reading.streams.bytes += sum(map(len, batch.records)) + EVENT_OVERHEAD_BYTES * count
+        if reading.residents.is_over:
+            reading.residents.trim(max(EVICTED_COUNT_MIN, 2 * count))
+            reading.residents.relieve()
+        if reading.head > reading.keeper.tail_due:
+            reading.keeper.shorten_tail(reading.head)
 
 
 def _events_max(ticket: Ticket) -> int:

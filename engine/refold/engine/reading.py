@@ -145,6 +145,7 @@ class Reading:
         """Let streams leave RAM if there are too many; not while a commit may be writing to one of them."""
         if self.residents.is_over and not self.is_writing:
             self.residents.trim(EVICTED_COUNT_MIN)
+        self.residents.relieve()
 
     def find(self, name: str) -> Slot | None:
         """Return the slot of a stream, ``None`` where there is none."""

@@ -19,8 +19,8 @@ class Residents:
 
     def __init__(self, log: Log, streams: Streams, keeper: Keeper, bytes_max: int) -> None:
         self._log = log
-        self._left = 0
-        """How many streams have left since the log was last asked to let go of what it has read."""
+        self._relieved = 0
+        """How many streams had been loaded when the log was last asked to let go of what it has read."""
         self._streams = streams
         self._keeper = keeper
         self._bytes_max = bytes_max
@@ -42,11 +42,13 @@ class Residents:
                 queue.append(slot)
             elif self._leaves(slot):
                 count -= 1
-                self._left += 1
             else:
                 queue.append(slot)
-        if self._left >= RELIEVED_COUNT:
-            self._left = 0
+
+    def relieve(self) -> None:
+        """Let the log let go of what it has read, now and then: pages that were mapped count as this process's."""
+        if self._streams.loads - self._relieved >= RELIEVED_COUNT:
+            self._relieved = self._streams.loads
             self._log.relieve()
 
     def _leaves(self, slot: Slot) -> bool:

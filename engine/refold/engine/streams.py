@@ -111,6 +111,8 @@ class Streams:
         """Number -> seq of the first event that no checkpoint row covers, in the order of that seq."""
         self.bytes = 0
         """What all streams in RAM weigh together."""
+        self.loads = 0
+        """How many states were loaded from rows and events."""
         self.queue: deque[Slot] = deque()
         """The streams in RAM, in the order in which they are asked to leave."""
         self.next_number = 1
@@ -211,6 +213,7 @@ class Streams:
 
     def loaded_from(self, slot: Slot, record_bytes: int, events: int) -> None:
         """Take note of what a stream's state was loaded from."""
+        self.loads += 1
         if self._by_number.get(slot.number) is not slot:
             return  # It was asked to leave while somebody held it: the state goes with whoever asked for it.
         before, slot.held = slot.weight, events

@@ -11,6 +11,7 @@ from typing import Final
 
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFull, StoreVersion
 from refold.store.environment import DATA_FILE, Environment, create_databases, share, unshare
+from refold.store.turnstile import TURN_LOCK
 
 OWNER_LOCK: Final = "owner.lock"
 WRITER_LOCK: Final = "writer.lock"
@@ -64,7 +65,7 @@ def open_directory(path: str, *, readonly: bool, seed: dict[bytes, bytes], exclu
         environment = share(path, readonly=readonly)
         try:
             if not readonly:
-                locks.append(_lock_alone(path) if exclusive else _lock_beside_others(path))
+                locks.append(_lock_writer(path, environment, exclusive=exclusive))
         except BaseException:
             unshare(environment, readonly=readonly)
             raise
@@ -118,7 +119,7 @@ def _create(path: str, seed: dict[bytes, bytes]) -> None:
 
 def _create_inside(made: str, seed: dict[bytes, bytes]) -> None:
     create_databases(made, seed)
-    for name in (OWNER_LOCK, WRITER_LOCK):
+    for name in (OWNER_LOCK, WRITER_LOCK, TURN_LOCK):
         os.close(os.open(os.path.join(made, name), os.O_CREAT | os.O_RDWR, 0o600))
     _flush_directory(made)
 
@@ -155,6 +156,26 @@ def _lock(path: str, name: str, how: int) -> int:
         message = f"the store at {path} is held by another process ({name}); close it there and open again"
         raise StoreBusy(message) from error
     return descriptor
+
+
+def _lock_writer(path: str, environment: Environment, *, exclusive: bool) -> int:
+    """Return the writers' lock, and let every writer know whether there are several; one opens at a time."""
+    with environment.writing:
+        environment.turnstile.enter(always=True)
+        try:
+            if exclusive:
+                return _lock_alone(path)
+            try:
+                descriptor = _lock(path, WRITER_LOCK, fcntl.LOCK_EX)
+            except StoreBusy:
+                descriptor = _lock_beside_others(path)
+                environment.turnstile.say(several=True)
+            else:
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+                environment.turnstile.say(several=False)
+            return descriptor
+        finally:
+            environment.turnstile.leave()
 
 
 def _lock_beside_others(path: str) -> int:

@@ -28,6 +28,7 @@ from refold.limits import (
 from refold.store.failures import translated
 from refold.store.protocol import TABLES
 from refold.store.record import FORMAT
+from refold.store.turnstile import Turnstile
 
 DATA_FILE: Final = "data.mdb"
 LOCK_FILE: Final = "lock.mdb"
@@ -45,7 +46,12 @@ class Environment:
     def __init__(self, path: str, identity: tuple[int, int]) -> None:
         self.path = path
         self.identity = identity
-        self.env: lmdb.Environment = open_lmdb(path)
+        self.turnstile = Turnstile(path)
+        try:
+            self.env: lmdb.Environment = open_lmdb(path)
+        except BaseException:
+            self.turnstile.close()
+            raise
         self.readers = 0
         self.has_writer = False
         self.writing = threading.RLock()
@@ -58,11 +64,20 @@ class Environment:
             self.env.reader_check()
             self.databases = self._open_databases()
         except BaseException:
-            self.env.close()
+            self.close()
             raise
 
-    def begin_write(self) -> "lmdb.Transaction[bytes]":
-        """Return a write transaction, once nobody else has one; for this thread alone, which holds ``writing``."""
+    def close(self) -> None:
+        """Give everything back."""
+        self.env.close()
+        self.turnstile.close()
+
+    def begin_write(self, *, always: bool = False) -> "lmdb.Transaction[bytes]":
+        """Return a write transaction, once nobody else has one; for this thread alone, which holds ``writing``.
+
+        ``always`` takes the turnstile even where the store's writer may not know of this process.
+        """
+        self.turnstile.enter(always=always)
         attempts = RETRIES_COUNT_MAX
         while True:
             try:
@@ -139,12 +154,14 @@ class Environment:
         with the GIL held. It has to be one that may write: of one that may not, the binding forgets the handles.
         """
         try:
-            with self.begin_write() as txn:
+            with self.begin_write(always=True) as txn:
                 databases = {name: self.env.open_db(name.encode(), txn=txn, create=False) for name in NAMES}
                 _check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
         except lmdb.NotFoundError as error:
             message = f"{self.path} holds an LMDB file that refold did not write; give another path"
             raise StoreVersion(message) from error
+        finally:
+            self.turnstile.leave()
         return databases
 
 
@@ -208,7 +225,7 @@ def unshare(environment: Environment, *, readonly: bool) -> None:
             environment.has_writer = False
         if not environment.readers and not environment.has_writer:
             del _open_environments[environment.identity]
-            environment.env.close()
+            environment.close()
 
 
 def open_lmdb(path: str) -> lmdb.Environment:

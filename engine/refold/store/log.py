@@ -46,7 +46,7 @@ class LmdbTurn:
     def __enter__(self) -> Self:
         try:
             self._is_open = self._shared.writing.acquire()
-            self._txn = self._shared.begin_write()
+            self._txn = self._shared.begin_write(always=self._log.readonly)
         except BaseException:
             self._end()
             raise
@@ -59,6 +59,7 @@ class LmdbTurn:
         self._txn = None
         if self._is_open:
             self._is_open = False
+            self._shared.turnstile.leave()
             self._shared.writing.release()
 
     def write(

@@ -1,0 +1,63 @@
+"""The turnstile: a lock before LMDB's own, for processes that write to one store at the same time.
+
+LMDB's mutex is robust against the death of its owner, and still loses a wake-up: if a waiter is killed between being
+woken and taking the mutex, while somebody else has just taken it without knowing of waiters, then the next waiter
+sleeps for ever on a mutex that is free. A record lock of the system has no such gap, and dies with its process. With
+the turnstile in front, nobody ever waits at LMDB's mutex.
+
+A process that writes alone does not pay for it: a byte in the lock file, mapped by every writer, says whether there
+are several. Whoever opens the store sets it, and clears it if it finds nobody else.
+"""
+
+import fcntl
+import mmap
+import os
+from typing import Final
+
+TURN_LOCK: Final = "turn.lock"
+_SEVERAL: Final = 1
+
+
+class Turnstile:
+    """The lock file of one store, opened once in a process: closing a second descriptor would give the lock back."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(os.path.join(path, TURN_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _allocate(self._file)
+            self._flags = mmap.mmap(self._file, 1)
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._is_held = False
+
+    def enter(self, *, always: bool = False) -> None:
+        """Wait for the turn of every other process, if there are any; a thread at a time, which leaves it."""
+        if (always or self._flags[0]) and not self._is_held:
+            fcntl.lockf(self._file, fcntl.LOCK_EX)
+            self._is_held = True
+
+    def leave(self) -> None:
+        """Let the next process have its turn."""
+        if self._is_held:
+            self._is_held = False
+            fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+    def say(self, *, several: bool) -> None:
+        """Tell every process whether several write; the caller has entered with ``always``."""
+        self._flags[0] = _SEVERAL if several else 0
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._flags.close()
+        os.close(self._file)
+
+
+def _allocate(file: int) -> None:
+    """Give the file its byte before it is mapped: writing to a hole on a full disk kills the process."""
+    if os.fstat(file).st_size:
+        return
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, 1)
+    else:
+        os.ftruncate(file, 1)

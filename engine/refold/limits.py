@@ -69,7 +69,7 @@ EVICTED_COUNT_MIN: Final = 32
 """How many streams may leave RAM after a commit, or twice as many as it has events, if that is more."""
 
 RELIEVED_COUNT: Final = 64
-"""How many states are loaded before the log is asked to let go of the pages that it has read for them."""
+"""How often streams come into RAM or leave it before the log is asked to let go of the pages that it has read."""
 
 SALTS_COUNT: Final = 64
 """Salts that are drawn at once for the commits to come."""

@@ -20,7 +20,7 @@ class Residents:
     def __init__(self, log: Log, streams: Streams, keeper: Keeper, bytes_max: int) -> None:
         self._log = log
         self._relieved = 0
-        """How many streams had been loaded when the log was last asked to let go of what it has read."""
+        """How often streams had come or left when the log was last asked to let go of what it has read."""
         self._streams = streams
         self._keeper = keeper
         self._bytes_max = bytes_max
@@ -47,8 +47,8 @@ class Residents:
 
     def relieve(self) -> None:
         """Let the log let go of what it has read, now and then: pages that were mapped count as this process's."""
-        if self._streams.loads - self._relieved >= RELIEVED_COUNT:
-            self._relieved = self._streams.loads
+        if self._streams.traffic - self._relieved >= RELIEVED_COUNT:
+            self._relieved = self._streams.traffic
             self._log.relieve()
 
     def _leaves(self, slot: Slot) -> bool:

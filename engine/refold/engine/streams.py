@@ -111,8 +111,8 @@ class Streams:
         """Number -> seq of the first event that no checkpoint row covers, in the order of that seq."""
         self.bytes = 0
         """What all streams in RAM weigh together."""
-        self.loads = 0
-        """How many states were loaded from rows and events."""
+        self.traffic = 0
+        """How often a stream came into RAM or left it."""
         self.queue: deque[Slot] = deque()
         """The streams in RAM, in the order in which they are asked to leave."""
         self.next_number = 1
@@ -209,11 +209,12 @@ class Streams:
         assert self._by_number[slot.number] is slot, f"{slot.name} is in RAM twice"
         del self._by_name[slot.name], self._by_number[slot.number], self._names[slot.number]
         self.bytes -= slot.weight
+        self.traffic += 1
         slot.state = None
 
     def loaded_from(self, slot: Slot, record_bytes: int, events: int) -> None:
         """Take note of what a stream's state was loaded from."""
-        self.loads += 1
+        self.traffic += 1
         if self._by_number.get(slot.number) is not slot:
             return  # It was asked to leave while somebody held it: the state goes with whoever asked for it.
         before, slot.held = slot.weight, events

@@ -24,6 +24,10 @@ def measure(benchmark: BenchmarkFixture, sizes: workloads.Sizes) -> Measure:
             job.prepare()
 
         runner.extra_info["operations"] = job.operations
-        return runner.pedantic(job.run, setup=prepare, rounds=max(sizes.rounds // 10, 1))
+
+        def settle() -> None:
+            job.settle()
+
+        return runner.pedantic(job.run, setup=prepare, teardown=settle, rounds=max(sizes.rounds // 10, 1))
 
     return run

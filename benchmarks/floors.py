@@ -35,12 +35,22 @@ class BareLog:
         self._next = 1
         self.items: list[tuple[bytes, bytes]] = []
         """The rows of the next transaction, with their keys."""
+        self._ahead: Iterator[tuple[bytes, bytes]] = iter(())
+        """Those of the rows that are put one by one, by whoever has the lock."""
 
     def prepare(self, rows: Sequence[bytes]) -> None:
         """Give the rows their keys."""
         keys = map(KEY.pack, range(self._next, self._next + len(rows)))
         self.items = list(zip(keys, rows, strict=True))
         self._next += len(rows)
+        self._ahead = iter(self.items)
+
+    def put_some(self, count: int) -> None:
+        """Put so many of the rows, each in a durable transaction of its own; any number of threads may do it."""
+        for _ in range(count):
+            with self._environment.begin(write=True) as transaction:
+                # Taken under the lock, so that the keys arrive in their order.
+                transaction.put(*next(self._ahead), db=self._table, append=True)
 
     def put_one(self) -> None:
         """Put one row in one durable transaction."""

@@ -13,7 +13,7 @@ import lmdb
 import msgspec
 import workloads
 from rounds import MINIMUM_ROUNDS, short_slices
-from rows import append, replay, starting, storing, travel, window
+from rows import append, large, many, neighbour, replay, starting, storing, throughput, together, travel, window
 from rows.table import Options, Row, Rows, Stores, drawn
 
 import refold
@@ -30,7 +30,15 @@ GROUPS: dict[str, Rows] = {
     "open": starting.open_rows,
     "import": starting.import_rows,
     "sessions": storing.session_rows,
+    "together": together.rows,
+    "neighbour": neighbour.rows,
+    "throughput": throughput.rows,
+    "many": many.rows,
+    "large": large.rows,
 }
+ON_REQUEST = {"large"}
+"""What is measured only when it is asked for by name."""
+
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 
 
@@ -42,6 +50,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--tiny", action="store_true", help="tiny sizes: whether it runs, not how fast")
     parser.add_argument("--directory", type=Path, help="where the stores lie (default: the temporary directory)")
+    parser.add_argument("--large", type=Path, metavar="DIRECTORY", help="where the store of --only large is kept")
     parser.add_argument("--data", type=Path, default=DATA, help="where recorded sessions lie")
     return parser.parse_args(given)
 
@@ -50,9 +59,11 @@ def measured(asked: argparse.Namespace, directory: Path) -> Iterator[Row]:
     """Return the rows of every group asked for, one after the other."""
     sizes = workloads.TINY if asked.tiny else workloads.FULL
     stores = Stores(directory, sizes)
-    options = Options(sizes, max(asked.rounds or sizes.rounds, MINIMUM_ROUNDS), directory, asked.data, stores)
+    options = Options(
+        sizes, max(asked.rounds or sizes.rounds, MINIMUM_ROUNDS), directory, asked.data, stores, asked.large
+    )
     try:
-        for name in asked.only or GROUPS:
+        for name in asked.only or [name for name in GROUPS if name not in ON_REQUEST]:
             print(f"measuring {name} ...", file=sys.stderr)
             yield from GROUPS[name](options)
     finally:

@@ -29,11 +29,13 @@ def _nothing() -> None:
 
 
 class Job(NamedTuple):
-    """What one round does: ``prepare`` outside the clock, then ``run``, which stands for so many operations."""
+    """What one round does: ``run``, which stands for so many operations, between two that are outside the clock."""
 
     run: Callable[[], object]
     operations: int = 1
     prepare: Callable[[], object] = _nothing
+    settle: Callable[[], object] = _nothing
+    """Ends what the job has begun and left to others, so that the next job is not charged for it."""
 
 
 Measure: TypeAlias = Callable[[Job], object]
@@ -107,6 +109,7 @@ def _timed(job: Job) -> float:
     nanoseconds = time.perf_counter_ns() - begin
     # What a job returns is released outside the clock.
     del result
+    job.settle()
     return nanoseconds / job.operations
 
 
@@ -117,8 +120,13 @@ def median(values: Sequence[float]) -> float:
 
 def quantile(values: Sequence[float], tenths: int) -> float:
     """Return the value below which so many tenths of the values lie."""
+    return percentile(values, 10 * tenths)
+
+
+def percentile(values: Sequence[float], hundredths: int) -> float:
+    """Return the value below which so many hundredths of the values lie."""
     ordered = sorted(values)
-    return ordered[min(len(ordered) * tenths // 10, len(ordered) - 1)]
+    return ordered[min(len(ordered) * hundredths // 100, len(ordered) - 1)]
 
 
 def ratio_of(

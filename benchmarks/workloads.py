@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +39,12 @@ class Sizes(NamedTuple):
     fork_events: int
     processes: int
     rounds: int
+    writer_events: int
+    thread_events: int
+    task_events: int
+    many_conversations: int
+    many_targets: int
+    large_events: int
 
 
 FULL = Sizes(
@@ -49,6 +56,12 @@ FULL = Sizes(
     fork_events=60,
     processes=15,
     rounds=60,
+    writer_events=25,
+    thread_events=50,
+    task_events=20,
+    many_conversations=100_000,
+    many_targets=2_000,
+    large_events=1_000_000,
 )
 TINY = Sizes(
     batch_events=30,
@@ -59,6 +72,12 @@ TINY = Sizes(
     fork_events=4,
     processes=1,
     rounds=1,
+    writer_events=3,
+    thread_events=2,
+    task_events=2,
+    many_conversations=60,
+    many_targets=20,
+    large_events=900,
 )
 
 
@@ -69,10 +88,11 @@ class Text(NamedTuple):
     tokens: int
 
 
-def texts(seed: int = SEED) -> list[Text]:
+@cache
+def texts(seed: int = SEED) -> tuple[Text, ...]:
     """Return texts of 100 to 320 bytes, made of words."""
     generator = random.Random(seed)
-    return [_text(generator) for _ in range(TEXTS)]
+    return tuple(_text(generator) for _ in range(TEXTS))
 
 
 def _text(generator: random.Random) -> Text:
@@ -82,6 +102,25 @@ def _text(generator: random.Random) -> Text:
         words.append("".join(generator.choices(_LETTERS[:20], k=generator.randint(2, 9))))
     content = " ".join(words)[:size]
     return Text(content, size // BYTES_PER_TOKEN)
+
+
+def share(place: int, count: int) -> list[Text]:
+    """Return what one of several writers says in a round: texts of its own, as far as there are enough."""
+    said = texts()
+    return [said[(place * count + turn) % TEXTS] for turn in range(count)]
+
+
+def sized(content_bytes: int, count: int) -> list[Text]:
+    """Return texts of a given size, each another one."""
+    whole = " ".join(text.content for text in texts())
+    step = (len(whole) - content_bytes) // count
+    return [Text(whole[turn * step :][:content_bytes], content_bytes // BYTES_PER_TOKEN) for turn in range(count)]
+
+
+def say(chat: Conversation, said: Sequence[Text]) -> None:
+    """Append every text by itself, each durable when its append returns."""
+    for content, tokens in said:
+        chat.append("user", content, tokens=tokens)
 
 
 def handles(memory: Memory, count: int) -> list[Conversation]:

@@ -51,6 +51,13 @@ class Log:
             self.chats[place % count].append("user", content, tokens)
         self._application.save(*self.chats)
 
+    def append_each(self, place: int, said: Sequence[workloads.Text]) -> None:
+        """Append every text to one conversation and save after each, as a chat does."""
+        chat = self.chats[place]
+        for content, tokens in said:
+            chat.append("user", content, tokens)
+            self._application.save(chat)
+
     def replayed(self) -> list[Any]:
         """Return every conversation, built again from its events."""
         return [self._application.repository.get(chat.id) for chat in self.chats]

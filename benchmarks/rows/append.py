@@ -1,6 +1,6 @@
 """Appends: one durable event at a time, and a thousand per commit through the whole public path."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
@@ -56,14 +56,15 @@ class OneWriter:
 class Batches:
     """Commits of many events, and the floors' puts of the very rows that the last one of ours wrote."""
 
-    def __init__(self, directory: Path, conversations: int, events: int) -> None:
+    def __init__(
+        self, directory: Path, conversations: int, events: int, said: Sequence[workloads.Text] | None = None
+    ) -> None:
         self.memory = Memory(directory / f"batches-{conversations}", window_tokens=workloads.WINDOW_TOKENS)
         self.chats: list[Conversation] = workloads.handles(self.memory, conversations)
         self.put = BareLog(directory / f"batches-{conversations}-put")
         self.put_multi = BareLog(directory / f"batches-{conversations}-putmulti")
         self.events = events
-        texts = workloads.texts()
-        self._said = [texts[place % workloads.TEXTS] for place in range(events)]
+        self._said = workloads.share(0, events) if said is None else said
         for chat in self.chats:
             chat.append("user", "The conversation is open.", tokens=5)
 
@@ -101,9 +102,11 @@ def one_writer(directory: Path) -> Generator[OneWriter, None, None]:
 
 
 @contextmanager
-def batches(directory: Path, conversations: int, events: int) -> Generator[Batches, None, None]:
-    """Open the jobs of batches."""
-    jobs = Batches(directory, conversations, events)
+def batches(
+    directory: Path, conversations: int, events: int, said: Sequence[workloads.Text] | None = None
+) -> Generator[Batches, None, None]:
+    """Open the jobs of batches, of texts that are given or of the usual ones."""
+    jobs = Batches(directory, conversations, events, said)
     try:
         jobs.append()
         yield jobs
@@ -134,7 +137,7 @@ def _batch_rows(options: Options, conversations: int, job: str) -> Iterator[Row]
         peer, reason = load("eventsourcing_log", "eventsourcing")
         if peer is not None:
             log = stack.enter_context(peer.opened(options.directory, conversations, workloads.WINDOW_TOKENS))
-            said = [workloads.texts()[place % workloads.TEXTS] for place in range(events)]
+            said = workloads.share(0, events)
             jobs[PEER] = Job(lambda: log.append(said), events)
         samples = alternate(jobs, options.rounds)
     ours = samples[REFOLD]

@@ -118,8 +118,7 @@ def _peer_row(options: Options, memory: Memory, job: str) -> Row:
     peer, reason = load("eventsourcing_log", "eventsourcing")
     if peer is None:
         return skipped(job, PEER, reason)
-    texts = workloads.texts()
-    said = [texts[place % workloads.TEXTS] for place in range(options.sizes.peer_log_events)]
+    said = workloads.share(0, options.sizes.peer_log_events)
     directory = options.directory / "replay-peer"
     directory.mkdir()
     with peer.opened(directory, 1, workloads.WINDOW_TOKENS) as log:

@@ -47,6 +47,8 @@ class Options(NamedTuple):
     directory: Path
     data: Path
     stores: "Stores"
+    large: Path | None = None
+    """Where the large store is kept from one run to the next."""
 
 
 class Stores:
@@ -96,6 +98,22 @@ def _measure(target: Target) -> str:
     return "time" if target.sense == "at most" else "rate"
 
 
+def bounded(
+    job: str,
+    ours: Sequence[float],
+    floor: str,
+    floor_samples: Sequence[float],
+    limit_ns: float | None,
+    *,
+    pick: Callable[[Sequence[float]], float] = median,
+    note: str = "",
+) -> Row:
+    """Return a row that holds a time against a limit of its own, and says what the floor took beside it."""
+    ratio = ratio_of(ours, floor_samples, "at most", pick=pick)
+    limit = limited(job, pick(ours), limit_ns, note)
+    return limit._replace(floor=floor, floor_ns=pick(floor_samples), ratio=ratio)
+
+
 def limited(job: str, nanoseconds: float, limit_ns: float | None, note: str) -> Row:
     """Return a row that holds a time against a limit of its own."""
     said = "" if limit_ns is None else f"at most {_time(limit_ns)}"
@@ -105,6 +123,11 @@ def limited(job: str, nanoseconds: float, limit_ns: float | None, note: str) -> 
 def skipped(job: str, floor: str, reason: str) -> Row:
     """Return a row for what could not be measured, with the reason."""
     return Row(job, None, floor, note=f"skipped: {reason}")
+
+
+def rate(nanoseconds: float) -> str:
+    """Return how many operations a second that is, as text."""
+    return f"{1_000_000_000 / nanoseconds:,.0f} events/s"
 
 
 def spread(samples: Sequence[float]) -> str:

@@ -18,7 +18,8 @@ FORK_DEPTH = 5
 PASSES = 5
 
 
-def _timed(run: Callable[[], object]) -> float:
+def timed(run: Callable[[], object]) -> float:
+    """Return how many nanoseconds a call takes."""
     begin = perf_counter_ns()
     run()
     return float(perf_counter_ns() - begin)
@@ -35,7 +36,7 @@ def targets(memory: Memory, conversations: int, count: int, seed: int) -> list[t
 def at_samples(memory: Memory, conversations: int, count: int, seed: int) -> list[float]:
     """Return how long it takes to read a whole window as it was at each of some random seqs."""
     chosen = targets(memory, conversations, count, seed)
-    return [_timed(lambda chat=chat, seq=seq: chat.at(seq).window()) for chat, seq in chosen]  # type: ignore[misc]
+    return [timed(lambda chat=chat, seq=seq: chat.at(seq).window()) for chat, seq in chosen]  # type: ignore[misc]
 
 
 def at_rows(options: Options) -> Iterator[Row]:
@@ -44,10 +45,10 @@ def at_rows(options: Options) -> Iterator[Row]:
         memory = options.stores.filled(conversations)
         passes = [at_samples(memory, conversations, options.sizes.targets, seed) for seed in range(PASSES)]
         said = f"{conversations} conversation{'s' if conversations > 1 else ''}"
-        yield from _judged(f"window at a random seq of {memory.head:,} events, {said}", passes)
+        yield from judged(f"window at a random seq of {memory.head:,} events, {said}", passes)
 
 
-def _judged(job: str, passes: list[list[float]]) -> Iterator[Row]:
+def judged(job: str, passes: list[list[float]]) -> Iterator[Row]:
     """Return a row for the median and one for the slowest of a pass, each the median over the passes."""
     note = f"(median of {len(passes)} passes over {len(passes[0])} targets)"
     yield limited(f"{job}, p50", median([median(samples) for samples in passes]), LIMIT_NS, note)
@@ -78,14 +79,14 @@ class Forks:
     def read_samples(self) -> list[float]:
         """Return how long each first read of the deepest fork takes, at every seq of its own messages."""
         deepest = self.chain[-1]
-        return [_timed(lambda seq=seq: deepest.at(seq).window()) for seq in range(self.firsts[-1], self._memory.head)]  # type: ignore[misc]
+        return [timed(lambda seq=seq: deepest.at(seq).window()) for seq in range(self.firsts[-1], self._memory.head)]  # type: ignore[misc]
 
 
 def fork_samples(memory: Memory, count: int, prefix: str, seed: int) -> list[float]:
     """Return how long it takes to fork a conversation at each of some random seqs."""
     chat = memory.conversation("chat-0000")
     seqs = random.Random(seed).sample(range(memory.head // 2, memory.head + 1), count)
-    return [_timed(lambda seq=seq: chat.fork(f"{prefix}-at-{seq}", at=seq)) for seq in seqs]  # type: ignore[misc]
+    return [timed(lambda seq=seq: chat.fork(f"{prefix}-at-{seq}", at=seq)) for seq in seqs]  # type: ignore[misc]
 
 
 def fork_rows(options: Options) -> Iterator[Row]:
@@ -98,4 +99,4 @@ def fork_rows(options: Options) -> Iterator[Row]:
     reads = [Forks(memory, options.sizes.fork_events, f"deep-{turn}").read_samples() for turn in range(PASSES)]
     own = options.sizes.fork_events
     job = f"first read of a fork {FORK_DEPTH} deep, {own} events each"
-    yield from _judged(job, reads)
+    yield from judged(job, reads)

@@ -59,7 +59,9 @@ def _variants(name: str, ours: Job, floor: Job, neighbour: Neighbour) -> dict[tu
 
 def commit_jobs(stack: ExitStack, directory: Path, neighbour: Neighbour) -> dict[tuple[str, str], Job]:
     """Return the jobs of all kinds of commits; one operation is a commit, whatever it holds."""
-    one = stack.enter_context(append.one_writer(directory)).jobs()
+    single = directory / "single-beside"
+    single.mkdir()
+    one = stack.enter_context(append.one_writer(single)).jobs()
     jobs = _variants(ONE_EVENT, one[append.REFOLD], one[append.PUT_ONE], neighbour)
     for name, (text_bytes, _) in KINDS.items():
         home = directory / f"texts-of-{text_bytes}"

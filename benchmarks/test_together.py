@@ -24,10 +24,10 @@ def options(tmp_path: Path) -> Options:
 
 
 def events_in(path: Path) -> dict[str, int]:
-    """Return how many messages each conversation of a store has."""
+    """Return how many messages were ever appended to each conversation of a store; its opening is no message."""
     with Memory(path, readonly=True) as memory:
         assert memory.verify().ok
-        return {name: len(memory.conversation(name).messages()) for name in memory.conversations()}
+        return {name: memory.conversation(name).version - 1 for name in memory.conversations()}
 
 
 WRITERS = {

@@ -1,0 +1,105 @@
+"""The lock before LMDB's own: taken only where several processes write, and given back by the dead."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from refold import Memory
+from refold.store.log import LmdbLog
+from refold.store.turnstile import TURN_LOCK, Turnstile
+
+HOLD = """
+import sys
+from refold.store.turnstile import Turnstile
+turnstile = Turnstile(sys.argv[1])
+turnstile.enter(always=True)
+print("in", flush=True)
+sys.stdin.readline()
+"""
+
+WRITE = """
+import sys
+from refold import Memory
+memory = Memory(sys.argv[1])
+print("open", flush=True)
+sys.stdin.readline()
+memory.conversation("child").append("user", "Hello!", tokens=1)
+memory.close()
+"""
+
+
+def child(program: str, path: Path) -> "subprocess.Popen[str]":
+    """A child process that has said its first line."""
+    arguments = [sys.executable, "-c", program, str(path)]
+    started = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert started.stdout is not None
+    assert started.stdout.readline()
+    return started
+
+
+def is_free(path: Path) -> bool:
+    """Whether another process could have its turn: asked from a child, as record locks are a process's own."""
+    program = (
+        "import fcntl, sys\n"
+        "file = open(sys.argv[1], 'rb+')\n"
+        "try:\n    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+        "except OSError:\n    sys.exit(1)\n"
+    )
+    return subprocess.run([sys.executable, "-c", program, str(path / TURN_LOCK)], check=False).returncode == 0
+
+
+def log_of(memory: Memory) -> LmdbLog:
+    log = memory._door.engine.log
+    assert isinstance(log, LmdbLog)
+    return log
+
+
+def test_who_writes_alone_takes_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with Memory(path) as memory:
+        with log_of(memory).turn():
+            assert is_free(path)
+        assert is_free(path)
+
+
+def test_who_writes_beside_others_takes_it_for_its_turn(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with Memory(path) as memory:
+        other = child(WRITE, path)
+        with log_of(memory).turn():
+            assert not is_free(path)
+        assert is_free(path)
+        other.communicate("go\n")
+        assert other.returncode == 0
+        assert [message.content for message in memory.conversation("child").window()] == ["Hello!"]
+    with Memory(path) as memory, log_of(memory).turn():
+        assert is_free(path), "whoever opens and finds nobody else writes alone again"
+
+
+def test_a_reader_that_wants_everybody_to_stand_still_takes_it(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with Memory(path), Memory(path, readonly=True) as reader, log_of(reader).still():
+        assert not is_free(path)
+
+
+def test_the_dead_give_it_back(tmp_path: Path) -> None:
+    holder = child(HOLD, tmp_path)
+    assert not is_free(tmp_path)
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.communicate()
+    turnstile = Turnstile(str(tmp_path))
+    turnstile.enter(always=True)
+    turnstile.leave()
+    turnstile.close()
+    assert is_free(tmp_path)
+
+
+def test_noise_in_the_byte_means_several(tmp_path: Path) -> None:
+    (tmp_path / TURN_LOCK).write_bytes(b"\xa5")
+    turnstile = Turnstile(str(tmp_path))
+    turnstile.enter()
+    assert not is_free(tmp_path)
+    turnstile.leave()
+    turnstile.close()

@@ -88,7 +88,8 @@ class Engine(Reading):
                 self._release()
 
     def _release(self) -> None:
-        if self.log.durable_head() >= self.log.head():
+        head = self.log.head()  # Looked at first: another process may add to it, and what it added is durable.
+        if self.log.durable_head() >= head:
             try:
                 self.log.close()
             finally:

@@ -472,3 +472,13 @@ for number in range(100_000):
         contents = [message.content for message in memory.conversation("c").window()]
         assert contents[: len(acknowledged)] == acknowledged
         assert len(contents) - len(acknowledged) in {0, 1}
+
+
+def test_a_store_that_appears_between_two_looks_is_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes create at once: the second looks for the file, then at the directory that the first renamed."""
+    Memory(tmp_path / "store").close()
+    looks = iter([False])
+    isfile = os.path.isfile
+    monkeypatch.setattr(os.path, "isfile", lambda path: next(looks, None) is None and isfile(path))
+    with Memory(tmp_path / "store") as memory:
+        assert memory.head == 0

@@ -87,6 +87,8 @@ def _exists(path: str, *, readonly: bool) -> bool:
         message = f"{path} is a file, and a store is a directory; give another path, or load an export with Memory.load"
         raise StoreVersion(message)
     if os.path.isdir(path) and os.listdir(path):
+        if os.path.isfile(os.path.join(path, DATA_FILE)):
+            return True  # Another process has put its new store in place since the first look.
         message = f"{path} is a directory with other files and no {DATA_FILE}; give an empty or a new directory"
         raise StoreVersion(message)
     if readonly:

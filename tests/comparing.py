@@ -123,7 +123,8 @@ def check_memory(memory: Memory, model: Model, openings: dict[str, Opening], at:
     told = sorted((seq, stream, name) for (stream, name), seq in named.items())
     assert sorted((found.seq, found.stream, found.name) for found in memory.snapshots()) == told
     seen = [(stamp.seq, stamp.stream, stamp.version) for _, stamp in memory.events()]
-    assert seen == [(entry.seq, entry.stream, entry.version) for entry in model.log[:seen_at]]
+    assert seen == [(entry.seq, entry.stream, entry.version) for entry in model.seen(seen_at)]
+    assert memory.forks() == model.fork_names(seen_at)
     stats = memory.stats()
     assert (stats.events, stats.conversations) == (seen_at, len(memory.conversations()))
     for name in model.names("conversation"):

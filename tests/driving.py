@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
 from refold import Conversation, InvalidInput, Memory, RefoldError, Snapshot
+from refold.limits import MEMORY_BYTES_DEFAULT
 from tests.bounds import Clock, seeded_bytes
 from tests.model import ANY, EXISTS, NO_STREAM, Model, Options
 from tests.states import Line, Opening
@@ -28,6 +29,7 @@ SMALL: tuple[dict[str, int], ...] = (
     {"CHECKPOINT_EVENTS": 4, "TAIL_EVENTS_MAX": 6, "INLINE_BYTES_MAX": 0, "PAGE_EVENTS": 2, "CHECKPOINT_ROWS_MAX": 1},
     {"CHECKPOINT_EVENTS": 2, "TAIL_EVENTS_MAX": 50_000, "FROZEN_STATES_MAX": 1, "CHECKPOINT_ROWS_MAX": 2},
     {"CHECKPOINT_EVENTS": 1, "TAIL_EVENTS_MAX": 2, "PAGE_EVENTS": 1},
+    {"CHECKPOINT_EVENTS": 3, "TAIL_EVENTS_MAX": 20, "MEMORY_BYTES_MIN": 1, "EVICTED_COUNT_MIN": 3},
     {},
 )
 
@@ -82,6 +84,7 @@ class Kept:
     seq: int
     carried: Any = None
     foreign: bool = False
+    branch: int = 0
 
 
 @st.composite
@@ -131,7 +134,8 @@ class Driver(RuleBasedStateMachine):
         self.root = Path(self.open_things.enter_context(tempfile.TemporaryDirectory(prefix="refold-", dir=place)))
         self.path = self.root / "store"
         self.clock, self.model, self.stores = Clock(), Model(), 0
-        self.budget, self.kept, self.hashes = BUDGETS[0], list[Kept](), dict[int, str]()
+        self.budget, self.kept, self.hashes = BUDGETS[0], list[Kept](), dict[tuple[int, int], str]()
+        self.memory_bytes = MEMORY_BYTES_DEFAULT
         self.steps, self.memory, self.batch = 0, Memory(), ExitStack()
         self.asked: Any = None
 
@@ -144,6 +148,7 @@ class Driver(RuleBasedStateMachine):
             "token_counter": LengthCounter(),
             "clock_ns": self.clock,
             "random_bytes": seeded_bytes(self.stores),
+            "memory_bytes": self.memory_bytes,
         }
         return Memory(path, **(given | {"window_tokens": self.budget} | options))
 

@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from refold import InvalidInput, ReadOnly, Recorded, Snapshot
+from refold import InvalidInput, Memory, ReadOnly, Recorded, Snapshot
 from tests.blanking import blank
 from tests.bounds import lowered
-from tests.chat_rules import GIVEN, ChatRules, drawn_rule
+from tests.chat_rules import GIVEN, drawn_rule
 from tests.comparing import check_chat, check_memory
 from tests.driving import (
     BUDGETS,
@@ -39,6 +39,7 @@ from tests.driving import (
 from tests.model import Model, Options, day_of
 from tests.refusals import CHAT_MUTATIONS, MEMORY_MUTATIONS, REFUSALS
 from tests.states import Opening
+from tests.whole_rules import WholeRules
 
 places = st.integers(0, 1_000)
 days = st.sampled_from([None, "2026-11-21", "1999-12-31"])
@@ -71,6 +72,7 @@ WEIGHTED = [
     *GIVEN,
     *["append", "talk"] * 3,
     *["set", "delete", "note", "set_state", "fork", "restore", "restore", "close"] * 2,
+    *["go", "go", "fork_whole", "restore_whole"] * 2,
 ]
 
 KEYED = ("set", "deleted", "value_set", "value_deleted")
@@ -83,15 +85,17 @@ def actions(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return verb, draw(st.fixed_dictionaries(GIVEN[verb]))
 
 
-class MemoryMachine(ChatRules):
+class MemoryMachine(WholeRules):
     """Everything beside the verbs of one conversation: travels, the other handles, the store, and what must hold."""
 
     @initialize(bounds=st.sampled_from(SMALL))
     def begin(self, bounds: dict[str, int]) -> None:
         self.open_things.enter_context(lowered(**bounds, BASE_DEPTH_MAX=DEPTH_MAX))
+        self.memory_bytes = bounds.get("MEMORY_BYTES_MIN", self.memory_bytes)
         self.model.clock_ns = self.clock
         self._meet_donor()
         self.memory, self.model = self.opened(self.path), Model()
+        self.store = self.memory
         self.model.clock_ns = self.clock
 
     def _meet_donor(self) -> None:
@@ -115,11 +119,12 @@ class MemoryMachine(ChatRules):
         try:
             if self.model.batch is not None:
                 self.leave_batch(fails=False)
-            for seq, hashed in self.hashes.items():
-                assert self.memory.state_hash(at=seq) == self.memory.replay_hash(at=seq) == hashed
+            for (branch, seq), hashed in self.hashes.items():
+                handle = self.branch_of(self.store, branch)
+                assert handle.state_hash(at=seq) == handle.replay_hash(at=seq) == hashed
         finally:
             self.batch.close()
-            self.memory.close()
+            self.store.close()
             self.open_things.close()
 
     # Snapshots, restores, forks.
@@ -135,7 +140,7 @@ class MemoryMachine(ChatRules):
             snapshot = Snapshot.from_bytes(snapshot.to_bytes())
             carried = (self.model.state(stream).project, self.model.state(stream).carried())
         assert (snapshot.stream, snapshot.seq) == (stream, self.model.last_seq(stream))
-        self.kept.append(Kept(snapshot, stream, snapshot.seq, carried))
+        self.kept.append(Kept(snapshot, stream, snapshot.seq, carried, branch=self.model.branch))
 
     @drawn_rule("name_snapshot")
     def name_snapshot(self, name: str, label: str) -> None:
@@ -154,9 +159,10 @@ class MemoryMachine(ChatRules):
         kept = self.kept[place % len(self.kept)] if place % 2 or self.model.batch else self._state_of(source, place)
 
         def plan(options: Options, _: Any) -> None:
-            asked = ("restore", kept.stream, kept.seq)
+            asked = ("restore", kept.stream, kept.seq, 0 if kept.carried else kept.branch)
             if self._is_here(kept):
-                self.model.restore(stream, (kept.stream, kept.seq), asked, options, opening)
+                branch = self.model.branch if kept.carried else kept.branch
+                self.model.restore(stream, (kept.stream, kept.seq, branch), asked, options, opening)
             else:
                 self.model.take_over(stream, kept.carried[1], asked, options, opening)
 
@@ -165,7 +171,7 @@ class MemoryMachine(ChatRules):
     def _state_of(self, name: str, place: int) -> Kept:
         """A pointer to any state of a conversation."""
         snapshot = self.chat(name).at(place % (self.model.head + 1)).snapshot()
-        return Kept(snapshot, snapshot.stream, snapshot.seq)
+        return Kept(snapshot, snapshot.stream, snapshot.seq, branch=self.model.branch)
 
     def _is_here(self, kept: Kept) -> bool:
         """Whether what was kept is a state of this store, so that a pointer is enough."""
@@ -180,7 +186,7 @@ class MemoryMachine(ChatRules):
 
         def plan(options: Options, _: Any) -> None:
             seq = self.model.named(stream, label)
-            self.model.restore(stream, (stream, seq), ("restore", label), options, opening)
+            self.model.restore(stream, (stream, seq, self.model.branch), ("restore", label), options, opening)
 
         self.drive(stream, drawn, lambda **options: chat.restore(label, **options), plan)
 
@@ -304,8 +310,8 @@ class MemoryMachine(ChatRules):
         check_memory(frozen, self.model, self._openings(), at)
         moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=self.model.log[at - 1].time_ns // 1_000)
         assert self.memory.at(moment).head == self.model.seq_at_time(self.model.log[at - 1].time_ns)
-        if at in self.hashes:
-            assert frozen.state_hash() == frozen.replay_hash() == self.hashes[at]
+        if (self.model.branch, at) in self.hashes:
+            assert frozen.state_hash() == frozen.replay_hash() == self.hashes[self.model.branch, at]
 
     def _replay(self, name: str) -> None:
         stream, opening = f"conversation/{name}", Opening(self.budget)
@@ -334,9 +340,10 @@ class MemoryMachine(ChatRules):
     @rule(how=st.sampled_from(["close", "kill"]), budget=st.sampled_from(BUDGETS), clears=st.booleans())
     def reopen(self, how: str, budget: int, clears: bool) -> None:
         left = self.copied() if how == "kill" else self.path
-        self.memory.close()
+        self.store.close()
         self.path, self.budget, self.asked = left, budget, None
-        self.memory = self.opened(left, clear_scratchpads_on_open=clears)
+        self.store = self.opened(left, clear_scratchpads_on_open=clears)
+        driven, self.model.branch = self.model.branch, 0
         for name in self.model.names("conversation") if clears else ():
             state = self.model.state(f"conversation/{name}")
             if state.entries or state.notes:
@@ -344,7 +351,8 @@ class MemoryMachine(ChatRules):
         for kept in self.kept:
             if kept.carried is None:
                 name = kept.stream.partition("/")[2]
-                kept.snapshot = self.memory.conversation(name).at(kept.seq).snapshot()
+                kept.snapshot = self.branch_of(self.store, kept.branch).conversation(name).at(kept.seq).snapshot()
+        self.go_to(driven)
 
     @alone
     @rule(flushes=st.booleans())
@@ -357,7 +365,7 @@ class MemoryMachine(ChatRules):
 
     def _read_only(self) -> None:
         with self.opened(self.path, readonly=True) as reader:
-            check_memory(reader, self.model, self._openings())
+            check_memory(self.branch_of(reader), self.model, self._openings())
             for mutation in MEMORY_MUTATIONS:
                 with pytest.raises(ReadOnly):
                     mutation(reader)
@@ -367,23 +375,24 @@ class MemoryMachine(ChatRules):
         assert self.memory.export(path) == self.model.head
         with self.opened(None) as other:
             assert other.load(path).events == self.model.head
-            check_memory(other, self.model, self._openings())
-            for seq, hashed in self.hashes.items():
-                assert other.state_hash(at=seq) == hashed
+            check_memory(self.branch_of(other), self.model, self._openings())
+            for (branch, seq), hashed in self.hashes.items():
+                assert self.branch_of(other, branch).state_hash(at=seq) == hashed
             assert other.verify().ok
 
     def _hear(self) -> None:
         """Subscribes from the first event on, and gets each that there is."""
         heard: list[Recorded] = []
+        last = self.model.seen()[-1].seq if self.model.seen() else 0
         is_all = threading.Event()
 
         def hear(recorded: Recorded) -> None:
             heard.append(recorded)
-            if recorded.stamp.seq == self.model.head:
+            if recorded.stamp.seq == last:
                 is_all.set()
 
         with self.memory.subscribe(hear, after=0) as subscription:
-            assert not self.model.head or is_all.wait(60)
+            assert not last or is_all.wait(60)
         assert (heard, subscription.error) == (list(self.memory.events()), None)
 
     @alone
@@ -401,7 +410,7 @@ class MemoryMachine(ChatRules):
         blank(self.memory, seqs)
         self.model.erase(seqs)
         assert self._windows() == windows
-        self.hashes = {seq: hashed for seq, hashed in self.hashes.items() if seq < seqs[0]}
+        self.hashes = {place: hashed for place, hashed in self.hashes.items() if place[1] < seqs[0]}
 
     def _windows(self) -> list[list[tuple[str, int]]]:
         """The ids and tokens of every window: what no erasure may move."""
@@ -434,18 +443,25 @@ class MemoryMachine(ChatRules):
     def every_way_to_the_state_agrees(self) -> None:
         head, live = self.memory.head, self.memory.state_hash()
         assert self.memory.replay_hash() == live
-        assert self.hashes.setdefault(head, live) == live
+        assert self.hashes.setdefault((self.model.branch, head), live) == live
         copy = self.copied()
         with self.opened(copy) as left:
-            assert left.state_hash() == live
+            self._check_branches(left)
         with self.opened(copy) as reopened:
-            assert reopened.state_hash() == live
+            self._check_branches(reopened)
             report = reopened.verify()
         assert report.ok, report.findings
         shutil.rmtree(copy)
         self.steps += 1
-        seq = sorted(self.hashes)[self.steps * 7 % len(self.hashes)]
-        assert self.memory.state_hash(at=seq) == self.hashes[seq]
+        branch, seq = sorted(self.hashes)[self.steps * 7 % len(self.hashes)]
+        assert self.branch_of(self.store, branch).state_hash(at=seq) == self.hashes[branch, seq]
+
+    def _check_branches(self, other: Memory) -> None:
+        """Another handle on the same log tells the same of every branch."""
+        for branch in self.branches():
+            handle, again = (self.branch_of(store, branch) for store in (self.store, other))
+            if self.model.batch is None or branch == self.model.branch:
+                assert again.state_hash() == again.replay_hash() == handle.state_hash()
 
 
 def main(number: int, examples: int, steps: int, *, phases: tuple[Phase, ...] = (Phase.generate, Phase.shrink)) -> None:

@@ -4,7 +4,7 @@ It keeps every event as an ``Entry`` and, for each stream, the state after each 
 stream again. Nothing here is quick, and nothing here is shared with the engine but the names of its errors.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +15,8 @@ from tests.states import FOLD, Chat, Entry, Line, Opening, State, duplicate, emp
 ANY, NO_STREAM, EXISTS = "any", "no stream", "exists"
 STORE = "store/main"
 BASES = ("forked", "restored")
+Asked = tuple[int, str | None]
+"""A branch and the id of a request."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,12 @@ class Model:
 
     def __init__(self) -> None:
         self.log: list[Entry] = []
-        self.states: dict[str, list[tuple[int, State]]] = {}
-        self.requests: dict[str, tuple[Any, Entry | None]] = {}
+        self.states: dict[tuple[int, str], list[tuple[int, State]]] = {}
+        self.requests: dict[Asked, tuple[Any, Entry | None]] = {}
         self.clock_ns: Callable[[], int] = lambda: 0
-        self.batch: tuple[int, dict[str, tuple[Any, Entry | None]]] | None = None
+        self.batch: tuple[int, dict[Asked, tuple[Any, Entry | None]]] | None = None
+        self.branch = 0
+        """The branch whose handle is asked."""
 
     # Reading.
 
@@ -48,22 +52,54 @@ class Model:
         """The seq of the last entry that is no part of an open batch."""
         return self.head if self.batch is None else self.batch[0]
 
+    def forks(self, at: int | None = None) -> list[tuple[int, int, str]]:
+        """The branches from 1 on: parent, seq and name."""
+        rows = [entry for entry in self.log[:at] if entry.kind == "branched"]
+        return [(*e.data[:2], f"erased-{n}" if e.erased else e.data[2]) for n, e in enumerate(rows, 1)]
+
+    def lineage(self, branch: int, at: int | None) -> Iterator[tuple[int, int]]:
+        """A branch and those that it was forked from, each with the last seq that counts."""
+        until, forks = self.head if at is None else at, self.forks()
+        while branch:
+            yield branch, until
+            parent, seq, _ = forks[branch - 1]
+            branch, until = parent, min(until, seq)
+        yield 0, until
+
+    def fork_names(self, at: int | None = None) -> list[str]:
+        """The sorted names of what was forked from the branch that is asked."""
+        rows = self.forks(at)
+        elders = [[elder for elder, _ in self.lineage(number, None)][1:] for number in range(1, len(rows) + 1)]
+        return sorted(row[2] for row, above in zip(rows, elders, strict=True) if self.branch in above)
+
+    def state_in(self, branch: int, stream: str, at: int | None) -> Any:
+        """The state of a stream of any branch."""
+        for elder, until in self.lineage(branch, at):
+            for seq, state in reversed(self.states.get((elder, stream), [])):
+                if seq <= until:
+                    return state
+        return empty(stream)
+
     def state(self, stream: str, at: int | None = None) -> Any:
         """The state of a stream, to be read only."""
-        states = self.states.get(stream, [])
-        return next((state for seq, state in reversed(states) if at is None or seq <= at), empty(stream))
+        return self.state_in(self.branch, stream, at)
+
+    def seen(self, at: int | None = None) -> list[Entry]:
+        """The entries that the branch has, up to a seq."""
+        until = dict(self.lineage(self.branch, at))
+        return [entry for entry in self.log[:at] if entry.seq <= until.get(entry.branch, 0)]
 
     def entries(self, stream: str, at: int | None = None) -> list[Entry]:
         """The entries of a stream up to a seq."""
-        return [entry for entry in self.log[:at] if entry.stream == stream]
+        return [entry for entry in self.seen(at) if entry.stream == stream]
 
     def last_seq(self, stream: str, at: int | None = None) -> int:
         """The seq of the last entry of a stream up to a seq, 0 where there is none."""
-        return next((entry.seq for entry in reversed(self.log[:at]) if entry.stream == stream), 0)
+        return next((entry.seq for entry in reversed(self.entries(stream, at))), 0)
 
     def names(self, kind: str, at: int | None = None) -> list[str]:
         """The sorted names of the streams of a kind."""
-        return sorted({e.stream.partition("/")[2] for e in self.log[:at] if e.stream.startswith(f"{kind}/")})
+        return sorted({e.stream.partition("/")[2] for e in self.seen(at) if e.stream.startswith(f"{kind}/")})
 
     def now_ns(self) -> int:
         """The time that an entry would get."""
@@ -83,7 +119,7 @@ class Model:
 
     def plain(self, at: int) -> Any:
         """Everything a person could compare, at a seq."""
-        streams = {entry.stream for entry in self.log[:at]} - {STORE}
+        streams = {entry.stream for entry in self.seen(at)} - {STORE}
         shown = {stream: self.state(stream, at).plain() for stream in streams}
         return {stream: content for stream, content in shown.items() if content != empty(stream).plain()}
 
@@ -99,7 +135,7 @@ class Model:
     def outside(self) -> "Model":
         """The model as those see it who are not in the open batch."""
         other = Model()
-        other.clock_ns, other.log = self.clock_ns, self.log[: self.committed]
+        other.clock_ns, other.log, other.branch = self.clock_ns, self.log[: self.committed], self.branch
         other.fold_again()
         return other
 
@@ -117,8 +153,9 @@ class Model:
     ) -> Entry | None:
         """Appends what ``decide`` makes of the state, after what opens the stream; the last entry is the answer."""
         asked = (stream, asked)
-        if options.request_id in self.requests:
-            return self._answer(options.request_id, asked)
+        answer = self._known(options.request_id)
+        if answer is not None:
+            return self._answer(answer, asked)
         self._check_version(stream, options.expected)
         decided = decide(self.state(stream))
         entry = None
@@ -127,19 +164,30 @@ class Model:
                 self.append(stream, "opened", opening, (), occurred_ns)
             entry = self.append(stream, *decided, options.sources, occurred_ns)
         if options.request_id is not None:
-            self.requests[options.request_id] = (asked, entry)
+            self.requests[self.branch, options.request_id] = (asked, entry)
         return entry
 
-    def _answer(self, request_id: str, asked: Any) -> Entry | None:
-        known, entry = self.requests[request_id]
-        if known != asked or (self.batch is not None and request_id not in self.batch[1]):
-            raise InvalidInput(request_id)
+    def _known(self, request_id: str | None) -> Asked | None:
+        """Where a request was answered: in the branch, or before that was forked."""
+        for branch, until in self.lineage(self.branch, None):
+            _, entry = self.requests.get((branch, request_id), (None, None))
+            is_own = branch == self.branch and (branch, request_id) in self.requests
+            if is_own or (entry is not None and entry.seq <= until):
+                return branch, request_id
+        return None
+
+    def _answer(self, request: Asked, asked: Any) -> Entry | None:
+        known, entry = self.requests[request]
+        if known != asked or (self.batch is not None and request not in self.batch[1]):
+            raise InvalidInput(request)
         return entry
 
     def _check_version(self, stream: str, expected: Any) -> None:
-        actual = len(self.entries(stream))
+        self._compare(stream, len(self.entries(stream)), expected)
+
+    def _compare(self, what: str, actual: int, expected: Any) -> None:
         if not {ANY: True, NO_STREAM: actual == 0, EXISTS: actual > 0}.get(expected, expected == actual):
-            raise WrongVersion(stream, expected=expected, actual=actual)
+            raise WrongVersion(what, expected=expected, actual=actual)
 
     def append(
         self, stream: str, kind: str, data: Any, sources: tuple[int, ...] = (), occurred_ns: int | None = None
@@ -148,16 +196,26 @@ class Model:
         version = len(self.entries(stream)) + 1
         now_ns = self.now_ns()
         happened_ns = now_ns if occurred_ns is None else occurred_ns
-        entry = Entry(self.head + 1, stream, version, kind, data, sources, now_ns, happened_ns)
+        entry = Entry(self.head + 1, stream, version, kind, data, sources, now_ns, happened_ns, branch=self.branch)
         self.log.append(entry)
         self._fold(entry)
         return entry
 
+    def append_in_main(self, kind: str, data: Any, sources: tuple[int, ...] = ()) -> Entry:
+        """Appends an entry to the main line's own stream, whichever branch asks."""
+        asking, self.branch = self.branch, 0
+        try:
+            return self.append(STORE, kind, data, sources)
+        finally:
+            self.branch = asking
+
     def _fold(self, entry: Entry) -> None:
-        base = entry.data[:2] if entry.kind in BASES else (entry.stream, None)
-        state = duplicate(self.state(*base))
+        branch, base = entry.branch, (entry.stream, None)
+        if entry.kind in BASES:
+            base, branch = entry.data[:2], entry.data[4]
+        state = duplicate(self.state_in(branch, *base))
         FOLD[entry.kind](state, entry)
-        self.states.setdefault(entry.stream, []).append((entry.seq, state))
+        self.states.setdefault((entry.branch, entry.stream), []).append((entry.seq, state))
 
     def fold_again(self) -> None:
         """Folds the whole log anew."""
@@ -168,7 +226,7 @@ class Model:
     def erase(self, seqs: list[int]) -> None:
         """Blanks entries and says so."""
         self.log = [replace(entry, erased=True) if entry.seq in seqs else entry for entry in self.log]
-        self.append(STORE, "erased", tuple(seqs))
+        self.append_in_main("erased", tuple(seqs))
         self.fold_again()
 
     # Batches.
@@ -238,9 +296,9 @@ class Model:
         elif known != seq:
             raise InvalidInput(name)
 
-    def restore(self, stream: str, base: tuple[str, int], asked: Any, options: Options, opening: Opening) -> None:
-        """Goes on from a state of this store, unless it is the state already."""
-        target = self.state(*base) if base[1] else Chat()
+    def restore(self, stream: str, base: tuple[str, int, int], asked: Any, options: Options, opening: Opening) -> None:
+        """Goes on from a state of this store, given as stream, seq and branch, unless it is the state already."""
+        target = self.state_in(base[2], *base[:2]) if base[1] else Chat()
 
         def decide(chat: Chat) -> tuple[str, Any] | None:
             same = duplicate(target)
@@ -248,7 +306,7 @@ class Model:
             if same == chat:
                 return None
             project = chat.project if chat.opened else chat.project or opening.project
-            return "restored", (stream if not base[1] else base[0], base[1], chat.depth, project)
+            return "restored", (stream if not base[1] else base[0], base[1], chat.depth, project, base[2])
 
         self.note(stream, asked, decide, options, opening=opening)
 
@@ -274,7 +332,7 @@ class Model:
                 raise LimitExceeded(twin)
             live = self.state(stream)
             project = live.project if live.opened else live.project or opening.project
-            return "forked", (stream, self.last_seq(stream, at), base.depth + 1, project)
+            return "forked", (stream, self.last_seq(stream, at), base.depth + 1, project, self.branch)
 
         self.note(twin, ("fork", stream, at), decide, options)
 
@@ -287,6 +345,78 @@ class Model:
             return "dropped", None
 
         self.note(stream, ("drop",), decide, options, opening=opening)
+
+    # A whole memory.
+
+    def _whole(self, asked: Any, decide: Callable[[], list[Entry]], options: Options) -> None:
+        """Does what takes in the whole memory, whose version is its head."""
+        answer = self._known(options.request_id)
+        if answer is not None:
+            self._answer(answer, asked)
+            return
+        self._compare("the memory", self.head, options.expected)
+        written = decide()
+        if options.request_id is not None:
+            self.requests[self.branch, options.request_id] = (asked, written[-1] if written else None)
+
+    def keep_whole(self, name: str, options: Options) -> None:
+        """Names the present state of everything once and for ever."""
+
+        def decide() -> list[Entry]:
+            seq = self.state(STORE).names.get(("", name))
+            if seq is None:
+                return [self.append(STORE, "named", ("", name, self.head), options.sources)]
+            if any(entry.seq > seq and entry.stream != STORE for entry in self.seen()):
+                raise InvalidInput(name)
+            return []
+
+        self._whole(("snapshot", name), decide, options)
+
+    def restore_whole(self, branch: int, seq: int, asked: Any, options: Options) -> None:
+        """Brings every stream back that is not what it was in a branch at a seq."""
+
+        def decide() -> list[Entry]:
+            there = {e.stream for e in self.log if e.seq <= dict(self.lineage(branch, seq)).get(e.branch, 0)}
+            streams = sorted({e.stream for e in self.seen()} | there)
+            changed = [
+                (stream, mine, target)
+                for stream in streams
+                if stream != STORE
+                and (mine := self.state(stream)).hashed() != (target := self.state_in(branch, stream, seq)).hashed()
+            ]
+            return [
+                self.append(stream, "restored", (stream, seq, *identity(mine, target), branch), options.sources)
+                for stream, mine, target in changed
+            ]
+
+        self._whole(asked, decide, options)
+
+    def fork_whole(self, name: str, at: int | None, depth_max: int, options: Options) -> int:
+        """Begins a branch, or finds it; returns its number."""
+
+        def decide() -> list[Entry]:
+            if name in [row[2] for row in self.forks()]:
+                if at is not None:
+                    raise InvalidInput(name)
+                return []
+            if len(list(self.lineage(self.branch, None))) > depth_max:
+                raise LimitExceeded(name)
+            data = (self.branch, self.head if at is None else at, name)
+            return [self.append_in_main("branched", data, options.sources)]
+
+        self._whole(("fork", self.branch, name, at), decide, options)
+        return self.opened(name)
+
+    def opened(self, name: str) -> int:
+        """The number of a branch that was forked from the one that is asked."""
+        if name not in self.fork_names():
+            raise InvalidInput(name)
+        return [row[2] for row in self.forks()].index(name) + 1
+
+
+def identity(mine: Any, target: Any) -> tuple[int, str | None]:
+    """What a conversation is after the whole was restored: as deep a fork as before, and of the project of then."""
+    return (mine.depth, target.project) if isinstance(mine, Chat) else (0, None)
 
 
 def day_of(time_ns: int) -> str:

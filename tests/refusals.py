@@ -104,6 +104,12 @@ TRAVELS: tuple[Refusal, ...] = (
     (InvalidInput, lambda memory, _: memory.journal(WRONG)),
     (InvalidInput, lambda memory, _: memory.conversations(limit=-1)),
     (InvalidInput, lambda memory, _: memory.export("")),
+    (InvalidInput, lambda memory, _: memory.forks(limit=-1)),
+    (InvalidInput, lambda memory, _: memory.fork("")),
+    (InvalidInput, lambda memory, _: memory.fork("new", at=memory.head + 1)),
+    (LimitExceeded, lambda memory, _: memory.fork("x" * (NAME_BYTES_MAX + 1))),
+    (InvalidInput, lambda memory, _: memory.snapshot("")),
+    (InvalidInput, lambda memory, chat: memory.restore(cast("Any", chat))),
 )
 
 REFUSALS = (*MESSAGES, *KEYS, *TRAVELS)
@@ -131,4 +137,7 @@ MEMORY_MUTATIONS: tuple[Callable[[Memory], Any], ...] = (
     lambda memory: memory.profile().delete("k"),
     lambda memory: memory.journal().append("x"),
     lambda memory: memory.batch().__enter__(),
+    lambda memory: memory.snapshot("k"),
+    lambda memory: memory.restore(memory.snapshot()),
+    lambda memory: memory.fork("never forked"),
 )

@@ -27,6 +27,7 @@ class Entry:
     time_ns: int
     occurred_ns: int
     erased: bool = False
+    branch: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,10 @@ class Chat:
         values = [(key, value) for key, (value, _) in self.values.items()]
         return self.opened, self.budget, lines, entries, [text for _, text in self.notes], values
 
+    def hashed(self) -> Any:
+        """What a hash tells apart: nothing of how deep it is forked, and of what is not open nothing at all."""
+        return replace(self, depth=0) if self.opened else replace(self, depth=0, project=None, budget=0)
+
     def plain(self) -> Any:
         """What a person compares: no times, and of the seqs only those of messages."""
         lines = [replace(line, time_ns=0, occurred_ns=0) for line in self.lines]
@@ -102,6 +107,10 @@ class Keys:
 
     values: dict[str, Held] = field(default_factory=dict)
 
+    def hashed(self) -> Any:
+        """What a hash tells apart."""
+        return list(self.values.items())
+
     def plain(self) -> Any:
         """What a person compares."""
         return _shown(self.values)
@@ -112,6 +121,10 @@ class Book:
     """The state of a journal: (seq, day, text, time) in order."""
 
     notes: list[tuple[int, str, str, int]] = field(default_factory=list)
+
+    def hashed(self) -> Any:
+        """What a hash tells apart."""
+        return self.notes
 
     def plain(self) -> Any:
         """What a person compares."""
@@ -181,7 +194,7 @@ def evict(chat: Chat) -> None:
 def _opened(chat: Chat, entry: Entry) -> None:
     chat.opened = True
     chat.budget = entry.data.budget
-    chat.project = None if entry.erased else entry.data.project or chat.project
+    chat.project = (None if entry.erased else entry.data.project) or chat.project
 
 
 def _message(chat: Chat, entry: Entry) -> None:
@@ -239,6 +252,11 @@ def _forked(chat: Chat, entry: Entry) -> None:
     chat.depth = entry.data[2]
 
 
+def _restored(state: Any, entry: Entry) -> None:
+    if isinstance(state, Chat):
+        _forked(state, entry)
+
+
 def _imported(chat: Chat, entry: Entry) -> None:
     opened, budget, lines, entries, notes, values = entry.data[0]
     chat.opened, chat.budget = opened, budget
@@ -285,10 +303,11 @@ FOLD: dict[str, Callable[[Any, Entry], None]] = {
     "round_ended": _round_ended,
     "ended": _ended,
     "forked": _forked,
-    "restored": _forked,
+    "restored": _restored,
     "imported": _imported,
     "dropped": _dropped,
     "written": _written,
     "named": _named,
     "erased": _nothing,
+    "branched": _nothing,
 }

@@ -255,3 +255,26 @@ def test_a_closed_memory_says_so(tmp_path: Path) -> None:
     run(work())
     with Memory(tmp_path / "store") as memory:
         assert memory.head == 2
+
+
+def test_a_whole_memory_is_forked_and_restored(memory: Memory) -> None:
+    async def work() -> None:
+        whole = await memory.aio.snapshot("before")
+        fork = await memory.aio.fork("b", expected=memory.head)
+        chat = fork.conversation("chat")
+        await asyncio.gather(*(chat.append("user", str(number), tokens=1) for number in range(TASKS)))
+        assert (len(chat.window()), memory.conversations()) == (TASKS, [])
+        assert (memory.aio.forks(), memory.forks()) == (["b"], ["b"])
+        await fork.restore(whole)
+        assert chat.window() == []
+        async with memory.aio.batch():
+            for call in (memory.aio.snapshot("x"), memory.aio.restore("before"), memory.aio.fork("c")):
+                with pytest.raises(InvalidInput, match="batch"):
+                    await call
+        await fork.close()
+        with pytest.raises(Closed):
+            await chat.append("user", "x")
+        await memory.aio.profile().set("still", "open")
+
+    run(work())
+    assert memory.profile().items() == [("still", "open")]

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from refold import Conversation, InvalidInput, Memory, Recorded
-from refold.engine import joining
+from refold.engine import branches, joining
 from refold.engine.jsonl import event_to_json
 from refold.recorders import import_file
 from refold.store.record import header_of
@@ -99,7 +99,7 @@ class TestBesideOthers:
         assert stamp.version == line["version"] + (stamp.stream == "store/main")
         assert stamp.occurred_ns == line.get("occurred_ns", line["time_ns"])
         assert stamp.time_ns == BEGIN_NS + 10**15
-        names = memory._door.engine.streams.name_of
+        names = branches.names(memory._door.engine)
         wanted = {field: moved(value, field, OFFSET) for field, value in line["event"].items()}
         for field, kind in (("base_stream", ""), ("project", "project/")):
             if wanted.get(field):

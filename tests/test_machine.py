@@ -28,7 +28,10 @@ RULES = {
         "diff": "look_back",
         "export": "look_from_elsewhere",
         "flush": "look_from_elsewhere",
+        "fork": "fork_whole",
         "load": "look_from_elsewhere",
+        "restore": "restore_whole",
+        "snapshot": "keep_whole",
         "subscribe": "look_from_elsewhere",
     },
     Conversation: {
@@ -63,7 +66,7 @@ RULES = {
 
 READS = {
     Memory: {
-        *("conversation", "conversations", "events", "head", "journal", "profile", "projects"),
+        *("conversation", "conversations", "events", "forks", "head", "journal", "profile", "projects"),
         *("replay_hash", "snapshots", "state_hash", "stats", "verify"),
     },
     Conversation: {
@@ -73,7 +76,7 @@ READS = {
     SCOPES: {"get", "items", "keys", "values"},
     Profile: {"get", "items", "name"},
     Journal: {"day", "name", "recent"},
-    Snapshot: {"name", "origin", "seq", "stream"},
+    Snapshot: {"branch", "name", "origin", "seq", "stream"},
 }
 """What the invariants read after each step."""
 

@@ -58,10 +58,22 @@ def travel(memory: Memory, chat: Conversation, snapshot: Snapshot) -> None:
     chat.restore(Snapshot.from_bytes(other.conversation("o").snapshot().to_bytes()))
 
 
+def branch(memory: Memory) -> None:
+    fork = memory.fork("what if", at=12)
+    fork.conversation("chat").append("user", "in the fork", tokens=1)
+    whole = fork.snapshot("whole")
+    fork.conversation("chat").fork("of the fork").note("x")
+    fork.conversation("chat").snapshot("in the fork")
+    fork.fork("deeper").profile().set("k", "deep")
+    fork.restore(whole)
+    memory.profile().set("k", "main")
+
+
 @pytest.fixture
 def exported(tmp_path: Path) -> Path:
     with Memory(clock_ns=Clock()) as memory:
         fill(memory)
+        branch(memory)
         memory.export(tmp_path / "export.jsonl")
     return tmp_path / "export.jsonl"
 
@@ -72,6 +84,10 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 def rewrite(path: Path, lines: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def last_of(lines: list[dict[str, Any]], kind: str) -> int:
+    return max(place for place, line in enumerate(lines) if line.get("kind") == kind)
 
 
 def place_of(lines: list[dict[str, Any]], kind: str) -> int:
@@ -301,6 +317,42 @@ class TestLoadRefuses:
         "a base without a name": (
             lambda lines: lines[place_of(lines, "forked")]["event"].update(base_stream=""),
             "no stream that comes before it",
+        ),
+        "a base in no fork": (
+            lambda lines: lines[place_of(lines, "forked")]["event"].update(base_branch="never"),
+            "is not a forked event",
+        ),
+        "a base of another kind": (
+            lambda lines: lines[place_of(lines, "restored")]["event"].update(base_stream="project/project"),
+            "is of another kind",
+        ),
+        "a fork of the memory that is not": (
+            lambda lines: lines[place_of(lines, "branch_forked") + 1].update(branch="never"),
+            "'never' was not forked before it",
+        ),
+        "a fork of the memory twice": (
+            lambda lines: lines[last_of(lines, "branch_forked")]["event"].update(name="what if"),
+            "'what if' is taken",
+        ),
+        "a fork of the memory with an erased one's name": (
+            lambda lines: lines[place_of(lines, "branch_forked")]["event"].update(name="erased-1"),
+            "'erased-1' is taken",
+        ),
+        "a fork of the memory from none": (
+            lambda lines: lines[place_of(lines, "branch_forked")]["event"].update(base_branch="never"),
+            "is not a branch_forked event",
+        ),
+        "a fork of the memory elsewhere": (
+            lambda lines: lines[place_of(lines, "branch_forked")].update(stream="profile/x", version=1),
+            "of the main line alone",
+        ),
+        "a fork of the memory from the future": (
+            lambda lines: lines[place_of(lines, "branch_forked")]["event"].update(base_seq=999),
+            "points at a seq",
+        ),
+        "a version that the fork did not inherit": (
+            lambda lines: lines[place_of(lines, "branch_forked") + 1].update(version=1),
+            "goes from version",
         ),
         "a policy of the future": (lambda lines: lines[1]["event"].update(policy=2), "policy 2 is unknown; upgrade"),
         "an imported policy of the future": (

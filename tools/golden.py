@@ -19,7 +19,7 @@ from msgspec import inspect
 from refold import Event, fold
 from refold.engine import writer
 from refold.engine.group import Group
-from refold.engine.streams import Slot
+from refold.engine.slots import Slot
 from refold.store import record as records
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"

@@ -138,6 +138,14 @@ class ForkDropped(Event, frozen=True, tag=21):
     """A forked conversation was closed for good: its state is empty."""
 
 
+class BranchForked(Event, frozen=True, tag=22):
+    """A whole memory was forked: a branch begins as another one was at a seq."""
+
+    base_branch: int
+    base_seq: int
+    name: str = ""
+
+
 S = TypeVar("S")
 E = TypeVar("E", bound=Event)
 Handler: TypeAlias = Callable[[Any, Stamp, Any], None]

@@ -28,7 +28,7 @@ BATCH_EVENTS_MAX: Final = 1_000_000
 """Events of one batch: they are held in RAM until the block ends."""
 
 BASE_DEPTH_MAX: Final = 64
-"""Forks of forks of forks: how many forks may lie between a conversation and its origin."""
+"""Forks of forks of forks: how many may lie between a conversation, or a whole memory, and its origin."""
 
 TIME_NS_MAX: Final = 2**63 - 1
 """A time in nanoseconds since 1970, as a signed number of 64 bits."""
@@ -94,6 +94,9 @@ COMMIT_WAIT_SECONDS_MAX: Final = 30
 
 POLL_MS: Final = 20
 """How long an event that another process wrote may wait for the subscribers of this one, if nothing wakes them."""
+
+REDO_COUNT_MAX: Final = 64
+"""How often a decision that takes in a whole memory is made anew because others wrote to it meanwhile."""
 
 FROZEN_STATES_MAX: Final = 64
 """States at earlier seqs that the engine keeps for repeated reads."""

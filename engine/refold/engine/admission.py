@@ -5,16 +5,17 @@ group touches, it waits for the next commit: then that stream's state is known.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from refold import checks, fold
 from refold.engine import writer
 from refold.engine.group import Group
+from refold.engine.keys import name_of, parted
 from refold.engine.pending import ANY, EXISTS, NO_STREAM, Decide, Pending, Request
 from refold.engine.reading import Reading
-from refold.engine.streams import Slot
+from refold.engine.slots import Slot
 from refold.errors import WrongVersion
 from refold.event import Event
 
@@ -38,7 +39,8 @@ def slot_of(reading: Reading, group: Group, name: str) -> Slot:
     """Return the slot of a stream; one that does not exist yet gets its number with its first event."""
     slot = reading.find(name) or group.born.get(name)
     if slot is None:
-        slot = Slot(0, name)
+        branch, bare = parted(name)
+        slot = Slot(0, bare, branch)
         slot.state = fold.empty(slot.kind)
     return slot
 
@@ -46,8 +48,15 @@ def slot_of(reading: Reading, group: Group, name: str) -> Slot:
 def _ready(reading: Reading, group: Group, slot: Slot) -> Slot:
     """Return a slot to which events can be added: with a number if it is new, with its state loaded if it is not."""
     if not slot.number:
-        slot.number = reading.streams.next_number + len(group.born)
-        group.born[slot.name] = slot
+        if slot.key in group.born:
+            return group.born[slot.key]
+        number = reading.streams.next_number + len(group.born)
+        if slot.base is None:
+            slot.number = number
+        else:
+            reading.live(slot)
+            slot = slot.heir(number)
+        group.born[slot.key] = slot
     elif slot.state is None:
         reading.live(slot)
     return slot
@@ -104,7 +113,9 @@ def check_version(name: str, slot: Slot | None, added: int, expected: object) ->
     actual = (0 if slot is None else slot.version) + added
     fits = {NO_STREAM: actual == 0, EXISTS: actual > 0}.get(expected, expected == actual)  # type: ignore[call-overload]
     if not fits:
-        message = f"{name} is at version {actual}, not at {checks.shown(expected)}; read it again and decide anew"
+        message = (
+            f"{name_of(name)} is at version {actual}, not at {checks.shown(expected)}; read it again and decide anew"
+        )
         raise WrongVersion(message, expected=expected, actual=actual)
 
 
@@ -119,6 +130,8 @@ def admit_batch(reading: Reading, group: Group, pending: Pending, first_seq: int
     if group.requests and any(known.id_hash in pending.requests for known, _, _ in group.requests):
         raise Deferred
     _check_unanswered(reading, pending)
+    if pending.stands is not None:
+        _check_standing(group, pending.stands)
     slots = {name: slot_of(reading, group, name) for name in names}
     _check_unmoved(reading, pending, slots)
     places = _places(reading, pending, slots)
@@ -130,6 +143,15 @@ def admit_batch(reading: Reading, group: Group, pending: Pending, first_seq: int
         begin = kept[0] if kept else 0
         group.requests.append((request, command + begin, command + begin + len(kept)))
     return places
+
+
+def _check_standing(group: Group, stands: Callable[[], bool]) -> None:
+    """Raise ``WrongVersion`` if what a whole memory was looked at for has changed since."""
+    if group.events:
+        raise Deferred
+    if not stands():
+        message = "the memory moved on while it was looked at; look again"
+        raise WrongVersion(message, expected=EXISTS, actual=0)
 
 
 def _check_unanswered(reading: Reading, pending: Pending) -> None:
@@ -148,7 +170,7 @@ def _extend(reading: Reading, group: Group, pending: Pending, places: Sequence[i
     command = len(group.events)
     # Counted anew: openings that are left out stand among a batch's places, and are not written.
     for name, count in Counter(names).items():
-        _ready(reading, group, slots[name])
+        slots[name] = _ready(reading, group, slots[name])
         group.touched[name] = group.touched.get(name, 0) + count
     group.slots += [slots[name] for name in names]
     group.occurred += pending.occurred if everything else [pending.occurred[place] for place in places]
@@ -171,13 +193,15 @@ def _commands(pending: Pending, places: Sequence[int], command: int) -> list[int
 def _check_unmoved(reading: Reading, pending: Pending, slots: dict[str, Slot]) -> None:
     for name in pending.opened - pending.openings.keys():
         if not fold.is_open(reading.live(slots[name])):
-            message = f"{name} was dropped or emptied while a batch was open; run the batch again"
+            message = f"{name_of(name)} was dropped or emptied while a batch was open; run the batch again"
             raise WrongVersion(message, expected=EXISTS, actual=slots[name].version)
     for name, version in pending.reads.items():
         slot = slots.get(name) or reading.find(name)
         actual = 0 if slot is None else slot.version
         if actual != version:
-            message = f"{name} moved from version {version} to {actual} while a batch was open; run the batch again"
+            message = (
+                f"{name_of(name)} moved from version {version} to {actual} while a batch was open; run the batch again"
+            )
             raise WrongVersion(message, expected=version, actual=actual)
 
 

@@ -13,7 +13,7 @@ from refold.engine.group import Group
 from refold.engine.loader import Recorded
 from refold.engine.pending import Noted, Pending
 from refold.engine.reading import TAGS_KEY, Reading
-from refold.engine.streams import Slot
+from refold.engine.slots import Slot
 from refold.event import Event, Forked, Stamp
 from refold.limits import EVENT_OVERHEAD_BYTES, EVICTED_COUNT_MIN, RETRIES_COUNT_MAX, SALT_BYTES, SALTS_COUNT
 from refold.store.protocol import Overtaken, Row, Turn
@@ -104,7 +104,9 @@ class Committer:
 
     def _open_slot(self, name: str) -> Slot | None:
         slot = self._reading.streams.known(name)
-        return None if slot is None or slot.state is None or not fold.is_open(slot.state) else slot
+        if slot is None or not slot.number or slot.state is None:
+            return None
+        return slot if fold.is_open(slot.state) else None
 
     def _doors(self, events: int) -> tuple[int, bytes]:
         """Return the time and the salts of a commit; drawn before the turn, so that no caller's code runs inside."""
@@ -199,8 +201,8 @@ class Committer:
     def _bases(self, group: Group, batch: writer.Batch) -> dict[int, fold.State | None]:
         """Return the states that events start from, by seq; a fork's is built when somebody asks for it."""
         return {
-            seq: None if isinstance(event, Forked) else self._reading.base_state(event)
-            for seq, event in writer.bases(group, batch)
+            seq: None if isinstance(event, Forked) else self._reading.base_state(event, kind)
+            for seq, event, kind in writer.bases(group, batch)
         }
 
     def _write(self, turn: Turn, group: Group, batch: writer.Batch, kinds: set[type[Event]]) -> None:

@@ -51,15 +51,15 @@ class Engine(Reading):
         """Return a context in which nothing is committed but by the thread that holds it."""
         return self._sequencer.exclusive()
 
-    def subscribe(self, function: "Subscriber", after: int | None) -> "Subscription":
-        """Call a function with every event behind ``after``, ``None``: that is yet to come, until it is closed."""
+    def subscribe(self, function: "Subscriber", after: int | None, branch: int) -> "Subscription":
+        """Call a function with a branch's events behind ``after``, ``None``: with those to come, until it is closed."""
         from refold.engine.subscriptions import Subscriptions  # noqa: PLC0415 - loaded only by those who subscribe
 
         with self.state_lock:
             self.check_open()
             if self._subscriptions is None:
                 self._subscriptions = Subscriptions(self)
-        return self._subscriptions.subscribe(function, after)
+        return self._subscriptions.subscribe(function, after, branch)
 
     def flush(self) -> None:
         """Store the checkpoint rows of every stream that was touched, so that the next opening has no tail."""

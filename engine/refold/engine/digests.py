@@ -9,7 +9,8 @@ import msgspec
 
 from refold import fold
 from refold.engine.loader import Loader
-from refold.engine.streams import Slot, number_key
+from refold.engine.slots import Slot
+from refold.engine.streams import Streams, number_key
 from refold.store.protocol import Log, Row
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
@@ -19,13 +20,19 @@ _DECODE: Final = msgspec.msgpack.Decoder(tuple[int, list[tuple[str, bytes]]]).de
 class Digests:
     """The digests of all streams: those stored, and those computed since the last flush."""
 
-    def __init__(self, log: Log, loader: Loader) -> None:
+    def __init__(self, log: Log, streams: Streams, loader: Loader) -> None:
         self._log = log
+        self._streams = streams
         self._loader = loader
         self._fresh: dict[int, Slot] = {}
 
     def of(self, slot: Slot) -> list[tuple[str, bytes]]:
         """Return the digests of a stream's views at its last event."""
+        if slot.base is not None and not slot.number:
+            elder = self._streams.at_number(slot.base[0])
+            if elder.seq != slot.seq:
+                return fold.digests(self._loader.live(slot))
+            slot = elder
         if slot.digest is None:
             row = self._log.row("digests", number_key(slot.number))
             slot.digest = None if row is None else _DECODE(row)

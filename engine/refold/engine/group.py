@@ -1,7 +1,7 @@
 """A group: the events of one commit in columns, those of several callers, each caller's a command of its own."""
 
 from refold.engine.pending import Request
-from refold.engine.streams import Slot
+from refold.engine.slots import Slot
 from refold.event import Event
 
 
@@ -34,17 +34,17 @@ class Group:
         self.events.append(event)
         self.occurred.append(occurred_ns)
         self.commands.append(command)
-        self.touched[slot.name] = self.touched.get(slot.name, 0) + 1
+        self.touched[slot.key] = self.touched.get(slot.key, 0) + 1
         return place
 
     def truncate(self, length: int) -> None:
         """Take back what was added from place ``length`` on: the command that it belongs to was refused."""
         for slot in self.slots[length:]:
-            left = self.touched[slot.name] - 1
-            self.touched[slot.name] = left
+            left = self.touched[slot.key] - 1
+            self.touched[slot.key] = left
             if not left:
-                del self.touched[slot.name]
-            self.opened.discard(slot.name)
+                del self.touched[slot.key]
+            self.opened.discard(slot.key)
         for column in (self.slots, self.events, self.occurred, self.commands):
             del column[length:]
-        self.born = {name: slot for name, slot in self.born.items() if name in self.touched}
+        self.born = {key: slot for key, slot in self.born.items() if key in self.touched}

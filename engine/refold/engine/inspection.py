@@ -8,8 +8,10 @@ from typing import Final
 from refold import fold
 from refold.engine.checkpoints import checkpoint_of, number_of
 from refold.engine.core import Engine
+from refold.engine.keys import key_of
 from refold.engine.loader import Loader
-from refold.engine.streams import APPLIED_KEY, MAIN_BRANCH, NEXT_NUMBER_KEY, Slot, Streams, name_in
+from refold.engine.slots import Slot
+from refold.engine.streams import APPLIED_KEY, NEXT_NUMBER_KEY, Streams, place_in
 from refold.errors import StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, Erased
 from refold.limits import PAGE_EVENTS
@@ -17,6 +19,7 @@ from refold.results import Finding
 from refold.store.protocol import scan
 from refold.store.record import (
     ARRAY_BEGIN,
+    BRANCH,
     COMMIT,
     FORMAT,
     NO_LINK,
@@ -51,6 +54,11 @@ class Inspection:
         self._log = engine.log
         self._replayed = replayed
         self._heads: dict[int, tuple[int, int]] = {}
+        self._begins: dict[int, tuple[int, int, int]] = {}
+        """Number of a branch's stream -> seq of its first event, and version and seq that it says it goes on from."""
+        self._branches: dict[int, int] = {}
+        self.streams = 0
+        """How many streams there are, those of all branches together."""
         self._marked: set[int] = set()
         self._erased: set[int] = set()
         self._derived: set[bytes] = set()
@@ -66,6 +74,7 @@ class Inspection:
 
     def _states(self) -> Iterator[Finding]:
         streams, loader = self._replayed()
+        yield from _readable("order", self._inherited(streams, loader))
         yield from _readable("checkpoint", self._checkpoints(streams, loader))
         yield from self._live_states(streams, loader)
 
@@ -141,7 +150,12 @@ class Inspection:
         self._derived.update(SEQ.pack(source) + SEQ.pack(seq) for source in event.sources)
 
     def _order(self, seq: int, header: Header) -> Iterator[Finding]:
+        if header.branch != self._branches.setdefault(header.stream, header.branch):
+            yield Finding("order", seq, f"stream {header.stream} goes over into branch {header.branch}")
         version, last = self._heads.get(header.stream, (0, 0))
+        if header.branch and header.stream not in self._heads:
+            version, last = max(header.version, 1) - 1, header.prev_seq
+            self._begins[header.stream] = (seq, version, last)
         if header.version != version + 1 or header.prev_seq != last:
             yield Finding(
                 "order",
@@ -154,12 +168,17 @@ class Inspection:
     def _names(self) -> Iterator[Finding]:
         """Check that every stream has one number and every number one name."""
         numbers = {
-            key[len(MAIN_BRANCH) :].decode(): int.from_bytes(number, "big")
-            for key, number in scan(self._log, "names", MAIN_BRANCH, PAGE_EVENTS)
+            key_of(BRANCH.unpack_from(key)[0], key[BRANCH.size :].decode()): int.from_bytes(number, "big")
+            for key, number in scan(self._log, "names", b"", PAGE_EVENTS)
         }
-        names = {
-            int.from_bytes(key, "big"): name_in(packed) for key, packed in scan(self._log, "streams", b"", PAGE_EVENTS)
-        }
+        names: dict[int, str] = {}
+        for key, packed in scan(self._log, "streams", b"", PAGE_EVENTS):
+            number = int.from_bytes(key, "big")
+            name, branch = place_in(packed)
+            names[number] = key_of(branch, name)
+            if self._branches.get(number, branch) != branch:
+                yield Finding("names", 0, f"stream number {number} is of branch {branch}, its events are of another")
+        self.streams = len(names)
         for number in sorted(self._heads.keys() - names.keys()):
             yield Finding("names", self._heads[number][1], f"stream number {number} has events and no name")
         for number, name in sorted(names.items()):
@@ -170,6 +189,15 @@ class Inspection:
         following = int.from_bytes(self._log.row("meta", NEXT_NUMBER_KEY) or b"", "big")
         if names and following <= max(names):
             yield Finding("names", 0, f"the next stream would get the number {following} again")
+
+    def _inherited(self, streams: Streams, loader: Loader) -> Iterator[Finding]:
+        """Check that each stream of a branch goes on from the last event that it inherited."""
+        for number, (seq, version, last) in self._begins.items():
+            base = streams.at_number(number).base
+            inherited = (loader.recorded([base[1]])[0].stamp.version, base[1]) if base else (0, 0)
+            if (version, last) != inherited:
+                found = f"goes on from version {version} at seq {last}, and inherited version {inherited[0]}"
+                yield Finding("order", seq, f"stream {number} {found} at seq {inherited[1]}")
 
     def _erasures(self) -> Iterator[Finding]:
         for seq in sorted(self._marked - self._erased):
@@ -194,11 +222,9 @@ class Inspection:
             yield from _readable("checkpoint", _stream_rows(loader, streams.at_number(number), rows))
 
     def _live_states(self, streams: Streams, loader: Loader) -> Iterator[Finding]:
-        for name in streams.names(""):
-            replayed = streams.find(name)
-            live = self._engine.streams.find(name)
-            assert replayed is not None, name
-            assert live is not None, name
+        for number in self._heads:
+            replayed, live = streams.at_number(number), self._engine.streams.at_number(number)
+            name = live.name
             if (live.version, live.seq) != (replayed.version, replayed.seq):
                 yield Finding("head", live.seq, f"{name} is at version {live.version}, its log at {replayed.version}")
             elif live.state is not None:
@@ -218,7 +244,8 @@ def _readable(check: str, findings: Iterator[Finding]) -> Iterator[Finding]:
 def _stream_rows(loader: Loader, slot: Slot, rows: list[tuple[bytes, bytes]]) -> Iterator[Finding]:
     checkpoints = [checkpoint_of(key, packed) for key, packed in rows]
     assert all(a.seq < b.seq for a, b in pairwise(checkpoints)), f"checkpoints of {slot.name} out of order"
-    state, at, kept = fold.empty(slot.kind), 0, 0
+    state, at = fold.empty(slot.kind), 0
+    kept = slot.base[1] if slot.base is not None else 0
     for checkpoint in checkpoints:
         state = _advance(loader, slot, state, at, checkpoint.seq)
         at = checkpoint.seq

@@ -19,9 +19,10 @@ from refold.engine import times
 from refold.engine.core import Engine
 from refold.engine.jsonl import Line
 from refold.engine.reading import TAGS_KEY
-from refold.engine.streams import STORE_STREAM, Slot
+from refold.engine.slots import Slot
+from refold.engine.streams import STORE_STREAM
 from refold.errors import InvalidInput
-from refold.event import FLAG_BASE, FLAG_OCCURRED, Event
+from refold.event import FLAG_BASE, FLAG_OCCURRED, BranchForked, Event, SnapshotNamed
 from refold.limits import RETRIES_COUNT_MAX, SALT_BYTES
 from refold.results import Loaded
 from refold.store.protocol import Overtaken, Row
@@ -82,7 +83,7 @@ def join(
 
     Raises ``InvalidInput``, naming them, if streams of the file are in the store already.
     """
-    count, streams = _counted(read())
+    count, streams = _counted(_without_branches(read()))
     names = _renamed(streams, rename)
     key = sha256(digest + msgspec.msgpack.encode(sorted(names.items()))).digest()
     went = _joined(engine).get(key, Went())
@@ -123,6 +124,18 @@ def checked_rename(rename: object) -> dict[str, str]:
         checks.name(rest, "a name in rename")
         checks.name(new.partition("/")[2], "a new name in rename")
     return cast("dict[str, str]", given)
+
+
+def _without_branches(ready: Iterable[Ready]) -> Iterator[Ready]:
+    """Return the events; ``InvalidInput`` where one speaks of a whole memory, which here is another one."""
+    for line, event in ready:
+        is_whole = isinstance(event, SnapshotNamed) and not event.base_stream
+        if line.branch or is_whole or isinstance(event, BranchForked):
+            checks.invalid(
+                f"the export holds forks or snapshots of a whole memory (seq {line.seq}), and this one has "
+                f"other events; load it into a new store"
+            )
+        yield line, event
 
 
 def _counted(ready: Iterable[Ready]) -> tuple[int, list[str]]:

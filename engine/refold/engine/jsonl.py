@@ -5,7 +5,7 @@ by a person and loaded by another store. Pure.
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -42,6 +42,25 @@ class Line(Struct, frozen=True, omit_defaults=True):
     cause: int = 0
     actor: int = 0
     erased: bool = False
+    branch: str = ""
+    """The name of the fork of the memory that the event belongs to, empty in the main line."""
+
+
+class Names(NamedTuple):
+    """What the numbers in events stand for."""
+
+    stream: Callable[[int], str]
+    branch: Callable[[int], str]
+    branch_of: Callable[[int], int]
+    """The branch of a stream."""
+
+
+class Numbers(NamedTuple):
+    """What the names in lines stand for; a name that is not known is a ``KeyError``."""
+
+    stream: Callable[[str, str], int]
+    """By the name of the branch and that of the stream."""
+    branches: dict[str, int]
 
 
 _LINE: Final = msgspec.json.Decoder(Line)
@@ -70,14 +89,16 @@ def line_of(line: bytes, number: int) -> Line:
         raise InvalidInput(message) from error
 
 
-def event_to_json(event: Event, name_of: Callable[[int], str], *, erased: bool) -> dict[str, Any]:
+def event_to_json(event: Event, names: Names, *, erased: bool) -> dict[str, Any]:
     """Return an event's fields by their public names, those that were not given left out; no body once erased."""
     fields = fold.STRUCTURAL[type(event)] if erased else event.__struct_fields__
     shown: dict[str, Any] = {}
     for field in fields:
         value = getattr(event, field)
         if field == "base_stream":
-            shown[field] = name_of(value) if value else ""
+            shown |= _base(value, names)
+        elif field == "base_branch":
+            shown[field] = names.branch(value)
         elif field in _PACKED and value is not None:
             shown[_PACKED[field]] = unpack_json(value)
         elif value is not None and value != ():
@@ -89,7 +110,15 @@ def event_to_json(event: Event, name_of: Callable[[int], str], *, erased: bool) 
     return shown
 
 
-def event_from_json(line: Line, number_of: Callable[[str], int]) -> Event:
+def _base(number: int, names: Names) -> dict[str, str]:
+    """Return the stream that an event goes on from, and the branch of it where that is not the main line."""
+    if not number:
+        return {"base_stream": ""}
+    branch = names.branch_of(number)
+    return {"base_stream": names.stream(number), **({"base_branch": names.branch(branch)} if branch else {})}
+
+
+def event_from_json(line: Line, numbers: Numbers) -> Event:
     """Return the event of a line; ``InvalidInput`` if a field is missing, unknown or of the wrong type."""
     event_type = fold.TYPES_BY_NAME.get(line.kind)
     if event_type is None:
@@ -101,7 +130,7 @@ def event_from_json(line: Line, number_of: Callable[[str], int]) -> Event:
         shown["text" if content is None or isinstance(content, str) else "parts"] = content
     try:
         values = {
-            field.name: _field(shown, field, number_of)
+            field.name: _field(shown, field, numbers)
             for field in msgspec.structs.fields(event_type)
             if _PACKED.get(field.name, field.name) in shown or field.required
         }
@@ -113,20 +142,23 @@ def event_from_json(line: Line, number_of: Callable[[str], int]) -> Event:
 
 
 def _refuse_surplus(shown: dict[str, Any], event_type: type[Event]) -> None:
-    surplus = set(shown) - {_PACKED.get(field, field) for field in event_type.__struct_fields__}
+    known = {_PACKED.get(field, field) for field in event_type.__struct_fields__}
+    surplus = set(shown) - known - ({"base_branch"} if "base_stream" in known else set())
     if surplus:
         message = f"unknown fields {', '.join(sorted(surplus))}"
         raise msgspec.ValidationError(message)
 
 
-def _field(shown: dict[str, Any], field: msgspec.structs.FieldInfo, number_of: Callable[[str], int]) -> Any:
+def _field(shown: dict[str, Any], field: msgspec.structs.FieldInfo, numbers: Numbers) -> Any:
     name = _PACKED.get(field.name, field.name)
     if name not in shown:
         # The empty tuple and None are left out of the line; nothing else may be missing.
         return msgspec.convert(() if "tuple" in str(field.type) else None, field.type)
     value = shown[name]
     if field.name == "base_stream":
-        return number_of(value) if value else 0
+        return numbers.stream(shown.get("base_branch", ""), value) if value else 0
+    if field.name == "base_branch":
+        return numbers.branches[value]
     if field.name in _PACKED or field.name == "parts":
         return pack_json(value)
     return msgspec.convert(value, field.type, strict=True)

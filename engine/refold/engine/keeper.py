@@ -3,7 +3,8 @@
 from refold import fold
 from refold.engine.checkpoints import Checkpoint, Checkpoints
 from refold.engine.loader import Loader
-from refold.engine.streams import APPLIED_KEY, Slot, Streams
+from refold.engine.slots import Slot
+from refold.engine.streams import APPLIED_KEY, Streams
 from refold.limits import CHECKPOINT_EVENTS, CHECKPOINT_ROWS_MAX, TAIL_EVENTS_MAX
 from refold.store.protocol import Log, Row
 from refold.store.record import SEQ

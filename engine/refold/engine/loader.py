@@ -4,7 +4,7 @@ The same ``fold`` runs here as on a live write. A fork or a restore starts from 
 of such places is walked with a list, not by recursion, so that it may be of any length.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import starmap
 from operator import itemgetter
 from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
@@ -14,12 +14,15 @@ import msgspec
 
 from refold import fold
 from refold.engine.checkpoints import Checkpoint, Checkpoints
-from refold.engine.streams import Slot, Streams
+from refold.engine.keys import kind_of
+from refold.engine.slots import Slot
+from refold.engine.streams import STORE_STREAM, Streams
 from refold.errors import StoreCorrupt
 from refold.event import FLAG_BASE, Event, Forked, Restored, Stamp
 from refold.limits import PAGE_EVENTS
 from refold.store.protocol import Log
-from refold.store.record import ARRAY_BEGIN, STAMP
+from refold.store.record import ARRAY_BEGIN, STAMP, branch_of
+from refold.views.settings import SETTINGS, Branch
 
 _ARRAY: Final[Callable[[bytes], bytes]] = itemgetter(slice(ARRAY_BEGIN, None))
 """A record's array, cut out by C code."""
@@ -52,15 +55,31 @@ class Loader:
         self._checkpoints = checkpoints
         self.bytes_read = self._events_read = 0
         """What was read since somebody set them to 0: what a state weighs that was built from it."""
+        streams.branches = self.branches
+
+    def branches(self) -> Sequence[Branch]:
+        """Return the branches of the store, the first of which is branch 1."""
+        slot = self._streams.find(STORE_STREAM)
+        if slot is None:
+            return ()
+        slot.is_used = True
+        return self.live(slot).part(SETTINGS).branches
 
     def recorded(self, seqs: Sequence[int]) -> list[Recorded]:
         """Return the events at the seqs, in the given order."""
         return list(starmap(Recorded, self._read(seqs, self._log.read_at(seqs))))
 
-    def page(self, first_seq: int, limit: int = PAGE_EVENTS) -> list[Recorded]:
-        """Return up to ``limit`` events of the whole log from ``first_seq`` on."""
+    def page(self, first_seq: int, limit: int, bounds: Mapping[int, int] | None = None) -> list[Recorded]:
+        """Return those of ``limit`` events from ``first_seq`` on that count within the bounds of branches."""
+        seqs, records = counted(first_seq, self._log.read(first_seq, limit), bounds)
+        return list(starmap(Recorded, self._read(seqs, records)))
+
+    def numbered(self, first_seq: int, limit: int) -> list[tuple[int, Event, Stamp]]:
+        """Return up to ``limit`` events of the whole log from ``first_seq`` on, with the numbers of their streams."""
         records = self._log.read(first_seq, limit)
-        return list(starmap(Recorded, self._read(range(first_seq, first_seq + len(records)), records)))
+        seqs = range(first_seq, first_seq + len(records))
+        events = self._read(seqs, records)
+        return [(head[0], *pair) for head, pair in zip(_heads(seqs, records), events, strict=True)]
 
     def _read(self, seqs: Sequence[int], records: list[bytes]) -> list[tuple[Event, Stamp]]:
         """Return the events of records with their stamps; plain pairs, because most are folded and forgotten."""
@@ -74,23 +93,25 @@ class Loader:
         ]
         return list(zip(decoded(records, heads), stamps, strict=True))
 
-    def replayed(self, until: int) -> dict[int, fold.State]:
+    def replayed(self, until: int, bounds: Mapping[int, int] | None = None) -> dict[int, fold.State]:
         """Return the state of every stream, by number, after folding the log from its first event to ``until``.
 
-        One pass over the log in pages, each decoded in one sweep; no checkpoint takes part if this loader's streams
-        have none. A fork or a restore starts from a state that is folded on the side, from the first event too.
+        ``bounds`` says up to where the events of which branches count; without it all do. One pass over the log in
+        pages, each decoded in one sweep; no checkpoint takes part if this loader's streams have none. A fork or a
+        restore starts from a state that is folded on the side, from the first event too.
         """
         states = _States(self._streams.name_of)
         apply = fold.fold
-        seq = 0
-        while seq < until:
-            records = self._log.read(seq + 1, min(PAGE_EVENTS, until - seq))
-            heads = _heads(range(seq + 1, seq + 1 + len(records)), records)
+        begin = 0
+        while begin < until:
+            page = self._log.read(begin + 1, min(PAGE_EVENTS, until - begin))
+            seqs, records = counted(begin + 1, page, bounds)
+            begin += len(page)
+            heads = _heads(seqs, records)
             names = states.names
-            for (number, version, time_ns, occurred_ns, cause, actor, flags, _), event in zip(
-                heads, decoded(records, heads), strict=True
+            for seq, (number, version, time_ns, occurred_ns, cause, actor, flags, _), event in zip(
+                seqs, heads, decoded(records, heads), strict=True
             ):
-                seq += 1
                 if flags & FLAG_BASE:
                     states[number] = self.base_state(event, states[number].kind.name)
                 state = states[number]
@@ -98,24 +119,20 @@ class Loader:
         return states
 
     def seqs_between(self, slot: Slot, after: int, until: int) -> Iterator[int]:
-        """Return the seqs of a stream's events with ``after < seq <= until``, in order."""
-        while after < until:
-            row = self._checkpoints.after(slot.number, after)
-            held = slot.seqs if row is None else row.since
-            yield from (seq for seq in held if after < seq <= until)
-            if row is None:
-                return
-            after = row.seq
+        """Return the seqs of a stream's events with ``after < seq <= until``, in order, inherited ones included."""
+        stretches: list[tuple[Slot, int]] = []
+        while slot.base is not None and after < slot.base[1]:
+            stretches.append((slot, until))
+            number, seq = slot.base
+            slot, until = self._streams.at_number(number), min(until, seq)
+        yield from self._streams.own_seqs(slot, after, until)
+        while stretches:
+            slot, until = stretches.pop()
+            yield from self._streams.own_seqs(slot, after, until)
 
     def last_seq(self, slot: Slot, seq: int) -> int:
         """Return the seq of the stream's last event at or before ``seq``, 0 where there is none."""
-        if seq >= slot.seq:
-            return slot.seq
-        before = self._checkpoints.before(slot.number, seq)
-        last = before.seq if before is not None else 0
-        for found in self.seqs_between(slot, last, seq):
-            last = found
-        return last
+        return slot.seq if seq >= slot.seq else self._streams.place(slot, seq)[1]
 
     def base_state(self, base: Event, kind: str) -> fold.State:
         """Return the state that a fork or a restore starts from."""
@@ -143,18 +160,28 @@ class Loader:
         return state
 
     def _segments(self, slot: Slot, seq: int) -> list[_Segment]:
-        """Return the stretches to fold, last one first: each but the first begins with a base pointer."""
+        """Return the stretches to fold, last one first.
+
+        Each but the first begins with a base pointer, or goes on from what a branch inherited.
+        """
         segments: list[_Segment] = []
         while True:
+            slot = self._streams.holder(slot, seq)
             checkpoint = self._checkpoints.before(slot.number, seq)
             after = checkpoint.seq if checkpoint is not None else 0
-            seqs = list(self.seqs_between(slot, after, seq))
+            seqs = list(self._streams.own_seqs(slot, after, seq))
             events = self._since_base(seqs)
             base = events[0][0] if events else None
-            if not isinstance(base, (Forked, Restored)):
+            is_inherited = checkpoint is None and slot.base is not None
+            if not isinstance(base, (Forked, Restored)) and not is_inherited:
                 segments.append(_Segment(checkpoint, events))
                 return segments
             segments.append(_Segment(None, events))
+            if not isinstance(base, (Forked, Restored)):
+                assert slot.base is not None, slot.key
+                number, seq = slot.base
+                slot = self._streams.at_number(number)
+                continue
             if not base.base_seq:
                 segments.append(_Segment(None, []))
                 return segments
@@ -194,17 +221,34 @@ class Loader:
 
 
 class _States(dict[int, fold.State]):
-    """States by stream number, empty at first sight; keeps each stream's name."""
+    """States by stream number, empty at first sight; keeps each stream's name.
+
+    The first own event of a branch's stream takes over the state of the stream that it goes on from.
+    """
 
     def __init__(self, name_of: Callable[[int], str]) -> None:
         super().__init__()
         self.names: dict[int, str] = {}
+        self._numbers: dict[str, int] = {}
         self._name_of = name_of
 
     def __missing__(self, number: int) -> fold.State:
         name = self.names[number] = self._name_of(number)
-        state = self[number] = fold.empty(name.partition("/")[0])
+        elder = self._numbers.get(name)
+        state = self[number] = fold.empty(kind_of(name)) if elder is None else self.pop(elder)
+        self._numbers[name] = number
         return state
+
+
+def counted(
+    first_seq: int, records: list[bytes], bounds: Mapping[int, int] | None
+) -> tuple[Sequence[int], list[bytes]]:
+    """Return the seqs and records, from ``first_seq`` on, that count: those up to the bound of their branch."""
+    if bounds is None:
+        return range(first_seq, first_seq + len(records)), records
+    _heads(range(first_seq, first_seq + len(records)), records)
+    pairs = [pair for pair in enumerate(records, first_seq) if pair[0] <= bounds.get(branch_of(pair[1]), 0)]
+    return [seq for seq, _ in pairs], [record for _, record in pairs]
 
 
 def _heads(seqs: Sequence[int], records: list[bytes]) -> list[tuple[int, ...]]:

@@ -3,6 +3,7 @@
 from refold import fold
 from refold.engine.admission import Verb, check_version
 from refold.engine.core import Engine
+from refold.engine.keys import kind_of
 from refold.engine.pending import ANY, Pending
 from refold.event import Event, Restored
 
@@ -77,8 +78,8 @@ def state_in_batch(engine: Engine, pending: Pending, name: str) -> fold.State:
         if name in pending.overlays:
             return pending.overlays[name]
         if not pending.places[name]:
-            return fold.empty(name.partition("/")[0]) if slot is None else engine.live(slot)
-        state = fold.empty(name.partition("/")[0]) if slot is None else engine.loader.state_at(slot, slot.seq)
+            return fold.empty(kind_of(name)) if slot is None else engine.live(slot)
+        state = fold.empty(kind_of(name)) if slot is None else engine.loader.state_at(slot, slot.seq)
     pending.overlays[name] = state
     for place in pending.places[name]:
         _fold_overlay(engine, pending, name, place)
@@ -88,5 +89,5 @@ def state_in_batch(engine: Engine, pending: Pending, name: str) -> fold.State:
 def _fold_overlay(engine: Engine, pending: Pending, name: str, place: int) -> None:
     event = pending.events[place]
     if isinstance(event, Restored):
-        pending.overlays[name] = engine.base_state(event)
+        pending.overlays[name] = engine.base_state(event, kind_of(name))
     fold.fold(pending.overlays[name], pending.stamp(place), event)

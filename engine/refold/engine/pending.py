@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
 from refold import fold
+from refold.engine.keys import name_of
 from refold.errors import LimitExceeded
 from refold.event import Event, Stamp
 from refold.limits import BATCH_EVENTS_MAX
@@ -32,6 +33,8 @@ class Request(NamedTuple):
 
     id_hash: bytes
     content_hash: bytes
+    elders: tuple[tuple[bytes, int], ...] = ()
+    """In a branch: the id's hashes in the branches that it goes on from, and up to which seq their answers count."""
 
 
 class Pending:
@@ -50,6 +53,7 @@ class Pending:
         "provisional",
         "reads",
         "requests",
+        "stands",
         "starts",
     )
 
@@ -77,6 +81,8 @@ class Pending:
         """Requests by the hash of their id, each with the places of its events."""
         self.starts: list[int] = []
         """Places at which a command of its own begins; none where all events are one command."""
+        self.stands: Callable[[], bool] | None = None
+        """Whether what a whole memory was looked at for still holds, asked just before the commit."""
 
     def add(self, name: str, event: Event, occurred_ns: int | None) -> int:
         """Add an event whose fields were all checked, so that encoding it cannot fail; return its place."""
@@ -98,13 +104,13 @@ class Pending:
         if name not in self.opened or event.sources or self.overlays:
             return None
         place = self.add(name, event, occurred_ns)
-        message = Message(event, Stamp(-place - 1, name, 0, 0, occurred_ns or 0))
+        message = Message(event, Stamp(-place - 1, name_of(name), 0, 0, occurred_ns or 0))
         self.messages.append(message)
         return message
 
     def stamp(self, place: int) -> Stamp:
         """Return the stamp that an event has while its batch is open."""
-        return Stamp(-place - 1, self.names[place], 0, 0, self.occurred[place] or 0)
+        return Stamp(-place - 1, name_of(self.names[place]), 0, 0, self.occurred[place] or 0)
 
     def noted(self, place: int) -> Noted:
         """Return an event with the stamp that it has while its batch is open."""

@@ -19,10 +19,12 @@ from refold.engine.checkpoints import Checkpoints
 from refold.engine.digests import Digests
 from refold.engine.ids import Ids
 from refold.engine.keeper import Keeper
+from refold.engine.keys import kind_of
 from refold.engine.loader import Loader, Recorded
 from refold.engine.pending import Request
 from refold.engine.residents import Residents
-from refold.engine.streams import APPLIED_KEY, Slot, Streams
+from refold.engine.slots import Slot
+from refold.engine.streams import APPLIED_KEY, Streams
 from refold.errors import Closed, InvalidInput, ReadOnly
 from refold.event import Forked, Restored
 from refold.limits import EVICTED_COUNT_MIN, FROZEN_STATES_MAX, PAGE_EVENTS, SETTLE_COUNT_MAX
@@ -75,9 +77,9 @@ class Reading:
         self.store_id = self.log.row("meta", STORE_ID_KEY) or b""
         self._hash_key = self.log.row("meta", HASH_KEY) or b""
         self._frozen.clear()
-        self._looked_at: dict[tuple[int, int, int], fold.State] = {}
-        """The base that a thread looked at last, by thread, stream and seq: folded on by nobody else."""
-        self.head_digests = Digests(self.log, self.loader)
+        self._looked_at: dict[tuple[int, int, int, str], fold.State] = {}
+        """The base that a thread looked at last, by thread, stream, seq and kind: folded on by nobody else."""
+        self.head_digests = Digests(self.log, self.streams, self.loader)
         self._read_marks()
 
     def _read_marks(self) -> None:
@@ -135,7 +137,7 @@ class Reading:
             self.notice()
             slot = self.streams.find(name)
             if slot is None:
-                return query(fold.empty(name.partition("/")[0]))
+                return query(fold.empty(kind_of(name)))
             slot.is_used = True
             answer = query(self.live(slot) if at is None or at >= slot.seq else self._frozen_state(slot, at))
             self._relieve()
@@ -164,16 +166,16 @@ class Reading:
         return state
 
     def _frozen_state(self, slot: Slot, at: int) -> fold.State:
-        key = (slot.number, self.loader.last_seq(slot, at))
-        if not key[1]:
+        place = self.streams.place(slot, at)
+        if not place[1]:
             return fold.empty(slot.kind)
-        state = self._frozen.get(key)
+        state = self._frozen.get(place)
         if state is None:
-            state = self._frozen[key] = self.loader.state_at(slot, key[1])
+            state = self._frozen[place] = self.loader.state_at(self.streams.at_number(place[0]), place[1])
             if len(self._frozen) > FROZEN_STATES_MAX:
                 self._frozen.popitem(last=False)
         else:
-            self._frozen.move_to_end(key)
+            self._frozen.move_to_end(place)
         return state
 
     def _settle(self) -> None:
@@ -203,10 +205,10 @@ class Reading:
             return
         while self.head < head:
             self.loader.bytes_read = 0
-            page = self.loader.page(self.head + 1, min(PAGE_EVENTS, head - self.head))
+            page = self.loader.numbered(self.head + 1, min(PAGE_EVENTS, head - self.head))
             record_bytes = self.loader.bytes_read // len(page)
-            for event, stamp in page:
-                self.streams.fold_foreign(event, stamp, record_bytes)
+            for number, event, stamp in page:
+                self.streams.fold_foreign(number, event, stamp, record_bytes)
             self.head += len(page)
         self._read_marks()
 
@@ -256,21 +258,33 @@ class Reading:
             yield from page
             after = page[-1].stamp.seq
 
-    def all_events(self, after: int, until: int | None) -> Iterator[Recorded]:
-        """Return the events of the whole log with ``after < seq <= until``, at most those that there are now."""
-        return self._all_events(after, self.current_head() if until is None else until)
+    def all_events(self, after: int, until: int | None, branch: int = 0) -> Iterator[Recorded]:
+        """Return all events of a branch with ``after < seq <= until``, at most those that there are now."""
+        return self._all_events(after, self.current_head() if until is None else until, branch)
 
-    def _all_events(self, after: int, until: int) -> Iterator[Recorded]:
+    def _all_events(self, after: int, until: int, branch: int) -> Iterator[Recorded]:
         while after < until:
-            page = self.page(after, until)
+            page, after = self.page(after, until, branch)
             yield from page
-            after += len(page)
 
-    def page(self, after: int, until: int) -> list[Recorded]:
-        """Return the first events with ``after < seq <= until``, at most a page of them."""
+    def bounds(self, branch: int, until: int) -> dict[int, int] | None:
+        """Return up to where the events of which branches count in a branch; ``None`` where there is but one."""
         with self.state_lock:
             self.check_open()
-            return self.loader.page(after + 1, min(PAGE_EVENTS, until - after))
+            return self.streams.bounds(branch, until) if branch or self.loader.branches() else None
+
+    def digests_of(self, name: str, at: int | None) -> list[tuple[str, bytes]]:
+        """Return the digests of a stream's views, live or at a seq; none where there is no stream."""
+        with self.state_lock:
+            slot = self.slot(name)
+            return [] if slot is None else self.digests(slot, at)
+
+    def page(self, after: int, until: int, branch: int = 0) -> tuple[list[Recorded], int]:
+        """Return the first events of a branch with ``after < seq <= until``, at most a page, and how far they reach."""
+        with self.state_lock:
+            self.check_open()
+            size = min(PAGE_EVENTS, until - after)
+            return self.loader.page(after + 1, size, self.bounds(branch, until)), after + size
 
     def digests(self, slot: Slot, at: int | None) -> list[tuple[str, bytes]]:
         """Return the digests of a stream's views, live or at a seq; those of the head are kept until it moves."""
@@ -295,7 +309,7 @@ class Reading:
 
     def answered(self, request: Request) -> Recorded | None:
         """Return the last event of a request that was answered before; ``LookupError`` if it was not."""
-        row = self.log.row("requests", request.id_hash)
+        row = self.log.row("requests", request.id_hash) or self._answered_before(request)
         if row is None:
             raise LookupError
         if row[: len(request.content_hash)] != request.content_hash:
@@ -304,16 +318,34 @@ class Reading:
         (last,) = SEQ.unpack(row[-SEQ.size :])
         return self.loader.recorded([last])[0] if last else None
 
-    def base_state(self, event: Forked | Restored) -> fold.State:
-        """Return the state that a fork or a restore starts from: the one looked at last, or else built anew."""
-        wanted = (threading.get_ident(), event.base_stream, event.base_seq)
-        with self.state_lock:
-            state = self._looked_at.pop(wanted, None)
-            return state or self.loader.base_state(event, "conversation")
+    def is_answered(self, request: Request) -> bool:
+        """Return whether a request was answered before."""
+        try:
+            self.answered(request)
+        except LookupError:
+            return False
+        return True
 
-    def look_at_base(self, event: Forked | Restored) -> fold.State:
+    def _answered_before(self, request: Request) -> bytes | None:
+        """Return the row of a request that was answered before the branch was forked.
+
+        One that changed nothing has no seq, so nobody can say when that was: it is decided anew.
+        """
+        for id_hash, until in request.elders:
+            row = self.log.row("requests", id_hash)
+            if row is not None and 0 < SEQ.unpack(row[-SEQ.size :])[0] <= until:
+                return row
+        return None
+
+    def base_state(self, event: Forked | Restored, kind: str) -> fold.State:
+        """Return the state that a fork or a restore starts from: the one looked at last, or else built anew."""
+        wanted = (threading.get_ident(), event.base_stream, event.base_seq, kind)
+        with self.state_lock:
+            return self._looked_at.pop(wanted, None) or self.loader.base_state(event, kind)
+
+    def look_at_base(self, event: Forked | Restored, kind: str) -> fold.State:
         """Return the state that a fork or a restore would start from, and keep it for the commit that follows."""
         with self.state_lock:
-            state = self.base_state(event)
-            self._looked_at = {(threading.get_ident(), event.base_stream, event.base_seq): state}
+            state = self.base_state(event, kind)
+            self._looked_at = {(threading.get_ident(), event.base_stream, event.base_seq, kind): state}
             return state

@@ -6,7 +6,8 @@ somebody asks. Which ones are in RAM changes no answer.
 """
 
 from refold.engine.keeper import Keeper
-from refold.engine.streams import Slot, Streams
+from refold.engine.slots import Slot
+from refold.engine.streams import Streams
 from refold.limits import RELIEVED_COUNT
 from refold.store.protocol import Log
 

@@ -5,77 +5,28 @@ last checkpoint row plus the tail, the events after ``applied_seq`` whose header
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from heapq import merge
 from typing import Final
 
 import msgspec
 
 from refold import fold
 from refold.engine.checkpoints import Checkpoints
+from refold.engine.keys import key_of, kind_of, parted
+from refold.engine.slots import Slot
 from refold.errors import StoreCorrupt
 from refold.event import Event, Stamp
-from refold.limits import BRANCH_BYTES, EVENT_OVERHEAD_BYTES, PAGE_EVENTS, STREAM_OVERHEAD_BYTES
+from refold.limits import EVENT_OVERHEAD_BYTES, PAGE_EVENTS, STREAM_OVERHEAD_BYTES
 from refold.store.protocol import Log, Row, scan
-from refold.store.record import STAMP
+from refold.store.record import BRANCH, STAMP
+from refold.views.settings import Branch
 
 STORE_STREAM: Final = "store/main"
 NUMBER_BYTES: Final = 4
-MAIN_BRANCH: Final = bytes(BRANCH_BYTES)
 NEXT_NUMBER_KEY: Final = b"next_stream"
 APPLIED_KEY: Final = bytes(12)
 """The key of no stream: the row stands among the checkpoint rows that it speaks of, and goes when they go."""
-
-
-class Slot:
-    """Where one stream stands: its head, its folded state if loaded, and what its next checkpoint covers."""
-
-    __slots__ = (
-        "digest",
-        "due",
-        "floating",
-        "held",
-        "is_used",
-        "kind",
-        "name",
-        "number",
-        "seq",
-        "seq_written",
-        "seqs",
-        "state",
-        "version",
-        "version_written",
-        "weight",
-    )
-
-    def __init__(self, number: int, name: str) -> None:
-        self.number = number
-        self.name = name
-        self.kind = name.partition("/")[0]
-        self.version = self.version_written = 0
-        self.seq = self.seq_written = 0
-        """Where the stream stands; ``_written`` runs ahead while a commit is under way."""
-        self.state: fold.State | None = None
-        self.seqs: list[int] = []
-        """The seqs of the stream's events since its last kept checkpoint row."""
-        self.due = 0
-        """How many events may come before the next kept row; 0 is the default of ``Checkpoints``."""
-        self.floating = 0
-        """The seq of the row that the next one replaces, 0 where there is none."""
-        self.digest: tuple[int, list[tuple[str, bytes]]] | None = None
-        """The digests of the views at a seq, if they were computed."""
-        self.is_used = True
-        """Whether the stream was touched since it was last asked to leave."""
-        self.held = 0
-        """How many events the weight stands for."""
-        self.weight = STREAM_OVERHEAD_BYTES
-        """What the stream takes in RAM, roughly, in bytes."""
-
-    def weigh(self, inline_bytes: int, events: int) -> int:
-        """Count only so many of the events from now on; return by how much the weight changed."""
-        each = (self.weight - STREAM_OVERHEAD_BYTES) // self.held if self.held else EVENT_OVERHEAD_BYTES
-        before, self.held = self.weight, events
-        self.weight = STREAM_OVERHEAD_BYTES + inline_bytes + each * events
-        return self.weight - before
 
 
 def number_key(number: int) -> bytes:
@@ -83,17 +34,22 @@ def number_key(number: int) -> bytes:
     return number.to_bytes(NUMBER_BYTES, "big")
 
 
-def name_in(packed: bytes) -> str:
-    """Return the name that a stream's row holds."""
+def name_key(branch: int, name: str) -> bytes:
+    """Return the key of the row that gives a name its number in a branch."""
+    return BRANCH.pack(branch) + name.encode()
+
+
+def place_in(packed: bytes) -> tuple[str, int]:
+    """Return the name and the branch that a stream's row holds."""
     try:
-        name = msgspec.msgpack.decode(packed, type=tuple[str, int])[0]
+        name, branch = msgspec.msgpack.decode(packed, type=tuple[str, int])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         message = f"the row of a stream cannot be read ({error}); run `refold verify` and restore a backup"
         raise StoreCorrupt(message) from error
-    if name.partition("/")[0] not in fold.KINDS:
+    if kind_of(name) not in fold.KINDS:
         message = f"the stream {name!r} is of no known kind; upgrade refold, or restore a backup"
         raise StoreCorrupt(message)
-    return name
+    return name, branch
 
 
 class Streams:
@@ -102,9 +58,12 @@ class Streams:
     def __init__(self, log: Log, checkpoints: Checkpoints) -> None:
         self._log = log
         self._checkpoints = checkpoints
-        self._by_name: dict[str, Slot] = {}
+        self._by_key: dict[str, Slot] = {}
         self._by_number: dict[int, Slot] = {}
         self._names: dict[int, str] = {}
+        self._branch_of: dict[int, int] = {}
+        self.branches: Callable[[], Sequence[Branch]] = tuple
+        """The branches that there are; the loader, which can fold, says which."""
         self._tail: dict[int, tuple[int, list[int]]] = {}
         """Number -> (version, seqs) of the events in the tail, for streams that are not loaded yet."""
         self.dirty: dict[int, int] = {}
@@ -141,19 +100,22 @@ class Streams:
             known[1].append(seq)
             self._tail[number] = (version, known[1])
 
-    def known(self, name: str) -> Slot | None:
+    def known(self, key: str) -> Slot | None:
         """Return the slot of a stream that was touched before; needs no lock."""
-        return self._by_name.get(name)
+        return self._by_key.get(key)
 
-    def find(self, name: str) -> Slot | None:
+    def find(self, key: str) -> Slot | None:
         """Return the slot of a stream, ``None`` where no event was ever written under the name."""
-        slot = self._by_name.get(name)
+        slot = self._by_key.get(key)
         if slot is None:
-            packed = self._log.row("names", MAIN_BRANCH + name.encode())
+            branch, name = parted(key)
+            packed = self._log.row("names", name_key(branch, name))
             number = 0 if packed is None else int.from_bytes(packed, "big")
             # A number that is not given out yet, as far as is known here: its commit is durable, and not folded yet.
             if 0 < number < self.next_number:
-                slot = self._load(number, name)
+                slot = self._load(number, name, branch)
+            elif branch:
+                slot = self._inherit(name, branch)
         return slot
 
     def loaded(self, number: int) -> Slot | None:
@@ -163,21 +125,106 @@ class Streams:
 
     def at_number(self, number: int) -> Slot:
         """Return the slot of a stream that a header or a base pointer names."""
-        return self._by_number.get(number) or self._load(number, self.name_of(number))
+        return self._by_number.get(number) or self._load(number, self.name_of(number), self.branch_of(number))
 
     def name_of(self, number: int) -> str:
         """Return the name of a stream."""
-        name = self._names.get(number)
-        if name is None:
-            packed = self._log.row("streams", number_key(number))
-            if packed is None:
-                message = f"stream number {number} has no name; run `refold verify` and restore a backup"
-                raise StoreCorrupt(message)
-            name = self._names[number] = name_in(packed)
-        return name
+        return self._names.get(number) or self._meet(number)[0]
 
-    def _load(self, number: int, name: str) -> Slot:
-        slot = Slot(number, name)
+    def branch_of(self, number: int) -> int:
+        """Return the branch of a stream."""
+        branch = self._branch_of.get(number)
+        return self._meet(number)[1] if branch is None else branch
+
+    def _meet(self, number: int) -> tuple[str, int]:
+        packed = self._log.row("streams", number_key(number))
+        if packed is None:
+            message = f"stream number {number} has no name; run `refold verify` and restore a backup"
+            raise StoreCorrupt(message)
+        self._names[number], self._branch_of[number] = place_in(packed)
+        return self._names[number], self._branch_of[number]
+
+    # What a branch inherits.
+
+    def branch(self, number: int) -> Branch:
+        """Return where a branch was forked from."""
+        try:
+            return self.branches()[number - 1]
+        except IndexError as error:
+            message = f"branch {number} was never forked; run `refold verify` and restore a backup"
+            raise StoreCorrupt(message) from error
+
+    def bounds(self, branch: int, until: int) -> dict[int, int]:
+        """Return up to which seq the events of each branch count in one of them at a seq: its own and its elders'."""
+        bounds: dict[int, int] = {}
+        while branch:
+            bounds[branch] = until
+            fork = self.branch(branch)
+            branch, until = fork.parent, min(until, fork.seq)
+        bounds[0] = until
+        return bounds
+
+    def _inherit(self, name: str, branch: int) -> Slot | None:
+        """Return a slot that stands where the stream stood when the branch was forked, ``None`` if it was not there."""
+        base = self._base_of(name, branch)
+        if base is None:
+            return None
+        slot = Slot(0, name, branch)
+        slot.base = base
+        slot.stand(STAMP.unpack_from(self._log.read_at([base[1]])[0])[1], base[1])
+        self._enter(slot)
+        return slot
+
+    def _base_of(self, name: str, branch: int) -> tuple[int, int] | None:
+        fork = self.branch(branch)
+        elder = self.find(key_of(fork.parent, name))
+        base = (0, 0) if elder is None else self.place(elder, fork.seq)
+        return base if base[1] else None
+
+    def holder(self, slot: Slot, seq: int) -> Slot:
+        """Return the stream, of the branch or of an elder one, among whose own events a seq would be."""
+        while slot.base is not None and seq <= slot.base[1]:
+            slot = self.at_number(slot.base[0])
+        return slot
+
+    def place(self, slot: Slot, seq: int) -> tuple[int, int]:
+        """Return a stream's last event at or before a seq: the number of the stream that holds it, and its seq or 0."""
+        slot = self.holder(slot, seq)
+        last = self._last_own(slot, seq)
+        return slot.base if not last and slot.base is not None else (slot.number, last)
+
+    def numbers(self, slot: Slot) -> Iterator[int]:
+        """Return the numbers under which a stream's events stand: its own, then those that its branch inherited."""
+        while True:
+            if slot.number:
+                yield slot.number
+            if slot.base is None:
+                return
+            slot = self.at_number(slot.base[0])
+
+    def _last_own(self, slot: Slot, seq: int) -> int:
+        if seq >= slot.seq:
+            return slot.seq if slot.base is None or slot.seq > slot.base[1] else 0
+        before = self._checkpoints.before(slot.number, seq)
+        last = before.seq if before is not None else 0
+        for found in self.own_seqs(slot, last, seq):
+            last = found
+        return last
+
+    def own_seqs(self, slot: Slot, after: int, until: int) -> Iterator[int]:
+        """Return the seqs of a stream's own events with ``after < seq <= until``, in order."""
+        while after < until and slot.number:
+            row = self._checkpoints.after(slot.number, after)
+            held = slot.seqs if row is None else row.since
+            yield from (seq for seq in held if after < seq <= until)
+            if row is None:
+                return
+            after = row.seq
+
+    def _load(self, number: int, name: str, branch: int) -> Slot:
+        slot = Slot(number, name, branch)
+        if branch:
+            slot.base = self._base_of(name, branch)
         row = self._checkpoints.last(number)
         if row is not None:
             slot.seq, slot.version = row.seq, row.version
@@ -191,23 +238,39 @@ class Streams:
             slot.version = tail[0]
             slot.seqs.extend(seq for seq in tail[1] if seq > slot.seq)
             slot.seq = tail[1][-1]
-        slot.version_written, slot.seq_written = slot.version, slot.seq
+        slot.stand(slot.version, slot.seq)
         self.add(slot)
         return slot
 
     def add(self, slot: Slot) -> None:
         """Make a slot known."""
-        self._by_name[slot.name] = slot
         self._by_number[slot.number] = slot
-        self._names[slot.number] = slot.name
+        self._names[slot.number], self._branch_of[slot.number] = slot.name, slot.branch
+        self._enter(slot)
+
+    def _enter(self, slot: Slot) -> None:
+        """Make a slot known by its key, in the place of one that was only inherited."""
+        self._supersede(slot.key)
+        self._by_key[slot.key] = slot
         self.bytes += slot.weight
         self.queue.append(slot)
+
+    def _supersede(self, key: str) -> None:
+        """Drop a slot that was only inherited; what is left of it in the queue weighs nothing."""
+        slot = self._by_key.pop(key, None)
+        if slot is not None:
+            assert not slot.number, f"{slot.key} is in RAM twice"
+            self.bytes -= slot.weight
+            slot.weight, slot.state = 0, None
 
     def forget(self, slot: Slot) -> None:
         """Drop a stream from RAM: its rows and the tail bring it back."""
         assert slot.number not in self.dirty, f"{slot.name} leaves with events that no row covers"
-        assert self._by_number[slot.number] is slot, f"{slot.name} is in RAM twice"
-        del self._by_name[slot.name], self._by_number[slot.number], self._names[slot.number]
+        if self._by_key.get(slot.key) is slot:
+            del self._by_key[slot.key]
+        if slot.number:
+            assert self._by_number[slot.number] is slot, f"{slot.name} is in RAM twice"
+            del self._by_number[slot.number], self._names[slot.number], self._branch_of[slot.number]
         self.bytes -= slot.weight
         self.traffic += 1
         slot.state = None
@@ -215,7 +278,7 @@ class Streams:
     def loaded_from(self, slot: Slot, record_bytes: int, events: int) -> None:
         """Take note of what a stream's state was loaded from."""
         self.traffic += 1
-        if self._by_number.get(slot.number) is not slot:
+        if self._by_key.get(slot.key) is not slot:
             return  # It was asked to leave while somebody held it: the state goes with whoever asked for it.
         before, slot.held = slot.weight, events
         slot.weight = STREAM_OVERHEAD_BYTES + record_bytes + events * EVENT_OVERHEAD_BYTES
@@ -224,31 +287,42 @@ class Streams:
     def rows_of(self, born: list[Slot]) -> Iterator[Row]:
         """Return the rows that give new streams their numbers."""
         for slot in born:
-            yield "names", MAIN_BRANCH + slot.name.encode(), number_key(slot.number)
-            yield "streams", number_key(slot.number), msgspec.msgpack.encode((slot.name, 0))
+            yield "names", name_key(slot.branch, slot.name), number_key(slot.number)
+            yield "streams", number_key(slot.number), msgspec.msgpack.encode((slot.name, slot.branch))
         if born:
             yield "meta", NEXT_NUMBER_KEY, number_key(born[-1].number + 1)
 
-    def names(self, kind: str, after: str = "") -> Iterator[str]:
-        """Return the names of all streams of a kind (``""``: of all) behind ``after``, sorted."""
-        prefix = MAIN_BRANCH + f"{kind}/".encode() if kind else MAIN_BRANCH
-        first = MAIN_BRANCH + after.encode() + b"\0" if after else prefix
+    def names(self, branch: int, kind: str = "", after: str = "") -> Iterator[str]:
+        """Return the names of all streams of a kind (``""``: of all) in a branch behind ``after``, sorted."""
+        if not branch:
+            yield from self._names_in(0, kind, after)
+            return
+        last = ""
+        for name in merge(*(self._names_in(elder, kind, after) for elder in self.bounds(branch, 0))):
+            if name != last and self.find(key_of(branch, name)) is not None:
+                yield name
+            last = name
+
+    def _names_in(self, branch: int, kind: str, after: str) -> Iterator[str]:
+        prefix = name_key(branch, f"{kind}/" if kind else "")
+        first = name_key(branch, after) + b"\0" if after else prefix
         for key, _ in scan(self._log, "names", prefix, PAGE_EVENTS, first):
-            yield key[len(MAIN_BRANCH) :].decode()
+            yield key[BRANCH.size :].decode()
 
     def applied_seq(self, head: int) -> int:
         """Return the seq up to which every event is covered by a checkpoint row."""
         return next(iter(self.dirty.values())) - 1 if self.dirty else head
 
-    def fold_foreign(self, event: Event, stamp: Stamp, record_bytes: int) -> None:
+    def fold_foreign(self, number: int, event: Event, stamp: Stamp, record_bytes: int) -> None:
         """Take note of an event that another process wrote, and fold it if its stream is loaded here."""
-        slot = self._by_name.get(stamp.stream)
+        slot = self._by_number.get(number)
         if slot is None:
-            self._note_tail(self.number_of(stamp.stream), stamp.version, stamp.seq)
+            # What a branch had only inherited is the branch's own from now on.
+            self._supersede(key_of(self.branch_of(number), stamp.stream))
+            self._note_tail(number, stamp.version, stamp.seq)
             return
         self.dirty.setdefault(slot.number, stamp.seq)
-        slot.version = slot.version_written = stamp.version
-        slot.seq = slot.seq_written = stamp.seq
+        slot.stand(stamp.version, stamp.seq)
         slot.seqs.append(stamp.seq)
         # Its own floating row stays from now on: the other's rows may reach back no further than to it.
         slot.floating = 0
@@ -259,9 +333,3 @@ class Streams:
             slot.held += 1
             slot.weight += record_bytes + EVENT_OVERHEAD_BYTES
             self.bytes += record_bytes + EVENT_OVERHEAD_BYTES
-
-    def number_of(self, name: str) -> int:
-        """Return the number of a stream that exists."""
-        packed = self._log.row("names", MAIN_BRANCH + name.encode())
-        assert packed is not None, f"{name} has events and no number"
-        return int.from_bytes(packed, "big")

@@ -33,18 +33,19 @@ def durable_head(log: Log) -> int:
 class _Delivery:
     """One subscriber: its function, where it stands, and what ended it; ``Subscription`` is what its owner holds."""
 
-    __slots__ = ("calling", "ended", "error", "function", "position")
+    __slots__ = ("branch", "calling", "ended", "error", "function", "position")
 
-    def __init__(self, function: Subscriber, position: int) -> None:
+    def __init__(self, function: Subscriber, position: int, branch: int) -> None:
         self.function = function
         self.position = position
+        self.branch = branch
         self.error: BaseException | None = None
         self.ended = threading.Event()
         self.calling = threading.Lock()
         """Held by the thread that delivers while the function runs."""
 
-    def deliver(self, page: Sequence[Recorded]) -> None:
-        """Call the function with the events of a page, until it ends."""
+    def deliver(self, page: Sequence[Recorded], until: int) -> None:
+        """Call the function with the events of a page, which reaches up to a seq, until it ends."""
         for recorded in page:
             with self.calling:
                 if self.ended.is_set():
@@ -56,6 +57,8 @@ class _Delivery:
                     _report(f"a subscriber failed at seq {recorded.stamp.seq}; it gets no further events", error)
                     return
                 self.position = recorded.stamp.seq
+        # Behind the last one are none of this branch.
+        self.position = until
 
     def end(self, error: BaseException | None) -> None:
         """Deliver nothing more."""
@@ -151,8 +154,8 @@ class Subscriptions:
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
-    def subscribe(self, function: Subscriber, after: int | None) -> Subscription:
-        """Return a subscription to the events with ``seq > after``, for ``None`` to those that are yet to come."""
+    def subscribe(self, function: Subscriber, after: int | None, branch: int) -> Subscription:
+        """Return a subscription to a branch's events with ``seq > after``, for ``None`` to those yet to come."""
         _check_function(function)
         head = self._engine.current_head()
         if after is not None and checks.count(after, "after") > head:
@@ -160,7 +163,7 @@ class Subscriptions:
                 f"after is {after}, and the last event has seq {head}; give a seq up to it, or None for from now on"
             )
             raise InvalidInput(message)
-        delivery = _Delivery(function, head if after is None else after)
+        delivery = _Delivery(function, head if after is None else after, branch)
         with self._lock:
             if self._is_closed:
                 message = "this memory is being closed and takes no subscribers; open the store again with Memory(path)"
@@ -249,14 +252,14 @@ class Subscriptions:
     def _round(self, active: Sequence[_Delivery]) -> bool:
         """Give each subscription at most a page, so that one that catches up keeps no other waiting for long."""
         until = self._until(min(delivery.position for delivery in active))
-        page: Sequence[Recorded] = ()
+        pages: dict[tuple[int, int], tuple[list[Recorded], int]] = {}
         is_busy = False
         for delivery in active:
-            after = delivery.position
-            if after < until and not delivery.ended.is_set():
-                if not page or page[0].stamp.seq != after + 1:
-                    page = self._engine.page(after, until)
-                delivery.deliver(page)
+            place = (delivery.position, delivery.branch)
+            if delivery.position < until and not delivery.ended.is_set():
+                if place not in pages:
+                    pages = {place: self._engine.page(delivery.position, until, delivery.branch)}
+                delivery.deliver(*pages[place])
                 is_busy = True
         return is_busy
 

@@ -15,11 +15,24 @@ from typing import BinaryIO, Final, NamedTuple
 import msgspec
 
 from refold import fold
-from refold.engine import joining
+from refold.engine import branches, joining
 from refold.engine.core import Engine
-from refold.engine.jsonl import JSONL_FORMAT, Head, Line, event_from_json, event_to_json, head_of, line_of
+from refold.engine.jsonl import (
+    JSONL_FORMAT,
+    Head,
+    Line,
+    Names,
+    Numbers,
+    event_from_json,
+    event_to_json,
+    head_of,
+    line_of,
+)
+from refold.engine.keys import key_of
 from refold.engine.reading import TAGS_KEY
-from refold.engine.streams import Slot
+from refold.engine.slots import Slot
+from refold.engine.streams import name_key, number_key
+from refold.engine.trail import Trail
 from refold.engine.vetting import Vetting
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, Event
@@ -69,27 +82,27 @@ def export(engine: Engine, path: str, at: int | None) -> int:
 def lines(engine: Engine, until: int) -> Iterator[bytes]:
     """Return the export's lines: its head, then every event up to ``until``, read in short pages."""
     yield msgspec.json.encode(Head(JSONL_FORMAT, engine.store_id.hex(), until)) + b"\n"
+    names = branches.names(engine)
     seq = 1
     while seq <= until:
         with engine.state_lock:
             engine.check_open()
             records = engine.log.read(seq, min(PAGE_EVENTS, until - seq + 1))
-            page = [_line(engine, place, record) for place, record in enumerate(records, seq)]
+            page = [_line(names, place, record) for place, record in enumerate(records, seq)]
         yield from page
         seq += len(page)
 
 
-def _line(engine: Engine, seq: int, record: bytes) -> bytes:
+def _line(names: Names, seq: int, record: bytes) -> bytes:
     header = header_of(record)
     event = fold.decode(record[ARRAY_BEGIN:], header.tag)
     if isinstance(event, fold.Unknown):
         message = f"seq {seq} is of tag {header.tag}, which this refold does not know; upgrade it before exporting"
         raise StoreCorrupt(message)
-    names = engine.streams.name_of
     erased = bool(header.flags & FLAG_ERASED)
     line = Line(
         seq,
-        names(header.stream),
+        names.stream(header.stream),
         header.version,
         header.time_ns,
         header.command,
@@ -99,6 +112,7 @@ def _line(engine: Engine, seq: int, record: bytes) -> bytes:
         header.cause,
         header.actor,
         erased,
+        names.branch(header.branch),
     )
     return msgspec.json.encode(line) + b"\n"
 
@@ -108,6 +122,8 @@ class _Ready(NamedTuple):
 
     line: Line
     event: Event
+    branch: int
+    prev_seq: int
 
 
 def load(
@@ -128,7 +144,9 @@ def load(
             return joining.join(engine, digest, lambda: _read(path), rename or {}, progress)
         try:
             with Path(path).open("rb") as file:
-                _load_lines(engine, islice(_lines_of(file), engine.head, None), count, digest, progress)
+                trail = Trail()
+                ready = islice(_lines_of(file, trail), engine.head, None)
+                _load_lines(_Loading(engine, digest, trail.branches), ready, count, progress)
             engine.log.write_rows([("meta", _LOAD_KEY, b"done" + digest)])
         finally:
             engine.reload()
@@ -142,29 +160,26 @@ def _part(digest: bytes, head: int) -> bytes:
 
 def _read(path: str) -> Iterator[joining.Ready]:
     with Path(path).open("rb") as file:
-        yield from ((ready.line, ready.event) for ready in _lines_of(file))
+        yield from ((ready.line, ready.event) for ready in _lines_of(file, Trail()))
 
 
-def _lines_of(file: BinaryIO) -> Iterator[_Ready]:
-    """Return the checked lines of an export behind its head."""
+def _lines_of(file: BinaryIO, trail: Trail) -> Iterator[_Ready]:
+    """Return the checked lines of an export behind its head; each is on the trail when the next one is asked for."""
     head_of(file.readline())
-    numbers = _Numbers()
+    numbers = Numbers(trail.number, trail.branches)
     for number, raw in enumerate(file, 2):
         if raw.strip():
             line = line_of(raw, number)
-            numbers.meet(line.stream)
-            yield _Ready(line, event_from_json(line, numbers.meet))
-
-
-class _Numbers:
-    """Numbers for stream names in the order in which the lines name them: the same in every pass."""
-
-    def __init__(self) -> None:
-        self.by_name: dict[str, int] = {}
-
-    def meet(self, name: str) -> int:
-        """Return the number of a name, a new one at the first meeting."""
-        return self.by_name.setdefault(name, len(self.by_name) + 1)
+            if line.branch not in trail.branches:
+                message = (
+                    f"seq {line.seq}: {line.branch!r} was not forked before it; export again, the file was changed"
+                )
+                raise InvalidInput(message)
+            trail.number(line.branch, line.stream)
+            event = event_from_json(line, numbers)
+            prev_seq = trail.stand(line.branch, line.stream).seq
+            yield _Ready(line, event, trail.branches[line.branch], prev_seq)
+            trail.note(line, event)
 
 
 def _checked(path: str) -> tuple[bytes, int, int]:
@@ -172,10 +187,11 @@ def _checked(path: str) -> tuple[bytes, int, int]:
     try:
         with Path(path).open("rb") as file:
             head = head_of(file.readline())
-            vetting = Vetting()
+            trail = Trail()
+            vetting = Vetting(trail)
             file.seek(0)
-            for line, event in _lines_of(file):
-                vetting.vet(line, event)
+            for ready in _lines_of(file, trail):
+                vetting.vet(ready.line, ready.event)
             file.seek(0)
             digest = sha256()
             while block := file.read(_READ_BYTES):
@@ -189,41 +205,36 @@ def _checked(path: str) -> tuple[bytes, int, int]:
     if vetting.events != head.head:
         message = f"{path} says {head.head} events and has {vetting.events}; export again, the file was cut off"
         raise InvalidInput(message)
-    return digest.digest(), vetting.events, len(vetting.versions)
+    return digest.digest(), vetting.events, trail.streams
 
 
 def _load_lines(
-    engine: Engine,
-    ready: Iterable[_Ready],
-    count: int,
-    digest: bytes,
-    progress: Callable[[int, int], None] | None,
+    loading: "_Loading", ready: Iterable[_Ready], count: int, progress: Callable[[int, int], None] | None
 ) -> None:
-    loading = _Loading(engine, digest)
     iterator = iter(ready)
     while page := list(islice(iterator, _LOAD_EVENTS)):
         loading.write(page)
         if progress is not None:
-            progress(engine.log.head(), count)
+            progress(loading.seq, count)
 
 
 class _Loading:
     """The state of a load between its transactions."""
 
-    def __init__(self, engine: Engine, digest: bytes) -> None:
+    def __init__(self, engine: Engine, digest: bytes, branches: Mapping[str, int]) -> None:
         self._engine = engine
+        self._branches = branches
         self._digest = digest
         self._streams = engine.streams
-        self._heads: dict[str, tuple[int, int]] = {}
         self._numbers: dict[str, int] = {}
-        self._seq = engine.head
+        self.seq = engine.head
         last = engine.log.commit_at(engine.head) if engine.head else None
         self._link = COMMIT.unpack(last)[3] if last else bytes(32)
         self._tags: set[int] = set(engine.tags)
 
     def write(self, page: Sequence[_Ready]) -> None:
         """Write a page of events in one transaction, with the commit rows of the commits they came in."""
-        first_seq = self._seq + 1
+        first_seq = self.seq + 1
         salts = self._engine.random_bytes(SALT_BYTES * len(page))
         rows: list[Row] = []
         records = [
@@ -231,37 +242,36 @@ class _Loading:
         ]
         commits = list(self._commits(page, records, first_seq))
         rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(self._tags))))
-        rows.append(("meta", _LOAD_KEY, _part(self._digest, self._seq)))
+        rows.append(("meta", _LOAD_KEY, _part(self._digest, self.seq)))
         with self._engine.log.turn() as turn:
             if turn.moved:
                 message = "another process wrote to the store while an export was loaded into it; load it again"
                 raise StoreBusy(message)
             turn.write(first_seq, records, commits, rows)
 
-    def _number(self, name: str, rows: list[Row]) -> int:
-        number = self._numbers.get(name)
+    def _number(self, branch: int, name: str, rows: list[Row]) -> int:
+        key = key_of(branch, name)
+        number = self._numbers.get(key)
         if number is None:
-            slot = self._streams.find(name)
-            if slot is None:
-                slot = Slot(self._streams.next_number, name)
+            packed = self._engine.log.row("names", name_key(branch, name))
+            if packed is None:
+                slot = Slot(self._streams.next_number, name, branch)
                 rows.extend(self._streams.rows_of([slot]))
                 self._streams.next_number += 1
-            number = self._numbers[name] = slot.number
-            self._heads[name] = (slot.version, slot.seq)
+                packed = number_key(slot.number)
+            number = self._numbers[key] = int.from_bytes(packed, "big")
         return number
 
     def _record(self, ready: _Ready, salt: bytes, rows: list[Row]) -> bytes:
-        line, event = ready
-        number = self._number(line.stream, rows)
+        line, event, branch, prev_seq = ready
+        number = self._number(branch, line.stream, rows)
         if type(event) in fold.REFERRING and line.event.get("base_stream"):
-            named = self._number(line.event["base_stream"], rows)
-            event = msgspec.structs.replace(event, base_stream=named)
-        self._seq += 1
-        _, prev_seq = self._heads[line.stream]
-        self._heads[line.stream] = (line.version, self._seq)
+            elder = self._branches[line.event.get("base_branch", "")]
+            event = msgspec.structs.replace(event, base_stream=self._number(elder, line.event["base_stream"], rows))
+        self.seq += 1
         tag = fold.TAGS[type(event)]
         self._tags.add(tag)
-        rows.extend(("derived", SEQ.pack(source) + SEQ.pack(self._seq), b"") for source in event.sources)
+        rows.extend(("derived", SEQ.pack(source) + SEQ.pack(self.seq), b"") for source in event.sources)
         occurred_ns = line.time_ns if line.occurred_ns is None else line.occurred_ns
         flags = (FLAG_OCCURRED if line.occurred_ns is not None else 0) | (
             FLAG_BASE if type(event) in fold.BASE_TYPES else 0
@@ -269,7 +279,7 @@ class _Loading:
         array, begin = fold.encode(event), fold.body_begin(event)
         header = HEADER.pack(
             *(number, line.version, line.time_ns, occurred_ns, line.cause, line.actor, flags, tag, prev_seq),
-            *(line.command, 0, 0, begin, 0, 1, SCHEMA, FORMAT, commit_to(salt, array[begin:])),
+            *(line.command, branch, 0, begin, 0, 1, SCHEMA, FORMAT, commit_to(salt, array[begin:])),
         )
         record = header + salt + array
         return blanked(record, 1 + len(fold.STRUCTURAL[type(event)])) if line.erased else record

@@ -11,19 +11,24 @@ from msgspec import DecodeError, Struct
 
 from refold import checks, fold
 from refold.engine.jsonl import Line
+from refold.engine.keys import kind_of
+from refold.engine.streams import STORE_STREAM
+from refold.engine.trail import Trail
 from refold.errors import InvalidInput, LimitExceeded
 from refold.event import (
+    BranchForked,
     ConversationOpened,
     Event,
-    ForkDropped,
     Forked,
     ImportedBody,
     Restored,
+    SnapshotNamed,
     StateImported,
     unpack_json,
 )
 from refold.limits import NAME_BYTES_MAX
 from refold.message import ROLES, MessageAppended
+from refold.views.settings import is_reserved
 from refold.views.window import EVICTION
 
 _SIGNED_MAX: Final = 2**63
@@ -35,10 +40,9 @@ _OPENING: Final = (ConversationOpened, Forked, Restored, StateImported)
 class Vetting:
     """What was seen of an export so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, trail: Trail) -> None:
         self.events = 0
-        self.versions: dict[str, int] = {}
-        self._open: set[str] = set()
+        self._trail = trail
         self._time_ns = -_SIGNED_MAX
 
     def vet(self, line: Line, event: Event) -> None:
@@ -48,27 +52,18 @@ class Vetting:
             message = f"seq {line.seq}: {problem}; export again, the file was changed"
             raise InvalidInput(message)
         self.events += 1
-        self.versions[line.stream] = line.version
-        self._note_open(line.stream, event)
         self._time_ns = line.time_ns
-
-    def _note_open(self, stream: str, event: Event) -> None:
-        """Take note of whether a conversation is open now: only an open one takes messages."""
-        if isinstance(event, ForkDropped) or (isinstance(event, StateImported) and not event.policy):
-            self._open.discard(stream)
-        elif isinstance(event, (Forked, Restored)):
-            self._open.update([stream] if event.base_seq else [])
-        elif isinstance(event, _OPENING):
-            self._open.add(stream)
 
     def _problems(self, line: Line, event: Event) -> Iterator[str]:
         yield from self._order(line)
         yield from self._pointers(line, event)
+        if isinstance(event, BranchForked):
+            yield from self._forking(line, event)
         yield from _contents(event)
 
     def _order(self, line: Line) -> Iterator[str]:
         kind, _, name = line.stream.partition("/")
-        version = self.versions.get(line.stream, 0)
+        version = self._trail.stand(line.branch, line.stream).version
         occurred_ns = line.time_ns if line.occurred_ns is None else line.occurred_ns
         if kind not in fold.KINDS or not name or len(name.encode()) > NAME_BYTES_MAX:
             yield f"the stream {line.stream!r} is of no known kind"
@@ -90,12 +85,29 @@ class Vetting:
         if any(seq >= line.seq for seq in pointed):
             yield "it points at a seq that does not come before it"
         if "base_stream" in event.__struct_fields__ and any(pointed):
-            base = line.event.get("base_stream")
-            if not isinstance(base, str) or base not in self.versions:
-                yield f"its base {checks.shown(base)} is no stream that comes before it"
+            yield from self._base(line, event)
         needs_open = line.stream.startswith("conversation/") and not isinstance(event, _OPENING)
-        if needs_open and line.stream not in self._open:
+        if needs_open and not self._trail.is_open(line.branch, line.stream):
             yield f"{line.stream} is not open"
+
+    def _base(self, line: Line, event: Event) -> Iterator[str]:
+        """Check that the stream that an event goes on from, or names, is there, and of its own kind."""
+        base = line.event.get("base_stream")
+        if isinstance(event, SnapshotNamed) and base == "":
+            return  # A snapshot of the whole memory.
+        if not isinstance(base, str) or not self._trail.has(line.event.get("base_branch", ""), base):
+            yield f"its base {checks.shown(base)} is no stream that comes before it"
+        elif isinstance(event, (Forked, Restored)) and kind_of(base) != kind_of(line.stream):
+            yield f"its base {base} is of another kind than {line.stream}"
+
+    def _forking(self, line: Line, event: BranchForked) -> Iterator[str]:
+        """Check what the lines behind a fork of the memory rely on."""
+        if line.branch or line.stream != STORE_STREAM:
+            yield f"a fork of the memory stands in {STORE_STREAM} of the main line alone"
+        if not line.erased:
+            checks.name(event.name, "name")
+            if event.name in self._trail.branches or is_reserved(event.name):
+                yield f"the fork's name {checks.shown(event.name)} is taken"
 
 
 def problem_in(event: Event) -> str | None:

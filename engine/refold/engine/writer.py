@@ -20,6 +20,7 @@ from refold.store.record import (
     SCHEMA,
     SEQ,
     commit_to,
+    in_branch,
     link_after,
 )
 
@@ -72,6 +73,8 @@ def build(group: Group, *, first_seq: int, time_ns: int, link: bytes, salts: byt
             begin, 1, SCHEMA, FORMAT, commitment(salt, array[begin:]),
         )
         # fmt: on
+        if slot.branch:
+            header = in_branch(header, slot.branch)
         slot.seq_written = seq
         records.append(header + salt + array)
         covered += (header, array[PREFIX_BYTES:begin])
@@ -81,11 +84,11 @@ def build(group: Group, *, first_seq: int, time_ns: int, link: bytes, salts: byt
     return Batch(first_seq, records, COMMIT.pack(first_seq, seq, time_ns, link), link, stamps)
 
 
-def bases(group: Group, batch: Batch) -> Iterator[tuple[int, Forked | Restored]]:
-    """Return the events that start from the state of another place, by seq."""
-    for event, stamp in zip(group.events, batch.stamps, strict=True):
+def bases(group: Group, batch: Batch) -> Iterator[tuple[int, Forked | Restored, str]]:
+    """Return the events that start from the state of another place, by seq, with the kind of their stream."""
+    for event, stamp, slot in zip(group.events, batch.stamps, group.slots, strict=True):
         if isinstance(event, (Forked, Restored)):
-            yield stamp.seq, event
+            yield stamp.seq, event, slot.kind
 
 
 def resolved(pending: Pending, places: Sequence[int], first_seq: int) -> list[Event]:

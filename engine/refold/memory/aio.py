@@ -15,6 +15,7 @@ from refold.memory.conversation import Conversation
 from refold.memory.door import Door
 from refold.memory.handles import Journal, Profile
 from refold.memory.scopes import ScopedState
+from refold.memory.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import datetime
@@ -270,6 +271,29 @@ class AsyncMemory:
     def journal(self, name: str = "default") -> AsyncJournal:
         """Return a handle on a journal."""
         return AsyncJournal(self.door, self.plain.journal(name))
+
+    async def snapshot(self, name: str | None = None, **options: Any) -> Snapshot:
+        """Return a pointer to the present state of everything; takes what ``Memory.snapshot`` takes."""
+        return await self._hop("a snapshot", partial(self.plain.snapshot, name, **options))
+
+    async def restore(self, snapshot: Snapshot | str, **options: Any) -> None:
+        """Bring everything back to a snapshot; takes what ``Memory.restore`` takes."""
+        await self._hop("a restore of the whole memory", partial(self.plain.restore, snapshot, **options))
+
+    async def fork(self, name: str, **options: Any) -> "AsyncMemory":
+        """Return the fork of that name, or a new one; takes what ``Memory.fork`` takes."""
+        fork = await self._hop("a fork of the memory", partial(self.plain.fork, name, **options))
+        return fork.aio
+
+    def forks(self, **options: Any) -> list[str]:
+        """Return the names of the memories that were forked from this one."""
+        return self.plain.forks(**options)
+
+    async def _hop(self, what: str, call: Callable[[], R]) -> R:
+        """Return what a verb of the whole memory returns; its thread would not know of this task's batch."""
+        batches.refuse(self.door.engine, what)
+        result: R = await self.door.ticks.hop(call)
+        return result
 
     def batch(self) -> AsyncBatch:
         """Return a context for ``async with`` in which this task's mutations are collected into one commit."""

@@ -19,7 +19,7 @@ class Claims(NamedTuple):
 
         Looks past an open batch: opening a handle, and an append through it, count as no read of the state.
         """
-        known, budget = door.engine.read(
+        known, budget = door.read_written(
             stream, lambda state: (state.part(SESSION), state.part(WINDOW).window_tokens), at
         )
         if not known.opened:

@@ -64,7 +64,7 @@ class Conversation:
         return f"Conversation({self.id!r}{frozen}, {self._door.counts(self._shown)})"
 
     def _shown(self) -> str:
-        read = self._door.engine.read  # Past an open batch: showing a handle is no read of the state.
+        read = self._door.read_written  # Past an open batch: showing a handle is no read of the state.
         counts = read(self._stream, lambda state: composing.counts(state, self._opening), self._at)
         messages, tokens, budget = counts
         return f"messages={messages}, tokens={tokens}/{budget}"
@@ -322,7 +322,7 @@ class Conversation:
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Return the conversation's events with a seq greater than ``after``, each with its stamp."""
         checks.count(after, "after")
-        return self._door.engine.events(self._stream, after, self._at)
+        return self._door.engine.events(self._door.key(self._stream), after, self._at)
 
     def at(self, at: "int | datetime.datetime") -> "Conversation":
         """Return the conversation as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
@@ -390,4 +390,4 @@ class Conversation:
         """Return the steps with ``after < seq <= until``: event, changes, evictions, and the states around each."""
         checks.count(after, "after")
         end = self._at if until is None else seq_at(self._door.engine, until, self._at)
-        return steps(self._door.engine, self._stream, self.at, after, end)
+        return steps(self._door.engine, self._door.key(self._stream), self.at, after, end)

@@ -1,14 +1,17 @@
 """The door between the public handles and the engine: the options that every mutation takes, in one place."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from refold import checks, fold
 from refold.engine import batch as batches
-from refold.engine import noting
+from refold.engine import branches, noting
 from refold.engine.admission import Deferred, Verb, check_version
 from refold.engine.core import Engine
+from refold.engine.keys import key_of
 from refold.engine.pending import ANY, EXISTS, NO_STREAM, Decide, Noted, Pending, Request, place_of
+from refold.engine.slots import Slot
+from refold.engine.streams import STORE_STREAM
 from refold.errors import Closed, InvalidInput, ReadOnly
 from refold.event import ConversationOpened, Event, Stamp, pack_json
 from refold.message import Message, MessageAppended
@@ -22,24 +25,47 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Door:
-    """What the handles of one memory share: the engine, and the defaults that a constructor gave."""
+class Released:
+    """What stands in the place of the engine once the handle on a fork was closed."""
 
-    __slots__ = ("_ticks", "counter", "engine", "path", "timezone", "window_tokens")
+    is_closed = True
+
+    def __getattr__(self, _: str) -> NoReturn:
+        """Refuse every use."""
+        message = "this handle on a fork is closed; take another one with memory.fork(name)"
+        raise Closed(message)
+
+
+class Door:
+    """What the handles of one memory share: the engine, the branch, and the defaults that a constructor gave."""
+
+    __slots__ = ("_main", "_ticks", "branch", "counter", "engine", "path", "timezone", "window_tokens")
 
     def __init__(
-        self, engine: Engine, *, counter: TokenCounter, timezone: str, window_tokens: int, path: str | None
+        self,
+        engine: Engine,
+        *,
+        counter: TokenCounter,
+        timezone: str,
+        window_tokens: int,
+        path: str | None,
+        branch: int = 0,
+        main: "Door | None" = None,
     ) -> None:
+        self.branch = branch
         self.engine = engine
         self.counter = counter
         self.timezone = timezone
         self.window_tokens = window_tokens
         self.path = path
         self._ticks: Ticks | None = None
+        self._main = self if main is None else main
 
     @property
     def ticks(self) -> "Ticks":
-        """What the tasks of event loops write through."""
+        """What the tasks of event loops write through, the same for all branches."""
+        if self._main is not self:
+            return self._main.ticks
         if self._ticks is None:
             from refold.engine.ticks import Ticks  # noqa: PLC0415 - asyncio is loaded only by those who use it
 
@@ -47,10 +73,29 @@ class Door:
         return self._ticks
 
     def close(self) -> None:
-        """Close the engine, and end the thread that writes for event loops."""
+        """Close the engine, and end the thread that writes for event loops; of a branch, the handles alone."""
+        if self._main is not self:
+            self.engine = cast("Engine", Released())
+            return
         self.engine.close()
         if self._ticks is not None:
             self._ticks.close()
+
+    def to(self, branch: int) -> "Door":
+        """Return a door to another branch, with the same defaults."""
+        return Door(
+            self.engine,
+            counter=self.counter,
+            timezone=self.timezone,
+            window_tokens=self.window_tokens,
+            path=self.path,
+            branch=branch,
+            main=self._main,
+        )
+
+    def key(self, stream: str) -> str:
+        """Return the key under which the engine knows a stream of this door's branch."""
+        return key_of(self.branch, stream)
 
     def read(self, stream: str, query: Callable[[fold.State], T], at: int | None) -> T:
         """Return what ``query`` makes of a stream's state: at a seq, in this context's batch, or live."""
@@ -58,8 +103,12 @@ class Door:
             batch = batches.active(self.engine)
             if batch is not None:
                 with self.engine.state_lock:
-                    return query(noting.state_in_batch(self.engine, batch.pending, stream))
-        return self.engine.read(stream, query, at)
+                    return query(noting.state_in_batch(self.engine, batch.pending, self.key(stream)))
+        return self.read_written(stream, query, at)
+
+    def read_written(self, stream: str, query: Callable[[fold.State], T], at: int | None = None) -> T:
+        """Return what ``query`` makes of a stream's state, past an open batch."""
+        return self.engine.read(self.key(stream), query, at)
 
     def take(self, stream: str, event: MessageAppended, at: int | None, occurred_ns: int | None) -> Message | None:
         """Append a message if that needs no look at any state, alone or in this context's batch.
@@ -69,6 +118,8 @@ class Door:
         engine = self.engine
         if at is not None or event.sources or not engine.is_writable:
             return None
+        if self.branch:
+            stream = self.key(stream)
         batch = batches.active(engine)
         if batch is not None:
             pending = batch.pending
@@ -89,8 +140,12 @@ class Door:
         occurred_ns: int | None = None,
         expected: object = ANY,
         request_id: str | None = None,
+        in_main: bool = False,
     ) -> Noted | None:
-        """Commit one mutation, or add it to this context's batch; return its event, ``None`` where nothing changed."""
+        """Commit one mutation, or add it to this context's batch; return its event, ``None`` where nothing changed.
+
+        ``in_main`` writes it into the main line, whichever branch asks.
+        """
         engine = self.engine
         if at is not None:
             self.refuse_frozen(stream, at)
@@ -98,8 +153,8 @@ class Door:
             engine.check_writable()
         if expected is not ANY:
             expected = _checked_expected(expected)
-        request = None if request_id is None else self._request(request_id, stream, asked)
-        verb = Verb(stream, make, opening, occurred_ns, expected, request)
+        request = None if request_id is None else self.request(request_id, stream, asked)
+        verb = Verb(stream if in_main else self.key(stream), make, opening, occurred_ns, expected, request)
         batch = batches.active(engine)
         return engine.commit(verb) if batch is None else self._note_in(batch, verb)
 
@@ -112,9 +167,18 @@ class Door:
         place = noting.note(self.engine, batch.pending, verb)
         return None if place is None else batch.pending.noted(place)
 
-    def _request(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> Request:
-        id_hash = self.engine.keyed_hash(b"id" + checks.request_id(request_id))
-        return Request(id_hash, self.engine.keyed_hash(b"asked" + pack_json([stream, *asked])))
+    def request(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> Request:
+        """Return a request as the store keeps it; what a branch's elders answered before it was forked counts too."""
+        given, keyed_hash = checks.request_id(request_id), self.engine.keyed_hash
+        asked_hash = keyed_hash(b"asked" + pack_json([stream, *asked]))
+        if not self.branch:
+            return Request(keyed_hash(b"id" + given), asked_hash)
+        with self.engine.state_lock:
+            bounds = self.engine.streams.bounds(self.branch, self.engine.head)
+        own, *elders = [
+            (keyed_hash(branches.request_prefix(branch) + given), until) for branch, until in bounds.items()
+        ]
+        return Request(own[0], asked_hash, tuple(elders))
 
     def _refuse_repeat(self, pending: Pending, request: Request) -> None:
         if request.id_hash in pending.requests:
@@ -138,13 +202,20 @@ class Door:
         """Return the version of a stream, what this context's batch has added included."""
         batch = batches.active(self.engine)
         if batch is None:
-            return self.engine.version(stream)
-        return noting.version_in_batch(self.engine, batch.pending, stream)
+            return self.engine.version(self.key(stream))
+        return noting.version_in_batch(self.engine, batch.pending, self.key(stream))
 
     def check_version(self, stream: str, expected: object) -> None:
         """Raise ``WrongVersion`` unless a stream is where the caller of a verb on another stream expects it."""
         if expected is not ANY:
-            check_version(stream, self.engine.find(stream), 0, _checked_expected(expected))
+            check_version(stream, self.engine.find(self.key(stream)), 0, _checked_expected(expected))
+
+    def check_head(self, expected: object) -> None:
+        """Raise ``WrongVersion`` unless the whole memory is where the caller expects it: its version is its head."""
+        if expected is not ANY:
+            whole = Slot(0, STORE_STREAM)
+            whole.version = self.engine.head
+            check_version("the memory", whole, 0, _checked_expected(expected))
 
     def counts(self, count: Callable[[], str]) -> str:
         """Return the counts that a handle shows; showing one must never fail."""

@@ -2,24 +2,28 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from refold import checks
 from refold.engine import history
 from refold.engine.batch import Batch, refuse
+from refold.engine.branches import Side, name_of
 from refold.engine.loader import Recorded
 from refold.engine.opening import open_engine
+from refold.engine.pending import ANY
 from refold.engine.streams import STORE_STREAM
 from refold.errors import InvalidInput, ReadOnly
-from refold.limits import MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, NAME_BYTES_MAX, WINDOW_TOKENS_DEFAULT
+from refold.limits import MEMORY_BYTES_DEFAULT, WINDOW_TOKENS_DEFAULT
+from refold.memory import arguments, whole
 from refold.memory.claims import Claims
 from refold.memory.conversation import Conversation
 from refold.memory.door import Door
 from refold.memory.handles import Journal, Profile
 from refold.memory.moments import seq_at, zone
 from refold.memory.snapshot import Snapshot
+from refold.memory.travel import Options
 from refold.results import Change, Loaded, Report, Stats
 from refold.text import ByteClassCounter, TokenCounter
 from refold.views.settings import SETTINGS
@@ -46,6 +50,9 @@ class Memory:
 
     __slots__ = ("_at", "_door")
 
+    _at: int | None
+    _door: Door
+
     def __init__(
         self,
         path: "str | os.PathLike[str] | None" = None,
@@ -62,14 +69,14 @@ class Memory:
         clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one door for time
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        _refuse_unbuilt(embedder=embedder, witness=witness)
+        arguments.refuse_unbuilt(embedder=embedder, witness=witness)
         checks.window_tokens(window_tokens)
         zone(timezone)
-        counter = ByteClassCounter() if token_counter is None else _checked_counter(token_counter)
+        counter = ByteClassCounter() if token_counter is None else arguments.checked_counter(token_counter)
         if path is None and readonly:
             checks.invalid("a memory in RAM is empty, so readonly=True makes no sense; give a path")
-        checked = None if path is None else _checked_path(path)
-        _check_doors(clock_ns=clock_ns, random_bytes=random_bytes)
+        checked = None if path is None else arguments.checked_path(path)
+        arguments.check_doors(clock_ns=clock_ns, random_bytes=random_bytes)
         if checks.flag(clear_scratchpads_on_open, "clear_scratchpads_on_open") and readonly:
             checks.invalid("clear_scratchpads_on_open=True changes the store, and readonly=True forbids it; drop one")
         engine = open_engine(
@@ -77,16 +84,16 @@ class Memory:
             readonly=checks.flag(readonly, "readonly"),
             clock_ns=clock_ns,
             random_bytes=random_bytes,
-            memory_bytes=_checked_bytes(memory_bytes),
-            delayed=_is_delayed(durability, readonly=readonly),
+            memory_bytes=arguments.checked_bytes(memory_bytes),
+            delayed=arguments.is_delayed(durability, readonly=readonly),
         )
         self._door = Door(engine, counter=counter, timezone=timezone, window_tokens=window_tokens, path=checked)
-        self._at: int | None = None
+        self._at = None
         if clear_scratchpads_on_open:
             self._clear_scratchpads()
 
     @staticmethod
-    def _frozen(door: Door, at: int) -> "Memory":
+    def _behind(door: Door, at: int | None) -> "Memory":
         memory = Memory.__new__(Memory)
         memory._door = door  # noqa: SLF001 - its own kind
         memory._at = at  # noqa: SLF001
@@ -113,8 +120,11 @@ class Memory:
     def __repr__(self) -> str:
         """Return the memory with its counts."""
         frozen = "" if self._at is None else f", at={self._at}"
-        counts = self._door.counts(lambda: f"events={self.head}, conversations={len(self.conversations())}")
-        return f"Memory({self._door.path!r}{frozen}, {counts})"
+        return f"Memory({self._door.path!r}{frozen}, {self._door.counts(self._counts)})"
+
+    def _counts(self) -> str:
+        fork = f"fork={name_of(self._door.engine, self._door.branch)!r}, " if self._door.branch else ""
+        return f"{fork}events={self.head}, conversations={len(self.conversations())}"
 
     def _refuse_frozen(self, verb: str) -> None:
         if self._at is not None:
@@ -164,16 +174,24 @@ class Memory:
         return self._ids("project", after, limit)
 
     def _ids(self, kind: str, after: str | None, limit: int | None) -> list[str]:
-        wanted = None if limit is None else checks.count(limit, "limit")
-        known = None if after is None else checks.text(after, "after", NAME_BYTES_MAX, "NAME_BYTES_MAX")
-        return history.ids(self._door.engine, kind, at=self._at, after=known, limit=wanted)
+        known, wanted = arguments.paged(after, limit)
+        return history.ids(self._door.engine, self._door.branch, kind, at=self._at, after=known, limit=wanted)
 
     def snapshots(self) -> list[Snapshot]:
-        """Return the named snapshots of all conversations, in the order of their seqs."""
-        engine = self._door.engine
-        known = engine.read(STORE_STREAM, lambda state: list(state.part(SETTINGS).snapshots.values()), self._at)
+        """Return the named snapshots, in the order of their seqs; those of the whole memory have no stream."""
+        door, engine = self._door, self._door.engine
+        known = door.read_written(STORE_STREAM, lambda state: list(state.part(SETTINGS).snapshots.values()), self._at)
         ordered = sorted(known, key=lambda named: (named.seq, named.stream, named.name))
-        return [Snapshot(engine.streams.name_of(named.stream), named.seq, named.name, engine) for named in ordered]
+        streams = [engine.streams.name_of(named.stream) if named.stream else "" for named in ordered]
+        return [
+            Snapshot(stream, named.seq, named.name, engine, door.branch)
+            for stream, named in zip(streams, ordered, strict=True)
+        ]
+
+    def forks(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
+        """Return the names of the memories forked from this one and from its forks, sorted."""
+        known, wanted = arguments.paged(after, limit)
+        return whole.forks(self._door, self._at, known, wanted)
 
     # The whole through time.
 
@@ -187,31 +205,90 @@ class Memory:
 
     def at(self, at: "int | datetime.datetime") -> "Memory":
         """Return the memory as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
-        return Memory._frozen(self._door, seq_at(self._door.engine, at, self.head))
+        return Memory._behind(self._door, seq_at(self._door.engine, at, self.head))
+
+    def snapshot(
+        self,
+        name: str | None = None,
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> Snapshot:
+        """Return a pointer to the present state of everything; a named one is recorded and kept.
+
+        ``expected`` compares with ``head``, here and in ``restore`` and ``fork``: the version of a whole memory.
+        """
+        return whole.snapshot(self._door, name, self._at, Options(expected, request_id, sources))
+
+    def restore(
+        self,
+        snapshot: Snapshot | str,
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> None:
+        """Bring everything back to a snapshot of this memory or of a fork, in one commit; history stays.
+
+        Raises ``NotFound`` for a name that does not exist, ``InvalidInput`` for what is no snapshot of this store's
+        whole memory, ``StoreBusy`` if others never stop writing.
+        """
+        self._refuse_frozen("restore")
+        whole.restore(self._door, snapshot, Options(expected, request_id, sources))
+
+    def fork(
+        self,
+        name: str,
+        *,
+        at: "int | datetime.datetime | None" = None,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> "Memory":
+        """Return the fork of that name; a new one begins from everything as it is, or as it was at ``at``.
+
+        One event; nothing is copied. Its ``close`` releases the handle alone; closing the memory closes its forks.
+
+        >>> memory = Memory()
+        >>> memory.profile().set("theme", "dark")
+        >>> other = memory.fork("what if")
+        >>> other.profile().set("theme", "light")
+        >>> memory.profile().get("theme"), other.profile().get("theme")
+        ('dark', 'light')
+        """
+        if self._at is not None:
+            message = f"this memory is frozen at seq {self._at}; call fork(name, at={self._at}) of the live one"
+            raise ReadOnly(message)
+        seq = None if at is None else seq_at(self._door.engine, at)
+        return Memory._behind(whole.fork(self._door, name, seq, Options(expected, request_id, sources)), None)
 
     def events(self, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
-        """Return the events of all streams with ``after < seq <= until``, in the order in which they were written."""
+        """Return the events of all streams with ``after < seq <= until``, in the order in which they were written.
+
+        Those of forks are in the forks; a fork has those that came before it too.
+        """
         checks.count(after, "after")
         if until is not None:
             until = seq_at(self._door.engine, until, self.head)
-        return self._door.engine.all_events(after, self._at if until is None else until)
+        return self._door.engine.all_events(after, self._at if until is None else until, self._door.branch)
 
     def diff(self, a: Any, b: Any) -> list[Change]:
         """Return what differs between two states, each a seq, an aware datetime, a Memory, Conversation or Snapshot."""
         return history.diff(self._door.engine, self._side(a), self._side(b))
 
-    def _side(self, side: Any) -> tuple[str | None, int]:
-        """Return the stream (``None``: all of them) and the seq that one side of a diff means."""
-        if isinstance(side, Memory):
-            self._check_own(side._door.engine, side)  # noqa: SLF001 - its own kind
-            return None, side.head
-        if isinstance(side, Conversation):
-            self._check_own(side._door.engine, side)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-            return side.place
+    def _side(self, side: Any) -> Side:
+        """Return the branch, the seq and the stream (``None``: all of them) that one side of a diff means."""
+        if isinstance(side, (Memory, Conversation)):
+            door = side._door  # noqa: SLF001 - its own kind, or nearly  # pyright: ignore[reportPrivateUsage]
+            door.engine.check_open()
+            self._check_own(door.engine, side)
+            stream, seq = (None, side.head) if isinstance(side, Memory) else side.place
+            return Side(door.branch, seq, stream)
         if isinstance(side, Snapshot):
             self._check_own(side.origin, side)
-            return side.stream, side.seq
-        return None, seq_at(self._door.engine, side, self.head)
+            return Side(side.branch, side.seq, side.stream or None)
+        return Side(self._door.branch, seq_at(self._door.engine, side, self.head))
 
     def _check_own(self, engine: object, side: object) -> None:
         if engine is not self._door.engine:
@@ -236,32 +313,38 @@ class Memory:
 
         It begins behind the seq ``after`` (0: with the first event; ``None``: with the next one) and goes on live, on
         one thread for all subscribers of this memory. A function that raises gets no further events: ``.error`` has
-        the exception, and the logger "refold" its trace.
+        the exception, and the logger "refold" its trace. The events are those of ``events``: a fork's are in the fork.
         """
         self._refuse_frozen("subscribe to")
-        return self._door.engine.subscribe(fn, after)
+        return self._door.engine.subscribe(fn, after, self._door.branch)
 
     def state_hash(self, at: "int | datetime.datetime | None" = None) -> str:
         """Return the SHA-256 of the logical content of every stream, in hex; equal states have equal hashes."""
         seq = self._at if at is None else seq_at(self._door.engine, at, self.head)
-        return history.state_hash(self._door.engine, seq)
+        return history.state_hash(self._door.engine, self._door.branch, seq)
 
     def replay_hash(self, at: "int | datetime.datetime | None" = None) -> str:
         """Return ``state_hash`` of a replay from the first event, without any checkpoint: what it must equal."""
         seq = self._at if at is None else seq_at(self._door.engine, at, self.head)
-        return history.replay_hash(self._door.engine, seq)
+        return history.replay_hash(self._door.engine, self._door.branch, seq)
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Report:
-        """Return what is wrong with chain, order, bodies, checkpoints and states; calls ``progress(done, all)``."""
-        return history.verify(self._door.engine, progress)
+        """Return what is wrong with chain, order, bodies, checkpoints and states; calls ``progress(done, all)``.
+
+        A report is of the whole store, its forks included; its hash is this memory's.
+        """
+        return history.verify(self._door.engine, self._door.branch, progress)
 
     # The store.
 
     def export(self, path: "str | os.PathLike[str]") -> int:
-        """Write every event with its stamp to a JSONL file, atomically; return how many there were."""
+        """Write every event with its stamp to a JSONL file, atomically; return how many there were.
+
+        An export is of the whole store, whichever fork it is asked of.
+        """
         from refold.engine import transfer  # noqa: PLC0415 - loaded only by those who move a store
 
-        return transfer.export(self._door.engine, _checked_path(path), self._at)
+        return transfer.export(self._door.engine, arguments.checked_path(path), self._at)
 
     def load(
         self,
@@ -281,11 +364,14 @@ class Memory:
         from refold.engine import joining, transfer  # noqa: PLC0415 - as in export
 
         refuse(self._door.engine, "a load")
-        return transfer.load(self._door.engine, _checked_path(path), progress, joining.checked_rename(rename))
+        if self._door.branch:
+            checks.invalid("an export is of a whole store, with its forks; load it into the main memory")
+        checked = arguments.checked_path(path)
+        return transfer.load(self._door.engine, checked, progress, joining.checked_rename(rename))
 
     def stats(self) -> Stats:
         """Return counts of events, streams and bytes."""
-        return history.stats(self._door.engine, self._door.path, self._at)
+        return history.stats(self._door.engine, self._door.branch, self._door.path, self._at)
 
     def flush(self) -> None:
         """Store the checkpoints of all that was touched, so that the next opening is quick."""
@@ -293,7 +379,10 @@ class Memory:
             self._door.engine.flush()
 
     def close(self) -> None:
-        """Flush and release the store; a second call does nothing. A frozen memory has nothing to release."""
+        """Flush and release the store; a second call does nothing. A frozen memory has nothing to release.
+
+        A fork releases its own handles alone, and the store stays open.
+        """
         if self._at is None:
             self._door.close()
 
@@ -301,53 +390,3 @@ class Memory:
         """Refuse: a memory has several things to iterate over."""
         message = "a Memory is not iterable; use conversations(), snapshots() or conversation(id).events()"
         raise TypeError(message)
-
-
-def _is_delayed(durability: object, *, readonly: bool) -> bool:
-    if durability not in ("durable", "delayed"):
-        checks.invalid(f"durability is {checks.shown(durability)}; give 'durable' or 'delayed'")
-    if durability == "delayed" and readonly:
-        checks.invalid("durability='delayed' says how to write, and readonly=True forbids it; drop one")
-    return durability == "delayed"
-
-
-def _refuse_unbuilt(**options: object) -> None:
-    for option, value in options.items():
-        if value is not None:
-            checks.invalid(f"{option} is not offered by this version of refold; leave it out")
-
-
-def _checked_bytes(memory_bytes: object) -> int:
-    if not isinstance(memory_bytes, int) or isinstance(memory_bytes, bool) or memory_bytes < MEMORY_BYTES_MIN:
-        shown = checks.shown(memory_bytes)
-        checks.invalid(f"memory_bytes is {shown}; give an int of at least MEMORY_BYTES_MIN = {MEMORY_BYTES_MIN}")
-    return memory_bytes
-
-
-def _check_doors(**doors: object) -> None:
-    for option, door in doors.items():
-        if not callable(door):
-            checks.invalid(f"{option} must be a function, not {type(door).__name__} ({checks.shown(door)})")
-
-
-def _checked_counter(counter: object) -> TokenCounter:
-    if not isinstance(counter, TokenCounter):
-        checks.invalid(f"token_counter needs an id and count(text), which {checks.shown(counter)} lacks")
-    checks.name(counter.id, "token_counter.id")
-    return counter
-
-
-def _checked_path(path: object) -> str:
-    if isinstance(path, os.PathLike):
-        path = os.fspath(cast("os.PathLike[str]", path))
-    if not isinstance(path, str):
-        checks.invalid(f"path must be a str or a path, not {type(path).__name__} ({checks.shown(path)})")
-    if not path:
-        checks.invalid("path is empty; give the path of a directory")
-    try:
-        storable = b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:
-        storable = False
-    if not storable:
-        checks.invalid(f"path {checks.shown(path)} holds a NUL or a lone surrogate, which no file system takes")
-    return path

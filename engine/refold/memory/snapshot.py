@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from refold import checks, fold
 from refold.engine.core import Engine
+from refold.engine.keys import key_of
 from refold.errors import InvalidInput, StoreVersion
 from refold.event import ImportedBody, ImportedMessage, StateImported
 from refold.message import ROLES, Message
@@ -36,7 +37,7 @@ _DECODE: Final = msgspec.msgpack.Decoder(Carried).decode
 
 
 class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
-    """A state of one conversation: the stream and the seq at which it stood.
+    """A state of one conversation, the stream and the seq at which it stood; without a stream, of a whole memory.
 
     >>> from refold import Memory
     >>> chat = Memory().conversation("chat-42")
@@ -51,25 +52,37 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
     origin: Any = None
     """Where ``to_bytes`` gets the state: the engine, or what ``from_bytes`` carried."""
 
+    branch: int = 0
+    """The fork of the memory in which the state stood: 0 is the main line."""
+
+    @property
+    def _place(self) -> tuple[int, str, int]:
+        """What it points at: the branch, the stream, the seq."""
+        return self.branch, self.stream, self.seq
+
     def __eq__(self, other: object) -> bool:
         """Return whether both point at the same state."""
-        return isinstance(other, Snapshot) and (self.stream, self.seq) == (other.stream, other.seq)
+        return isinstance(other, Snapshot) and self._place == other._place
 
     def __hash__(self) -> int:
         """Return a hash of the pointer."""
-        return hash((self.stream, self.seq))
+        return hash(self._place)
 
     def __repr__(self) -> str:
         """Return the pointer."""
+        branch = f", branch={self.branch}" if self.branch else ""
         named = "" if self.name is None else f", name={self.name!r}"
-        return f"Snapshot(stream={self.stream!r}, seq={self.seq}{named})"
+        return f"Snapshot(stream={self.stream!r}, seq={self.seq}{branch}{named})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what pickle keeps: the rendered state, so that a pickled snapshot is one that was handed over."""
         return Snapshot.from_bytes, (self.to_bytes(),)
 
     def to_bytes(self) -> bytes:
-        """Return the state rendered whole, with a checksum: what another store can restore from."""
+        """Return the state rendered whole, with a checksum: what another store can restore from.
+
+        Raises ``InvalidInput`` for the snapshot of a whole memory: that is what ``memory.export`` hands over.
+        """
         carried = self.origin if isinstance(self.origin, Carried) else self._rendered()
         payload = _ENCODE(carried)
         return _MAGIC + bytes([_FORMAT]) + sha256(payload).digest() + payload
@@ -78,12 +91,14 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
         engine = self.origin
         if not isinstance(engine, Engine):
             checks.invalid("this Snapshot was made by hand; take one with chat.snapshot() or Snapshot.from_bytes()")
+        if not self.stream:
+            checks.invalid("the snapshot is of a whole memory; hand that over with memory.at(seq).export(path)")
         store_id = engine.store_id
 
         def render(state: fold.State) -> Carried:
             return Carried(store_id, self.stream, self.seq, state.part(WINDOW).tokens, exported(state))
 
-        return engine.read(self.stream, render, self.seq)
+        return engine.read(key_of(self.branch, self.stream), render, self.seq)
 
     @staticmethod
     def from_bytes(rendered: object) -> "Snapshot":

@@ -8,6 +8,7 @@ from msgspec import Struct
 from refold import fold
 from refold.engine.changes import changes_between
 from refold.engine.core import Engine
+from refold.engine.keys import name_of
 from refold.engine.loader import Recorded
 from refold.event import Event, Forked, Restored, Stamp
 from refold.fold import State
@@ -37,28 +38,28 @@ class _Shown(NamedTuple):
     rest: dict[str, dict[str, Any]]
 
 
-def steps(engine: Engine, stream: str, frozen: Callable[[int], Any], after: int, until: int | None) -> Iterator[Step]:
+def steps(engine: Engine, key: str, frozen: Callable[[int], Any], after: int, until: int | None) -> Iterator[Step]:
     """Return the steps of a stream's events with ``after < seq <= until``, at most those that there are now."""
-    last = engine.last_seq(stream, after)
-    slot = engine.slot(stream)
-    events = engine.events(stream, last, until)
+    last = engine.last_seq(key, after)
+    slot = engine.slot(key)
+    events = engine.events(key, last, until)
     if slot is None:
         return iter(())
     with engine.state_lock:
         state = engine.loader.state_at(slot, last) if last else fold.empty(slot.kind)
-    return _steps(engine, stream, frozen, state, events)
+    return _steps(engine, key, frozen, state, events)
 
 
 def _steps(
-    engine: Engine, stream: str, frozen: Callable[[int], Any], state: State, events: Iterator[Recorded]
+    engine: Engine, key: str, frozen: Callable[[int], Any], state: State, events: Iterator[Recorded]
 ) -> Iterator[Step]:
     shown = _shown(state)
     for event, stamp in events:
         if isinstance(event, (Forked, Restored)):
-            state = engine.base_state(event)
+            state = engine.base_state(event, state.kind.name)
         fold.fold(state, stamp, event)
         before, shown = shown, _shown(state)
-        changes = tuple(_changes(stream, before, shown))
+        changes = tuple(_changes(name_of(key), before, shown))
         evicted = tuple(_evicted(event, stamp, before.live, shown.live))
         yield Step(event, stamp, frozen(stamp.seq - 1), frozen(stamp.seq), changes, evicted)
 

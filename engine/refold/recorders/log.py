@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from refold import Memory, Recorded, fold
-from refold.engine import transfer
+from refold.engine import branches, transfer
 from refold.engine.core import Engine
 from refold.engine.jsonl import event_to_json
 from refold.event import FLAG_OCCURRED
@@ -17,7 +17,8 @@ def _engine(memory: Memory) -> Engine:
 
 def stream_events(memory: Memory, stream: str, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
     """Return the events of one stream, named in full, with ``after < seq <= until``."""
-    return _engine(memory).events(stream, after, memory.head if until is None else until)
+    key = memory._door.key(stream)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return _engine(memory).events(key, after, memory.head if until is None else until)
 
 
 def stream_name(memory: Memory, number: int) -> str:
@@ -51,5 +52,4 @@ def described(memory: Memory, recorded: Recorded) -> dict[str, Any]:
         line["erased"] = True
     if isinstance(event, fold.Unknown):
         return {**line, "event": {"tag": event.tag}}
-    names = _engine(memory).streams.name_of
-    return {**line, "event": event_to_json(event, names, erased=stamp.erased)}
+    return {**line, "event": event_to_json(event, branches.names(_engine(memory)), erased=stamp.erased)}

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from refold.event import FLAG_BODY_ELSEWHERE, FLAG_ERASED
-from refold.limits import HASH_BYTES, SALT_BYTES, SLICE_BYTES
+from refold.limits import BRANCH_BYTES, HASH_BYTES, SALT_BYTES, SLICE_BYTES
 
 FORMAT: Final = 1
 """The format of records written by this program. A reader refuses a higher one."""
@@ -32,6 +32,8 @@ PREFIX_BYTES: Final = 1
 
 FLAGS_BEGIN: Final = 36
 FLAGS: Final = Struct(">H")
+BRANCH_BEGIN: Final = 56
+BRANCH: Final = Struct(">I")
 UNMASKED: Final = 0xFFFF & ~(FLAG_ERASED | FLAG_BODY_ELSEWHERE)
 """Flags that the link covers: all but *erased* and *body elsewhere*, which may change later."""
 
@@ -45,6 +47,7 @@ COMMIT: Final = Struct(">QQq32s")
 NO_LINK: Final = bytes(HASH_BYTES)
 NO_SALT: Final = bytes(SALT_BYTES)
 
+assert BRANCH.size == BRANCH_BYTES
 assert FLAGS_BEGIN + FLAGS.size + 2 == STAMP.size
 assert FRESH.size == HEADER.size
 
@@ -89,6 +92,16 @@ def last_seq_of(commit: bytes) -> int:
 def header_of(record: bytes) -> Header:
     """Return the header of a record."""
     return Header._make(HEADER.unpack_from(record))
+
+
+def branch_of(record: bytes) -> int:
+    """Return the branch that a record belongs to."""
+    return int(BRANCH.unpack_from(record, BRANCH_BEGIN)[0])
+
+
+def in_branch(header: bytes, branch: int) -> bytes:
+    """Return a header that was packed for the main line, of another branch."""
+    return header[:BRANCH_BEGIN] + BRANCH.pack(branch) + header[BRANCH_BEGIN + BRANCH.size :]
 
 
 def array_of(record: bytes) -> bytes:

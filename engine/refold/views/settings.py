@@ -1,32 +1,62 @@
-"""The store's own stream: named snapshots and the record of erasures. No part of ``state_hash``."""
+"""The store's own stream: named snapshots, forks of the memory, erasures. No part of ``state_hash``."""
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
-from refold.event import Erased, Located, SnapshotNamed, Stamp, View
+from refold.event import BranchForked, Erased, Located, SnapshotNamed, Stamp, View
+
+ERASED_PREFIX: Final = "erased-"
+"""What the name of a branch begins with, in front of its number, once its own name was erased."""
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether a name is what a branch is called whose own name was erased."""
+    return name.startswith(ERASED_PREFIX) and name.removeprefix(ERASED_PREFIX).isdigit()
 
 
 class Named(Struct, frozen=True, array_like=True, gc=False):
-    """A named snapshot: the name, the number of its stream, and the seq it points at."""
+    """A named snapshot: the name, the number of its stream (0: the whole memory), and the seq it points at."""
 
     name: str
     stream: int
     seq: int
 
 
-class Settings:
-    """The named snapshots by stream number and name, and the seqs that were erased."""
+class Branch(Struct, frozen=True, array_like=True, gc=False):
+    """A fork of a whole memory: its name, the branch it was forked from, and the last seq that both have."""
 
-    __slots__ = ("erased", "snapshots")
+    name: str
+    parent: int
+    seq: int
+
+
+class Settings:
+    """The named snapshots by stream number and name, the seqs that were erased, and the branches."""
+
+    __slots__ = ("branches", "erased", "numbers", "snapshots")
 
     def __init__(self) -> None:
         self.snapshots: dict[tuple[int, str], Named] = {}
         self.erased: list[int] = []
+        self.branches: list[Branch] = []
+        """In the order of their forking: the first is branch 1. All of them are known in the main line alone."""
+        self.numbers: dict[str, int] = {}
+        """Name -> number of the branch."""
+
+    def add(self, branch: Branch) -> None:
+        """Give a branch the next number."""
+        self.branches.append(branch)
+        self.numbers[branch.name] = len(self.branches)
 
 
 def _pack(settings: Settings) -> tuple[Any, list[int]]:
-    return [list(settings.snapshots.values()), settings.erased], []
+    return [list(settings.snapshots.values()), settings.erased, *_some(settings.branches)], []
+
+
+def _some(branches: list[Branch]) -> list[list[Branch]]:
+    """Return the branches if there are any: rows of stores without them stay as they always were."""
+    return [branches] if branches else []
 
 
 def _unpack(inline: Any, events: Located) -> Settings:
@@ -34,12 +64,16 @@ def _unpack(inline: Any, events: Located) -> Settings:
     for name, stream, seq in inline[0]:
         settings.snapshots[stream, name] = Named(name, stream, seq)
     settings.erased = list(inline[1])
+    for rows in inline[2:]:
+        for row in rows:
+            settings.add(Branch(*row))
     return settings
 
 
 def _logical(settings: Settings) -> Any:
     rows = [[named.stream, named.name, named.seq] for named in settings.snapshots.values()]
-    return [sorted(rows), sorted(settings.erased)] if rows or settings.erased else None
+    some = _some(settings.branches)
+    return [sorted(rows), sorted(settings.erased), *some] if rows or settings.erased or some else None
 
 
 def _plain(settings: Settings) -> dict[str, Any]:
@@ -68,3 +102,10 @@ def snapshot_named(settings: Settings, stamp: Stamp, event: SnapshotNamed) -> No
 def erased(settings: Settings, stamp: Stamp, event: Erased) -> None:
     """Remember which bodies are gone."""
     settings.erased.extend(event.seqs)
+
+
+@SETTINGS.on(BranchForked)
+def branch_forked(settings: Settings, stamp: Stamp, event: BranchForked) -> None:
+    """Give the branch the next number; one whose name was erased is called by it."""
+    name = f"{ERASED_PREFIX}{len(settings.branches) + 1}" if stamp.erased else event.name
+    settings.add(Branch(name, event.base_branch, event.base_seq))

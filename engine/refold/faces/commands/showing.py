@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 def list_command(*, db: str, as_json: bool) -> None:
     """List what there is.
 
-    Shows the conversations with their counts, the projects, and the named snapshots.
+    Shows the conversations with their counts, the projects, the named snapshots, and the forks of the memory.
     """
     with reading(db) as memory:
         conversations = [_summary(memory.conversation(name)) for name in memory.conversations()]
         snapshots = [
-            {"name": snapshot.name, "conversation": snapshot.stream.partition("/")[2], "seq": snapshot.seq}
+            {"name": snapshot.name, "conversation": snapshot.stream.partition("/")[2] or None, "seq": snapshot.seq}
             for snapshot in memory.snapshots()
         ]
         projects = memory.projects()
-        contents = {"conversations": conversations, "projects": projects, "snapshots": snapshots}
+        forks = memory.forks()
+        contents = {"conversations": conversations, "projects": projects, "snapshots": snapshots, "forks": forks}
     if as_json:
         print_json(contents)
         return
@@ -43,7 +44,9 @@ def list_command(*, db: str, as_json: bool) -> None:
     for project in projects:
         console.line(f"project {project}")
     for row in snapshots:
-        console.line(f"snapshot {row['name']} of {row['conversation']} at seq {row['seq']}")
+        console.line(f"snapshot {row['name']} of {row['conversation'] or 'the memory'} at seq {row['seq']}")
+    for fork in forks:
+        console.line(f"fork of the memory {fork}")
 
 
 def _summary(chat: "Conversation") -> dict[str, Any]:
@@ -130,8 +133,8 @@ def log_command(
         # A seq that is yet to come is a place to end at for those who wait for it.
         last = memory.head if follow and (end is None or end > memory.head) else seq_of(memory, until)
         first = seq_of(memory, after)
-        if tail is not None and stream is None and kind is None:
-            # Without a filter the last N are where the seqs say; with one, all have to be looked at.
+        if tail is not None and stream is None and kind is None and not memory.forks():
+            # Without a filter the last N are where the seqs say; with one, or with forks, all have to be looked at.
             first = max(first, last - tail)
         matching = _matching(memory, first, last, stream, kind)
         _print_events(memory, matching if tail is None else deque(matching, maxlen=tail), as_json=as_json)
@@ -167,9 +170,9 @@ def _followed(memory: "Memory", after: int, until: int | None) -> "Iterator[Reco
     from refold.limits import POLL_MS
 
     while until is None or after < until:
-        for recorded in memory.events(after=after, until=None if until is None else min(until, memory.head)):
-            yield recorded
-            after = recorded.stamp.seq
+        head = memory.head if until is None else min(until, memory.head)
+        yield from memory.events(after=after, until=head)
+        after = head
         sys.stdout.flush()
         time.sleep(POLL_MS / 1_000)
 

@@ -1,0 +1,70 @@
+"""Arguments of the memory itself: what its constructor was given, paths, pages of names."""
+
+import os
+from typing import cast
+
+from refold import checks
+from refold.limits import MEMORY_BYTES_MIN, NAME_BYTES_MAX
+from refold.text import TokenCounter
+
+
+def paged(after: str | None, limit: int | None) -> tuple[str | None, int | None]:
+    """Return the two ends of a page of names, checked."""
+    known = None if after is None else checks.text(after, "after", NAME_BYTES_MAX, "NAME_BYTES_MAX")
+    return known, None if limit is None else checks.count(limit, "limit")
+
+
+def is_delayed(durability: object, *, readonly: bool) -> bool:
+    """Return whether writes are acknowledged before they are on the disk."""
+    if durability not in ("durable", "delayed"):
+        checks.invalid(f"durability is {checks.shown(durability)}; give 'durable' or 'delayed'")
+    if durability == "delayed" and readonly:
+        checks.invalid("durability='delayed' says how to write, and readonly=True forbids it; drop one")
+    return durability == "delayed"
+
+
+def refuse_unbuilt(**options: object) -> None:
+    """Refuse what a later version offers."""
+    for option, value in options.items():
+        if value is not None:
+            checks.invalid(f"{option} is not offered by this version of refold; leave it out")
+
+
+def checked_bytes(memory_bytes: object) -> int:
+    """Return the bound of what stays in RAM."""
+    if not isinstance(memory_bytes, int) or isinstance(memory_bytes, bool) or memory_bytes < MEMORY_BYTES_MIN:
+        shown = checks.shown(memory_bytes)
+        checks.invalid(f"memory_bytes is {shown}; give an int of at least MEMORY_BYTES_MIN = {MEMORY_BYTES_MIN}")
+    return memory_bytes
+
+
+def check_doors(**doors: object) -> None:
+    """Check the functions that are the doors of what is not deterministic."""
+    for option, door in doors.items():
+        if not callable(door):
+            checks.invalid(f"{option} must be a function, not {type(door).__name__} ({checks.shown(door)})")
+
+
+def checked_counter(counter: object) -> TokenCounter:
+    """Return a token counter that has all that one needs."""
+    if not isinstance(counter, TokenCounter):
+        checks.invalid(f"token_counter needs an id and count(text), which {checks.shown(counter)} lacks")
+    checks.name(counter.id, "token_counter.id")
+    return counter
+
+
+def checked_path(path: object) -> str:
+    """Return a path as a string that a file system takes."""
+    if isinstance(path, os.PathLike):
+        path = os.fspath(cast("os.PathLike[str]", path))
+    if not isinstance(path, str):
+        checks.invalid(f"path must be a str or a path, not {type(path).__name__} ({checks.shown(path)})")
+    if not path:
+        checks.invalid("path is empty; give the path of a directory")
+    try:
+        storable = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        storable = False
+    if not storable:
+        checks.invalid(f"path {checks.shown(path)} holds a NUL or a lone surrogate, which no file system takes")
+    return path

@@ -427,7 +427,7 @@ class TestAnInterruptedLoad:
         lines = lines_of(exported)
         lines[2]["event"]["content"] = "changed"
         rewrite(tmp_path / "changed", lines)
-        with refused(memory, InvalidInput, "are in this store already", "conversation/chat"):
+        with refused(memory, InvalidInput, "new store"):
             memory.load(tmp_path / "changed")
 
     def test_that_was_written_into_since_does_not_go_on(self, exported: Path) -> None:
@@ -435,6 +435,6 @@ class TestAnInterruptedLoad:
         with pytest.raises(KeyboardInterrupt):
             memory.load(exported, self.interrupt)
         memory.profile().set("written", "since")
-        with refused(memory, InvalidInput, "are in this store already", "conversation/chat"):
+        with refused(memory, InvalidInput, "new store"):
             memory.load(exported)
         assert_sound(memory)

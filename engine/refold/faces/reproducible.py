@@ -1,6 +1,7 @@
 """Opening stores for the command line, on a fixed clock and random source where REFOLD_CLOCK_NS asks for them."""
 
 import os
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -53,16 +54,16 @@ def _doors() -> Doors | None:
 
 
 def opened(
-    path: str, *, random_bytes: Callable[[Callable[[int], bytes]], Callable[[int], bytes]] | None = None, **options: Any
+    path: str, *, clock_ns: Callable[[Callable[[], int]], Callable[[], int]] | None = None, **options: Any
 ) -> "Memory":
-    """Return the memory of a store; ``random_bytes`` may wrap the random source."""
+    """Return the memory of a store; ``clock_ns`` may wrap the clock."""
     from refold import Memory
 
     doors = _doors()
-    source = os.urandom if doors is None else doors.random_bytes
+    clock = time.time_ns if doors is None else doors.clock_ns  # noqa: TID251 - the clock of who runs the command
     if doors is not None:
-        options["clock_ns"] = doors.clock_ns
-    memory = Memory(path, random_bytes=source if random_bytes is None else random_bytes(source), **options)
+        options["random_bytes"] = doors.random_bytes
+    memory = Memory(path, clock_ns=clock if clock_ns is None else clock_ns(clock), **options)
     if doors is not None:
         doors.reseed(memory.head)
     return memory

@@ -278,3 +278,17 @@ def test_a_whole_memory_is_forked_and_restored(memory: Memory) -> None:
 
     run(work())
     assert memory.profile().items() == [("still", "open")]
+
+
+def test_what_no_batch_can_hold_is_refused_in_one(memory: Memory) -> None:
+    async def work() -> None:
+        chat = memory.aio.conversation("chat")
+        await chat.append("user", "Hello!", tokens=1)
+        async with memory.aio.batch():
+            with pytest.raises(InvalidInput, match="batch"):
+                await chat.snapshot("name")
+            with pytest.raises(InvalidInput, match="batch"):
+                await chat.fork("fork")
+
+    run(work())
+    assert memory.head == 2

@@ -53,6 +53,7 @@ def _hopping(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[_Hand
 
     @wraps(verb)
     async def hop(self: _Handle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
+        batches.refuse(self.door.engine, f"a {verb.__name__}")  # Before the hop: the thread knows no batch of ours.
         result: R = await self.door.ticks.hop(partial(verb, self.plain, *arguments, **options))
         return result
 
@@ -201,6 +202,7 @@ class AsyncConversation:
 
     async def fork(self, new_id: str, **options: Any) -> "AsyncConversation":
         """Begin another conversation from this one's state; takes what ``Conversation.fork`` takes."""
+        batches.refuse(self.door.engine, "a fork")
         return AsyncConversation(self.door, await self.door.ticks.hop(partial(self.plain.fork, new_id, **options)))
 
     def __repr__(self) -> str:

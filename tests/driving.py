@@ -26,8 +26,21 @@ CONFIGURED = {"a": (None, None), "b/\u00e9": ("p", None), "c": ("p", 60)}
 FORKS = ("f0", "f1", "f2", "f3")
 DEPTH_MAX = 3
 SMALL: tuple[dict[str, int], ...] = (
-    {"CHECKPOINT_EVENTS": 4, "TAIL_EVENTS_MAX": 6, "INLINE_BYTES_MAX": 0, "PAGE_EVENTS": 2, "CHECKPOINT_ROWS_MAX": 1},
-    {"CHECKPOINT_EVENTS": 2, "TAIL_EVENTS_MAX": 50_000, "FROZEN_STATES_MAX": 1, "CHECKPOINT_ROWS_MAX": 2},
+    {
+        "CHECKPOINT_EVENTS": 4,
+        "TAIL_EVENTS_MAX": 6,
+        "INLINE_BYTES_MAX": 0,
+        "PAGE_EVENTS": 2,
+        "CHECKPOINT_ROWS_MAX": 1,
+        "PACKED_COUNT_MIN": 1,
+    },
+    {
+        "CHECKPOINT_EVENTS": 2,
+        "TAIL_EVENTS_MAX": 50_000,
+        "FROZEN_STATES_MAX": 1,
+        "CHECKPOINT_ROWS_MAX": 2,
+        "PACKED_COUNT_MIN": 1,
+    },
     {"CHECKPOINT_EVENTS": 1, "TAIL_EVENTS_MAX": 2, "PAGE_EVENTS": 1},
     {"CHECKPOINT_EVENTS": 3, "TAIL_EVENTS_MAX": 20, "MEMORY_BYTES_MIN": 1, "EVICTED_COUNT_MIN": 3},
     {},

@@ -46,7 +46,10 @@ TAIL_EVENTS_MAX: Final = 50_000
 """Events behind the oldest stream without a checkpoint: what opening a store has to scan."""
 
 CHECKPOINT_ROWS_MAX: Final = 500
-"""Checkpoint rows that one commit writes beside its own events when the tail has grown too long."""
+"""Checkpoint rows that one transaction writes when a store is flushed or closed."""
+
+PACKED_COUNT_MIN: Final = 32
+"""Streams that one commit packs, or twice as many as it has events, when the tail has grown too long."""
 
 INLINE_BYTES_MAX: Final = 256
 """A value up to this size stands in its checkpoint row; a larger one is pointed at."""

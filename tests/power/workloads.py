@@ -209,13 +209,13 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     "checkpoints": Workload(
         {append: 6, append_batch: 3, mix_batch: 3, travel: 1, flush: 3, reopen: 2},
         40,
-        bounds={"CHECKPOINT_EVENTS": 4, "CHECKPOINT_ROWS_MAX": 3, "TAIL_EVENTS_MAX": 15},
+        bounds={"CHECKPOINT_EVENTS": 4, "CHECKPOINT_ROWS_MAX": 3, "PACKED_COUNT_MIN": 1, "TAIL_EVENTS_MAX": 15},
     ),
     "threads": Workload({append: 4, append_batch: 2, flush: 1}, 8, threads=4),
     "delayed": Workload(
         {append: 6, append_batch: 3, mix_batch: 3, travel: 1, flush: 3, reopen: 1},
         40,
-        bounds={"CHECKPOINT_EVENTS": 4, "CHECKPOINT_ROWS_MAX": 3, "TAIL_EVENTS_MAX": 15},
+        bounds={"CHECKPOINT_EVENTS": 4, "CHECKPOINT_ROWS_MAX": 3, "PACKED_COUNT_MIN": 1, "TAIL_EVENTS_MAX": 15},
         options={"durability": "delayed"},
     ),
 }

@@ -15,7 +15,14 @@ from refold.engine.pending import Noted, Pending
 from refold.engine.reading import TAGS_KEY, Reading
 from refold.engine.slots import Slot
 from refold.event import Event, Forked, Stamp
-from refold.limits import EVENT_OVERHEAD_BYTES, EVICTED_COUNT_MIN, RETRIES_COUNT_MAX, SALT_BYTES, SALTS_COUNT
+from refold.limits import (
+    EVENT_OVERHEAD_BYTES,
+    EVICTED_COUNT_MIN,
+    PACKED_COUNT_MIN,
+    RETRIES_COUNT_MAX,
+    SALT_BYTES,
+    SALTS_COUNT,
+)
 from refold.store.protocol import Overtaken, Row, Turn
 
 
@@ -273,7 +280,7 @@ class Committer:
             reading.residents.trim(max(EVICTED_COUNT_MIN, 2 * count))
             reading.residents.relieve()
         if reading.head > reading.keeper.tail_due:
-            reading.keeper.shorten_tail(reading.head)
+            reading.keeper.shorten_tail(reading.head, max(PACKED_COUNT_MIN, 2 * count))
 
 
 def _events_max(ticket: Ticket) -> int:

@@ -1,5 +1,7 @@
 """Keeping checkpoints: when a stream gets a row, and how the tail of the log stays short."""
 
+from itertools import islice
+
 from refold import fold
 from refold.engine.checkpoints import Checkpoint, Checkpoints
 from refold.engine.loader import Loader
@@ -43,11 +45,14 @@ class Keeper:
         """Pack a row for a stream that is about to leave RAM."""
         self._pack(slot, kept=False)
 
-    def shorten_tail(self, head: int) -> None:
-        """Pack the streams that have waited longest once the tail is over its bound."""
+    def shorten_tail(self, head: int, count: int) -> None:
+        """Pack up to ``count`` streams, those that have waited longest, once the tail is over its bound.
+
+        A slice with each commit: who writes never waits for the whole tail.
+        """
         self.tail_due = self._streams.applied_seq(head) + TAIL_EVENTS_MAX
         if head > self.tail_due:
-            for number in list(self._streams.dirty)[:CHECKPOINT_ROWS_MAX]:
+            for number in list(islice(self._streams.dirty, count)):
                 self._pack(self._streams.at_number(number), kept=False)
 
     def _pack(self, slot: Slot, *, kept: bool) -> None:

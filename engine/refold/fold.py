@@ -5,7 +5,6 @@ what lies below them; it sees no disk, and no store sees it.
 """
 
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar, Union
 
@@ -23,6 +22,7 @@ from refold.event import (
     StateImported,
     View,
 )
+from refold.hashing import sha256
 from refold.views import VIEWS
 from refold.views.session import SESSION
 
@@ -221,7 +221,7 @@ def is_open(state: State) -> bool:
 def digests(state: State) -> list[tuple[str, bytes]]:
     """Return the SHA-256 of the logical content of each view that is not empty."""
     logicals = ((view.name, view.logical(part)) for view, part in zip(state.kind.views, state.parts, strict=True))
-    return [(name, sha256(_ENCODE_SORTED(logical)).digest()) for name, logical in logicals if logical is not None]
+    return [(name, sha256(_ENCODE_SORTED(logical))) for name, logical in logicals if logical is not None]
 
 
 def plain(state: State, *, without: str = "") -> dict[str, dict[str, Any]]:

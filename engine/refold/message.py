@@ -5,7 +5,6 @@ the engine. Pure.
 """
 
 from collections.abc import Iterator
-from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
@@ -14,6 +13,7 @@ from msgspec import Struct
 from refold import checks
 from refold.errors import InvalidInput
 from refold.event import Event, ImportedBody, ImportedMessage, Stamp, StateImported, unpack_json
+from refold.hashing import sha256
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "function"]
 ROLES: Final[tuple[Role, ...]] = ("system", "developer", "user", "assistant", "tool", "function")
@@ -142,7 +142,7 @@ def message_digest(message: Message) -> bytes:
     """Return the SHA-256 of everything that a message says, of 32 bytes."""
     stamp, event = message.stamp, message.event
     when = (stamp.seq, stamp.time_ns, stamp.occurred_ns, stamp.erased)
-    return sha256(_ENCODE((when, msgspec.structs.astuple(event)[1:]))).digest()
+    return sha256(_ENCODE((when, msgspec.structs.astuple(event)[1:])))
 
 
 def plain_message(message: Message) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from refold.engine.jsonl import Names
+from refold.engine.keys import Names
 from refold.engine.reading import Reading
 from refold.engine.streams import STORE_STREAM
 from refold.limits import PAGE_EVENTS

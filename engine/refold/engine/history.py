@@ -1,19 +1,18 @@
 """What is asked of the whole log: hashes, differences, counts, and whether everything is as it should be."""
 
 from collections.abc import Callable, Iterable
-from hashlib import sha256
 from typing import Final
 
 import msgspec
 
 from refold import fold
 from refold.engine.branches import Side, differing
-from refold.engine.changes import changes_between
 from refold.engine.checkpoints import Checkpoints
 from refold.engine.core import Engine
 from refold.engine.keys import key_of
 from refold.engine.loader import Loader
 from refold.engine.streams import STORE_STREAM, Streams
+from refold.hashing import sha256
 from refold.results import Change, Report, Stats
 from refold.views.settings import SETTINGS
 
@@ -63,7 +62,7 @@ def from_zero(engine: Engine, until: int) -> tuple[Streams, Loader]:
 
 def _hash(streams: Iterable[tuple[str, list[tuple[str, bytes]]]]) -> str:
     rows = [(name, view, digest) for name, digests in streams if name != STORE_STREAM for view, digest in digests]
-    return sha256(_ENCODE(sorted(rows))).hexdigest()
+    return sha256(_ENCODE(sorted(rows))).hex()
 
 
 def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
@@ -72,6 +71,8 @@ def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
         pairs = [(name, name) for name in sorted(differing(engine, a, b))]
     else:
         pairs = [(a.stream or b.stream or "", b.stream or a.stream or "")]
+    from refold.engine.changes import changes_between  # noqa: PLC0415 - loaded only by those who compare
+
     changes: list[Change] = []
     for before, after in pairs:
         plain_before = engine.read(key_of(a.branch, before), fold.plain, a.seq)

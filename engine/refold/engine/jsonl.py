@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from refold import fold
+from refold.engine.keys import Names
 from refold.errors import InvalidInput
 from refold.event import Event, pack_json, unpack_json
 from refold.message import MessageAppended
@@ -44,15 +45,6 @@ class Line(Struct, frozen=True, omit_defaults=True):
     erased: bool = False
     branch: str = ""
     """The name of the fork of the memory that the event belongs to, empty in the main line."""
-
-
-class Names(NamedTuple):
-    """What the numbers in events stand for."""
-
-    stream: Callable[[int], str]
-    branch: Callable[[int], str]
-    branch_of: Callable[[int], int]
-    """The branch of a stream."""
 
 
 class Numbers(NamedTuple):

@@ -4,6 +4,9 @@ In the main line the key is the name itself. Names begin with the letters of the
 another branch's keys tell them apart.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 
 def key_of(branch: int, name: str) -> str:
     """Return the key of a stream in a branch."""
@@ -26,3 +29,12 @@ def name_of(key: str) -> str:
 def kind_of(key: str) -> str:
     """Return the kind of the stream that a key or a name stands for."""
     return name_of(key).partition("/")[0]
+
+
+class Names(NamedTuple):
+    """What the numbers in events stand for."""
+
+    stream: Callable[[int], str]
+    branch: Callable[[int], str]
+    branch_of: Callable[[int], int]
+    """The branch of a stream."""

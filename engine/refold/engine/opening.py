@@ -9,7 +9,6 @@ from refold.engine.core import Engine
 from refold.engine.reading import HASH_KEY, STORE_ID_KEY
 from refold.errors import StoreCorrupt
 from refold.store.protocol import Log
-from refold.store.ram import RamLog
 
 _STORE_ID_BYTES = 16
 _HASH_KEY_BYTES = 32
@@ -27,6 +26,8 @@ def open_engine(
     """Return an engine over the store at ``path``, which is created if there is none; over RAM for ``None``."""
     seed = {STORE_ID_KEY: random_bytes(_STORE_ID_BYTES), HASH_KEY: random_bytes(_HASH_KEY_BYTES)}
     if path is None:
+        from refold.store.ram import RamLog  # noqa: PLC0415 - and one on disk no log in RAM
+
         log: Log = RamLog()
         log.write_rows([("meta", key, value) for key, value in seed.items()])
     else:

@@ -6,7 +6,6 @@ last checkpoint row plus the tail, the events after ``applied_seq`` whose header
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from heapq import merge
 from typing import Final
 
 import msgspec
@@ -298,6 +297,8 @@ class Streams:
             yield from self._names_in(0, kind, after)
             return
         last = ""
+        from heapq import merge  # noqa: PLC0415 - loaded only by those who list names
+
         for name in merge(*(self._names_in(elder, kind, after) for elder in self.bounds(branch, 0))):
             if name != last and self.find(key_of(branch, name)) is not None:
                 yield name

@@ -21,14 +21,13 @@ from refold.engine.jsonl import (
     JSONL_FORMAT,
     Head,
     Line,
-    Names,
     Numbers,
     event_from_json,
     event_to_json,
     head_of,
     line_of,
 )
-from refold.engine.keys import key_of
+from refold.engine.keys import Names, key_of
 from refold.engine.reading import TAGS_KEY
 from refold.engine.slots import Slot
 from refold.engine.streams import name_key, number_key

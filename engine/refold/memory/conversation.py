@@ -13,11 +13,8 @@ from refold.memory import composing, travel
 from refold.memory.claims import Claims
 from refold.memory.deciding import deleting, setting
 from refold.memory.door import Door
-from refold.memory.formats import rendered
 from refold.memory.moments import nanoseconds, seq_at
-from refold.memory.scopes import ScopedState
 from refold.memory.snapshot import Snapshot
-from refold.memory.stepping import Step, steps
 from refold.message import Message, message_event
 from refold.results import Scratchpad
 from refold.views.scratch import SCRATCH, NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
@@ -26,6 +23,9 @@ from refold.views.window import WINDOW, WindowCleared, WindowResized
 
 if TYPE_CHECKING:
     import datetime
+
+    from refold.memory.scopes import ScopedState
+    from refold.memory.stepping import Step
 
 T = TypeVar("T")
 
@@ -164,6 +164,8 @@ class Conversation:
 
         In ``"anthropic"`` form, system and developer messages are left out: that API takes them as ``system=``.
         """
+        from refold.memory.formats import rendered  # noqa: PLC0415 - loaded only by those who ask
+
         return rendered(format, self.window())
 
     def token_count(self) -> int:
@@ -293,8 +295,10 @@ class Conversation:
     # State scopes.
 
     @property
-    def state(self) -> ScopedState:
+    def state(self) -> "ScopedState":
         """The JSON values under ``temp:``, ``session:`` and ``project:`` keys, as a mapping."""
+        from refold.memory.scopes import ScopedState  # noqa: PLC0415 - loaded only by those who ask
+
         return ScopedState(self._door, self._stream, self._opening, self.project, self._at)
 
     def end_round(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> None:
@@ -386,8 +390,10 @@ class Conversation:
             decide = travel.dropping(self._stream, self._door.sources(sources))
             self._note(decide, ("close", drop), expected=expected, request_id=request_id)
 
-    def replay(self, *, after: int = 0, until: int | None = None) -> Iterator[Step]:
+    def replay(self, *, after: int = 0, until: int | None = None) -> "Iterator[Step]":
         """Return the steps with ``after < seq <= until``: event, changes, evictions, and the states around each."""
         checks.count(after, "after")
         end = self._at if until is None else seq_at(self._door.engine, until, self._at)
+        from refold.memory.stepping import steps  # noqa: PLC0415 - as above
+
         return steps(self._door.engine, self._door.key(self._stream), self.at, after, end)

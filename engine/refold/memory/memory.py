@@ -20,7 +20,6 @@ from refold.memory import arguments, whole
 from refold.memory.claims import Claims
 from refold.memory.conversation import Conversation
 from refold.memory.door import Door
-from refold.memory.handles import Journal, Profile
 from refold.memory.moments import seq_at, zone
 from refold.memory.snapshot import Snapshot
 from refold.memory.travel import Options
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from refold.engine.subscriptions import Subscriber, Subscription
     from refold.memory.aio import AsyncMemory
+    from refold.memory.handles import Journal, Profile
 
 
 class Memory:
@@ -157,12 +157,16 @@ class Memory:
 
         return AsyncMemory(self._door, self)
 
-    def profile(self, name: str = "default") -> Profile:
+    def profile(self, name: str = "default") -> "Profile":
         """Return a handle on a profile."""
+        from refold.memory.handles import Profile  # noqa: PLC0415 - loaded only by those who ask, as below
+
         return Profile(self._door, checks.name(name, "name"), self._at)
 
-    def journal(self, name: str = "default") -> Journal:
+    def journal(self, name: str = "default") -> "Journal":
         """Return a handle on a journal."""
+        from refold.memory.handles import Journal  # noqa: PLC0415
+
         return Journal(self._door, checks.name(name, "name"), self._at)
 
     def conversations(self, *, after: str | None = None, limit: int | None = None) -> list[str]:

@@ -1,6 +1,5 @@
 """Snapshots: a pointer to a state, and its rendering as portable bytes for a hand-over."""
 
-from hashlib import sha256
 from typing import Any, Final, cast
 
 import msgspec
@@ -11,6 +10,7 @@ from refold.engine.core import Engine
 from refold.engine.keys import key_of
 from refold.errors import InvalidInput, StoreVersion
 from refold.event import ImportedBody, ImportedMessage, StateImported
+from refold.hashing import sha256
 from refold.message import ROLES, Message
 from refold.views.scratch import SCRATCH
 from refold.views.session import SESSION
@@ -31,9 +31,6 @@ class Carried(Struct, frozen=True, array_like=True):
     seq: int
     tokens: int
     state: StateImported
-
-
-_DECODE: Final = msgspec.msgpack.Decoder(Carried).decode
 
 
 class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
@@ -85,7 +82,7 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
         """
         carried = self.origin if isinstance(self.origin, Carried) else self._rendered()
         payload = _ENCODE(carried)
-        return _MAGIC + bytes([_FORMAT]) + sha256(payload).digest() + payload
+        return _MAGIC + bytes([_FORMAT]) + sha256(payload) + payload
 
     def _rendered(self) -> Carried:
         engine = self.origin
@@ -123,10 +120,10 @@ def _carried(rendered: object) -> Carried:
         message = f"the snapshot is of format {found}, and this refold reads up to {_FORMAT}; upgrade refold"
         raise StoreVersion(message)
     payload = rendered[_HEAD_BYTES:]
-    if sha256(payload).digest() != rendered[len(_MAGIC) + 1 : _HEAD_BYTES]:
+    if sha256(payload) != rendered[len(_MAGIC) + 1 : _HEAD_BYTES]:
         checks.invalid("the snapshot bytes are damaged: their checksum does not match; hand them over again")
     try:
-        carried = _DECODE(payload)
+        carried = msgspec.msgpack.decode(payload, type=Carried)
     except msgspec.DecodeError as error:
         message = f"the snapshot bytes hold no state ({error}); hand them over again"
         raise InvalidInput(message) from error

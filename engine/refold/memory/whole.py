@@ -1,7 +1,6 @@
 """Snapshots, restores and forks of a whole memory: how each is decided and what each returns."""
 
 from collections.abc import Callable, Iterator
-from heapq import nsmallest
 
 from refold import checks
 from refold.engine import batch as batches
@@ -206,4 +205,6 @@ def forks(door: Door, at: int | None, after: str | None, limit: int | None) -> l
         for number, branch in enumerate(known, 1)
         if branches.descends(known, number, door.branch) and (after is None or branch.name > after)
     )
+    from heapq import nsmallest  # noqa: PLC0415 - loaded only by those who ask for a page
+
     return sorted(below) if limit is None else nsmallest(limit, below)

@@ -5,11 +5,11 @@ here but for the byte where its body begins. ``engine/FORMAT.md`` draws it. Pure
 """
 
 from collections.abc import Iterable
-from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
 
 from refold.event import FLAG_BODY_ELSEWHERE, FLAG_ERASED
+from refold.hashing import blake2b
 from refold.limits import BRANCH_BYTES, HASH_BYTES, SALT_BYTES, SLICE_BYTES
 
 FORMAT: Final = 1

@@ -122,20 +122,20 @@ class Inspection:
             if len(record) < ARRAY_BEGIN:
                 yield Finding("record", seq, f"the record has {len(record)} bytes, fewer than a header")
                 return
-            yield from self._record(seq, record)
-            parts.extend(covered(record))
+            header = header_of(record)
+            yield from self._record(seq, record, header)
+            parts += covered(record, header)
         if link_after(previous.link, parts) != commit.link:
             yield Finding(
                 "chain", first, f"the link over seqs {first} to {commit.next_seq - 1} does not fit its records"
             )
 
-    def _record(self, seq: int, record: bytes) -> Iterator[Finding]:
-        header = header_of(record)
+    def _record(self, seq: int, record: bytes, header: Header) -> Iterator[Finding]:
         if header.format > FORMAT:
             yield Finding("record", seq, f"format {header.format} is newer than {FORMAT}")
         if header.flags & ~_FLAGS:
             yield Finding("record", seq, f"flags {header.flags:#06x} hold a bit that nothing of this format sets")
-        if not is_intact(record):
+        if not is_intact(record, header):
             yield Finding("commitment", seq, "the body is not what the header commits to")
         yield from self._order(seq, header)
         try:

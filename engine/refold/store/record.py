@@ -145,18 +145,21 @@ def link_after(previous: bytes, covered: Iterable[bytes]) -> bytes:
     return digest.digest()
 
 
-def covered(record: bytes) -> tuple[bytes, bytes]:
-    """Return what the link covers of a record: its header with the changing flags masked, and its structural part."""
+def covered(record: bytes, known: Header | None = None) -> tuple[bytes, bytes]:
+    """Return what the link covers of a record: its header with the changing flags masked, and its structural part.
+
+    ``known`` is its header, if somebody has read that already.
+    """
     header = record[:HEADER_BYTES]
     (flags,) = FLAGS.unpack_from(header, FLAGS_BEGIN)
     masked = header[:FLAGS_BEGIN] + FLAGS.pack(flags & UNMASKED) + header[FLAGS_BEGIN + FLAGS.size :]
-    body_begin = header_of(record).body_begin
+    body_begin = (known or header_of(record)).body_begin
     return masked, record[ARRAY_BEGIN + PREFIX_BYTES : ARRAY_BEGIN + body_begin]
 
 
-def is_intact(record: bytes) -> bool:
+def is_intact(record: bytes, known: Header | None = None) -> bool:
     """Return whether a record's body is what its header commits to; an erased one has neither body nor salt."""
-    header = header_of(record)
+    header = known or header_of(record)
     salt, body = record[HEADER_BYTES:ARRAY_BEGIN], record[ARRAY_BEGIN + header.body_begin :]
     if header.flags & FLAG_ERASED:
         return salt == NO_SALT and not body

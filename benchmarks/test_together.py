@@ -189,9 +189,9 @@ def test_sqlite_is_as_durable_as_its_name_says(tmp_path: Path) -> None:
     full = 2
     assert log.settings == ("wal", full)
     log.prepare([b"a", b"b"])
-    log.insert_some(2)
+    log.put_some(2)
     log.prepare([b"c", b"d"])
-    log.insert_all()
+    log.put_multi()
     assert log.values() == [b"a", b"b", b"c", b"d"]
     log.close()
 

@@ -28,13 +28,13 @@ class SqliteLog:
         self._rows = [(row,) for row in rows]
         self._ahead = iter(self._rows)
 
-    def insert_some(self, count: int) -> None:
+    def put_some(self, count: int) -> None:
         """Insert so many of the rows, each in a durable transaction of its own; any number of threads may do it."""
         for _ in range(count):
             with self._lock:
                 self._connection.execute("INSERT INTO log (record) VALUES (?)", next(self._ahead))
 
-    def insert_all(self) -> None:
+    def put_multi(self) -> None:
         """Insert all rows in one durable transaction."""
         self._connection.execute("BEGIN IMMEDIATE")
         self._connection.executemany("INSERT INTO log (record) VALUES (?)", self._rows)

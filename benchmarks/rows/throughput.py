@@ -91,48 +91,26 @@ class Refold:
         self.memory.close()
 
 
-class Lmdb:
-    """The floor."""
+class Rows:
+    """A log that takes refold's rows as they are: bare LMDB, or SQLite."""
 
-    def __init__(self, directory: Path, last: Callable[[int], list[bytes]]) -> None:
-        self._log = BareLog(directory / "throughput-lmdb")
+    def __init__(self, log: BareLog | SqliteLog, last: Callable[[int], list[bytes]]) -> None:
+        self._log = log
         self._last = last
-        self.values = self._log.values
-        self.close = self._log.close
+        self.values = log.values
+        self.close = log.close
 
     def prepare(self, count: int) -> None:
         """Take refold's last rows."""
         self._log.prepare(self._last(count))
 
     def write(self, _place: int, count: int) -> None:
-        """Put rows one by one."""
+        """Put rows one by one, each in a durable transaction."""
         self._log.put_some(count)
 
     def write_batch(self, _count: int) -> None:
-        """Put all rows with one call."""
+        """Put all rows in one durable transaction."""
         self._log.put_multi()
-
-
-class Sqlite:
-    """The database that everybody has."""
-
-    def __init__(self, directory: Path, last: Callable[[int], list[bytes]]) -> None:
-        self._log = SqliteLog(directory / "throughput.sqlite")
-        self._last = last
-        self.values = self._log.values
-        self.close = self._log.close
-
-    def prepare(self, count: int) -> None:
-        """Take refold's last rows."""
-        self._log.prepare(self._last(count))
-
-    def write(self, _place: int, count: int) -> None:
-        """Insert rows one by one."""
-        self._log.insert_some(count)
-
-    def write_batch(self, _count: int) -> None:
-        """Insert all rows in one transaction."""
-        self._log.insert_all()
 
 
 class Eventsourcing:
@@ -162,8 +140,8 @@ def contestants(directory: Path) -> Generator[dict[str, Contestant], None, None]
     found: dict[str, Contestant] = {REFOLD: refold}
     with ExitStack() as stack:
         stack.callback(refold.close)
-        found[LMDB] = stack.enter_context(closing(Lmdb(directory, refold.last)))
-        found[SQLITE] = stack.enter_context(closing(Sqlite(directory, refold.last)))
+        found[LMDB] = stack.enter_context(closing(Rows(BareLog(directory / "throughput-lmdb"), refold.last)))
+        found[SQLITE] = stack.enter_context(closing(Rows(SqliteLog(directory / "throughput.sqlite"), refold.last)))
         peer, _ = load("eventsourcing_log", "eventsourcing")
         if peer is not None:
             found[PEER] = stack.enter_context(closing(Eventsourcing(peer, directory)))

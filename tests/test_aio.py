@@ -292,3 +292,24 @@ def test_what_no_batch_can_hold_is_refused_in_one(memory: Memory) -> None:
 
     run(work())
     assert memory.head == 2
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_nobody_waits_for_a_loop_that_is_taken_down(memory: Memory, steps: int) -> None:
+    """Whoever cancels the task that writes lets those who wait for it go, and the next one writes again."""
+
+    async def work() -> None:
+        chat = memory.aio.conversation("chat")
+        await chat.append("user", "open", tokens=1)
+        waiting = asyncio.create_task(chat.append("user", "cut off", tokens=1, request_id="one"))
+        before = asyncio.all_tasks()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        (writing,) = asyncio.all_tasks() - before
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await chat.append("user", "cut off", tokens=1, request_id="one")
+        assert [message.content for message in chat.window()] == ["open", "cut off"]
+
+    run(work())

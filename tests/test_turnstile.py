@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from refold import Memory
+import pytest
+
+from refold import Memory, StoreError
 from refold.store.log import LmdbLog
 from refold.store.turnstile import TURN_LOCK, Turnstile
 
@@ -21,7 +23,9 @@ sys.stdin.readline()
 
 WRITE = """
 import sys
-from refold import Memory
+import pytest
+
+from refold import Memory, StoreError
 memory = Memory(sys.argv[1])
 print("open", flush=True)
 sys.stdin.readline()
@@ -103,3 +107,15 @@ def test_noise_in_the_byte_means_several(tmp_path: Path) -> None:
     assert not is_free(tmp_path)
     turnstile.leave()
     turnstile.close()
+
+
+def test_a_lock_file_that_cannot_be_had_is_a_typed_error(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    Memory(path).close()
+    (path / TURN_LOCK).unlink()
+    (path / TURN_LOCK).mkdir()
+    with pytest.raises(StoreError, match=TURN_LOCK):
+        Memory(path)
+    (path / TURN_LOCK).rmdir()
+    with Memory(path) as memory:
+        assert memory.head == 0

@@ -191,7 +191,8 @@ def _commands(pending: Pending, places: Sequence[int], command: int) -> list[int
 
 
 def _check_unmoved(reading: Reading, pending: Pending, slots: dict[str, Slot]) -> None:
-    for name in pending.opened - pending.openings.keys():
+    # A stream that was found open for an event that was then refused is no part of the batch.
+    for name in (pending.opened & slots.keys()) - pending.openings.keys():
         if not fold.is_open(reading.live(slots[name])):
             message = f"{name_of(name)} was dropped or emptied while a batch was open; run the batch again"
             raise WrongVersion(message, expected=EXISTS, actual=slots[name].version)

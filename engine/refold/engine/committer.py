@@ -29,7 +29,7 @@ from refold.store.protocol import Overtaken, Row, Turn
 class Ticket:
     """One caller's place in the queue: what it wants, and what became of it."""
 
-    __slots__ = ("error", "events", "is_done", "noted", "place", "places", "stamps", "wanted")
+    __slots__ = ("error", "is_done", "noted", "place", "places", "wanted")
 
     def __init__(self, wanted: admission.Verb | Pending) -> None:
         self.wanted = wanted
@@ -41,8 +41,6 @@ class Ticket:
         """The places in a batch of the events that are written."""
         self.noted: Noted | Recorded | None = None
         """A verb's event with its stamp."""
-        self.events: Sequence[Event] = ()
-        self.stamps: Sequence[Stamp] = ()
 
 
 class Committer:
@@ -70,14 +68,15 @@ class Committer:
         tries = RETRIES_COUNT_MAX
         while True:
             try:
-                return self._take_turn(tickets, doors)
+                # Who was refused in a turn that was overtaken stays refused: it is told so, and must not be written.
+                return self._take_turn([ticket for ticket in tickets if not ticket.is_done], doors)
             except Overtaken:
                 tries -= 1
                 if not tries:
                     raise
 
     def _take_turn(self, tickets: Sequence[Ticket], doors: tuple[int, bytes]) -> list[Ticket]:
-        """Commit in one turn at the log; ``Overtaken`` leaves the tickets as they were, for another turn."""
+        """Commit in one turn at the log; ``Overtaken`` leaves what was admitted to another turn."""
         reading = self._reading
         with reading.log.turn() as turn:
             self._begin(turn)
@@ -292,8 +291,7 @@ def _answer(ticket: Ticket, group: Group, stamps: Sequence[Stamp], begin: int, e
     """Give a ticket what became of its events."""
     ticket.is_done = True
     if isinstance(ticket.wanted, Pending):
-        ticket.events, ticket.stamps = group.events[begin:end], stamps[begin:end]
         if ticket.wanted.messages or ticket.wanted.notes:
-            writer.hand_out(ticket.wanted, ticket.places, ticket.events, ticket.stamps)
+            writer.hand_out(ticket.wanted, ticket.places, group.events[begin:end], stamps[begin:end])
     elif ticket.place is not None:
         ticket.noted = (group.events[ticket.place], stamps[ticket.place])

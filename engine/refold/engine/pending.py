@@ -1,7 +1,7 @@
-"""What a commit is made of before it is written: events with their streams, and what they depend on.
+"""What a batch is made of before it is written: events with their streams, and what they depend on.
 
-A lone verb fills a ``Pending`` and commits it at once under the write lock; a batch keeps one open while user code
-runs. Events of an open batch have provisional seqs, -1 for the first, so that later ones can name them.
+A batch keeps one open while user code runs. Its events have provisional seqs, -1 for the first, so that later ones can
+name them.
 """
 
 from collections import defaultdict

@@ -131,7 +131,7 @@ class Reading:
     def read(self, name: str, query: Callable[[fold.State], T], at: int | None = None) -> T:
         """Return what ``query`` makes of a stream's state, live or at a seq; it must copy what it hands out."""
         if self.is_writing:
-            self._settle()
+            self._await_fold()
         with self.state_lock:
             self.check_open()
             self.notice()
@@ -178,7 +178,7 @@ class Reading:
             self._frozen.move_to_end(place)
         return state
 
-    def _settle(self) -> None:
+    def _await_fold(self) -> None:
         """Let this process's own commit be folded if another one has already committed behind it.
 
         Without this a read could miss what the other was told is durable. It takes microseconds; the bound is for a
@@ -220,7 +220,7 @@ class Reading:
     def slot(self, name: str) -> Slot | None:
         """Return where a stream stands, ``None`` where there is none."""
         if self.is_writing:
-            self._settle()
+            self._await_fold()
         with self.state_lock:
             self.check_open()
             self.notice()
@@ -299,7 +299,7 @@ class Reading:
     def current_head(self) -> int:
         """Return the seq of the last event, those of another process included."""
         if self.is_writing:
-            self._settle()
+            self._await_fold()
         with self.state_lock:
             self.check_open()
             self.notice()

@@ -60,6 +60,8 @@ class _Loop:
         self._engine = engine
         self._executor = executor
         self._calls: deque[_Call] = deque()
+        self._taken: list[_Call] = []
+        """The calls of the last tick."""
         self._task: asyncio.Task[None] | None = None
 
     def ask(self, verb: Callable[[], Any]) -> "asyncio.Future[Any]":
@@ -71,14 +73,25 @@ class _Loop:
         self._calls.append(_Call(verb, future))
         if self._task is None or self._task.done():
             self._task = self.running.create_task(self._drain())
+            self._task.add_done_callback(self._ended)
         return future
 
     async def _drain(self) -> None:
         """Write what waits, tick after tick, until nothing does."""
         while self._calls:
             await asyncio.sleep(0)  # Every task that is ready asks first: a tick of all costs one flush.
-            calls = [self._calls.popleft() for _ in range(min(len(self._calls), GROUP_COUNT_MAX))]
-            await self._write(calls)
+            self._taken = [self._calls.popleft() for _ in range(min(len(self._calls), GROUP_COUNT_MAX))]
+            await self._write(self._taken)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """Let those go who wait for a task that was cut off; what the thread has got of it, it still writes.
+
+        Not in the task itself: one that is cancelled before it began never runs.
+        """
+        if task is self._task and (task.cancelled() or task.exception() is not None):
+            for call in (*self._taken, *self._calls):
+                call.future.cancel()
+            self._calls.clear()
 
     async def _write(self, calls: list[_Call]) -> None:
         batch = Batch(self._engine)

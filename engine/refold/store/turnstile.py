@@ -9,32 +9,56 @@ A process that writes alone does not pay for it: a byte in the lock file, mapped
 are several. Whoever opens the store sets it, and clears it if it finds nobody else.
 """
 
+import errno
 import fcntl
 import mmap
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
+
+from refold.errors import StoreError, StoreFull
 
 TURN_LOCK: Final = "turn.lock"
 _SEVERAL: Final = 1
 
 
 class Turnstile:
-    """The lock file of one store, opened once in a process: closing a second descriptor would give the lock back."""
+    """The lock file of one store, opened once in a process: closing a second descriptor would give the lock back.
+
+    Raises ``StoreFull`` and ``StoreError`` where the file cannot be made, mapped or locked.
+    """
 
     def __init__(self, path: str) -> None:
-        self._file = os.open(os.path.join(path, TURN_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._path = path
+        with self._telling("opening"):
+            self._file = os.open(os.path.join(path, TURN_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            _allocate(self._file)
-            self._flags = mmap.mmap(self._file, 1)
+            with self._telling("mapping"):
+                _allocate(self._file)
+                self._flags = mmap.mmap(self._file, 1)
         except BaseException:
             os.close(self._file)
             raise
         self._is_held = False
 
+    @contextmanager
+    def _telling(self, doing: str) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            kind = StoreFull if error.errno in {errno.ENOSPC, errno.EDQUOT} else StoreError
+            message = (
+                f"{doing} {TURN_LOCK} in {self._path}: {error}; check who owns it, that it is a file, that there is "
+                f"space, and that the file system knows record locks, then open the store again"
+            )
+            raise kind(message) from error
+
     def enter(self, *, always: bool = False) -> None:
         """Wait for the turn of every other process, if there are any; a thread at a time, which leaves it."""
         if (always or self._flags[0]) and not self._is_held:
-            fcntl.lockf(self._file, fcntl.LOCK_EX)
+            with self._telling("locking"):
+                fcntl.lockf(self._file, fcntl.LOCK_EX)
             self._is_held = True
 
     def leave(self) -> None:

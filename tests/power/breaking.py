@@ -1,7 +1,8 @@
 """Builds of refold: the sound one, and deliberately broken ones in which the rig has to find violations."""
 
+import threading
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Final
 
 import lmdb
@@ -37,31 +38,82 @@ def leave_directories() -> None:
     directory._flush_directory = lambda _path: None  # type: ignore[assignment]
 
 
-def acknowledge_early() -> None:
-    """Let a turn's ``write`` return before it wrote: it writes when the log is asked for anything else."""
-    held: list[Callable[[], Any]] = []
+class EarlyTurns:
+    """Turns whose ``write`` returns before it wrote: the log writes when it is asked for anything else.
 
-    def after_held(verb: Verb) -> Verb:
+    Nobody is inside a turn while a write is held back, and a write that is under way is still among the held ones. So
+    who writes late waits for no turn, and may hold any lock of the engine meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[Callable[[], None]] = []
+        self._writing = threading.Lock()
+        self._inside = threading.local()
+        self._enter, self._exit, self._write = LmdbTurn.__enter__, LmdbTurn.__exit__, LmdbLog.write
+
+    def write_held(self) -> None:
+        """Write what is held back, in order; inside a turn there is nothing."""
+        if not self._held or getattr(self._inside, "turn", False):
+            return
+        with self._writing:
+            while self._held:
+                self._inside.turn = True
+                self._held[0]()
+                del self._held[0]
+            self._inside.turn = False
+
+    def enter(self, turn: LmdbTurn) -> LmdbTurn:
+        """Enter a turn once nothing is held back."""
+        if getattr(self._inside, "turn", False):
+            return self._enter(turn)
+        while True:
+            self.write_held()
+            self._enter(turn)
+            if not self._held:
+                self._inside.turn = True
+                return turn
+            turn._end()
+
+    def hold(self, turn: LmdbTurn, *arguments: Any, **options: Any) -> None:
+        """End a turn and hold back what it should have written."""
+        self._held.append(partial(self._write, turn._log, *arguments, **options))
+        turn._end()
+        self._inside.turn = False
+
+    def leave(self, turn: LmdbTurn, *arguments: Any) -> None:
+        """Leave a turn, which may have written nothing."""
+        self._exit(turn, *arguments)
+        if not turn._is_open:
+            self._inside.turn = False
+
+    def after_held(self, verb: Verb) -> Verb:
+        """Return a verb of the log that first writes what is held back."""
+
         @wraps(verb)
-        def catch_up(*arguments: Any, **options: Any) -> Any:
-            while held:
-                held.pop(0)()
+        def asked(*arguments: Any, **options: Any) -> Any:
+            self.write_held()
             return verb(*arguments, **options)
 
-        return catch_up
+        return asked
 
-    write = LmdbLog.write
+
+def method_of(change: Verb) -> Verb:
+    """Return a function that takes the turn as its ``self``, which a method of another object does not."""
+
+    def method(turn: LmdbTurn, *arguments: Any, **options: Any) -> Any:
+        return change(turn, *arguments, **options)
+
+    return method
+
+
+def acknowledge_early() -> None:
+    """Let a turn's ``write`` return before it wrote."""
+    early = EarlyTurns()
     for name, verb in list(vars(LmdbLog).items()):
         if not name.startswith("_") and callable(verb):
-            setattr(LmdbLog, name, after_held(verb))
-
-    def hold(turn: LmdbTurn, *arguments: Any, **options: Any) -> None:
-        log, txn, turn._txn = turn._log, turn._txn, None
-        assert txn is not None
-        txn.abort()
-        held.append(lambda: write(log, *arguments, **options))
-
-    LmdbTurn.write = hold  # type: ignore[assignment, method-assign]
+            setattr(LmdbLog, name, early.after_held(verb))
+    for name, change in (("__enter__", early.enter), ("__exit__", early.leave), ("write", early.hold)):
+        setattr(LmdbTurn, name, method_of(change))
 
 
 BUILDS: Final[Mapping[str, Callable[[], None]]] = {

@@ -4,6 +4,7 @@ Runs as a child process under the recorder. A row of ``WORKLOADS`` is one worklo
 the seq up to which the log is acknowledged, and the messages that are.
 """
 
+import faulthandler
 import json
 import os
 import sys
@@ -19,6 +20,8 @@ from tests.power.breaking import BUILDS
 
 TEXT_CHARS: Final = (5, 80, 900, 5_000)
 SEEDS_APART: Final = 1_000
+RUN_SECONDS_MAX: Final = 60
+"""A workload takes about one; one that stands still ends here, and says where each thread stood."""
 
 
 class Notes:
@@ -269,4 +272,5 @@ def main(name: str, seed: int, path: str, notes_path: str, build: str) -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(RUN_SECONDS_MAX, exit=True)
     main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:6])

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from refold import Memory
 from refold.engine.admission import Verb
+from refold.engine.checkpoints import APPLIED_KEY
 from refold.engine.pending import ANY
-from refold.engine.streams import APPLIED_KEY, STORE_STREAM
+from refold.engine.streams import STORE_STREAM
 from refold.event import Erased
 from refold.fold import EVENT_TYPES, STRUCTURAL
 from refold.limits import PAGE_EVENTS

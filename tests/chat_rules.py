@@ -218,5 +218,4 @@ def _delete_in(state: Any, key: str, drawn: Drawn, options: dict[str, Any]) -> b
     if drawn != Drawn():
         deleted: bool = state.delete(key, **options)
         return deleted
-    missing = object()
-    return state.pop(key, missing) is not missing
+    return state.pop(key, ...) is not ...

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from refold import Conversation, InvalidInput, Memory, RefoldError, Snapshot
 from refold.limits import MEMORY_BYTES_DEFAULT
 from tests.bounds import Clock, seeded_bytes
+from tests.elsewhere import Elsewhere, LengthCounter, Remote
 from tests.model import ANY, EXISTS, NO_STREAM, Model, Options
 from tests.states import Line, Opening
 
@@ -56,16 +57,6 @@ tokens = st.sampled_from([10, 10, 20, 30, 0, 7, 101])
 
 rarely = st.sampled_from([False] * 7 + [True])
 moments = st.sampled_from([None, None, 5, -7_000])
-
-
-class LengthCounter:
-    """A counter that the model can follow: one token for each character."""
-
-    id = "length"
-
-    def count(self, text: str) -> int:
-        """The number of characters."""
-        return len(text)
 
 
 class Drawn(NamedTuple):
@@ -140,6 +131,9 @@ def line_of(fields: dict[str, Any], message_id: str) -> Line:
 class Driver(RuleBasedStateMachine):
     """One memory on disk and one model, with what every rule needs to drive both."""
 
+    worker: Elsewhere
+    """The other process, one for all examples."""
+
     def __init__(self) -> None:
         super().__init__()
         self.open_things = ExitStack()
@@ -148,7 +142,8 @@ class Driver(RuleBasedStateMachine):
         self.path = self.root / "store"
         self.clock, self.model, self.stores = Clock(), Model(), 0
         self.budget, self.kept, self.hashes = BUDGETS[0], list[Kept](), dict[tuple[int, int], str]()
-        self.memory_bytes = MEMORY_BYTES_DEFAULT
+        self.memory_bytes, self.bounds = MEMORY_BYTES_DEFAULT, dict[str, int]()
+        self.other: Remote | None = None
         self.steps, self.memory, self.batch = 0, Memory(), ExitStack()
         self.asked: Any = None
 
@@ -164,6 +159,21 @@ class Driver(RuleBasedStateMachine):
             "memory_bytes": self.memory_bytes,
         }
         return Memory(path, **(given | {"window_tokens": self.budget} | options))
+
+    def opened_elsewhere(self) -> Any:
+        """The same store in another process, where it stays open until it is left."""
+        if self.other is None:
+            self.stores += 1
+            self.worker.clock = self.clock
+            options = {"memory_bytes": self.memory_bytes, "window_tokens": self.budget}
+            self.other = self.worker.opened(self.path, self.bounds, self.stores, **options)
+        return self.other
+
+    def leave_elsewhere(self) -> None:
+        """Close it there; nothing that was asked there can be asked again."""
+        if self.other is not None:
+            self.worker.shut()
+            self.other = self.asked = None
 
     def copied(self) -> Path:
         """The path of a copy of the store as it lies on disk now: what a killed process would leave."""

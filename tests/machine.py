@@ -19,7 +19,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule, run_s
 
 from refold import InvalidInput, Memory, ReadOnly, Recorded, Snapshot
 from tests.blanking import blank
-from tests.bounds import lowered
+from tests.bounds import Clock, lowered
 from tests.chat_rules import GIVEN, drawn_rule
 from tests.comparing import check_chat, check_memory
 from tests.driving import (
@@ -36,6 +36,7 @@ from tests.driving import (
     names,
     texts,
 )
+from tests.elsewhere import Elsewhere
 from tests.model import Model, Options, day_of
 from tests.refusals import CHAT_MUTATIONS, MEMORY_MUTATIONS, REFUSALS
 from tests.states import Opening
@@ -75,6 +76,16 @@ WEIGHTED = [
     *["go", "go", "fork_whole", "restore_whole"] * 2,
 ]
 
+AT_HOME = ("go", "keep", "restore")
+"""What another process does not do: handles and snapshots that are pointers do not travel."""
+
+FITTING: dict[str, dict[str, Any]] = {
+    "append": {"looped": False},
+    "keep_whole": {"label": "one"},
+    "restore_whole": {"label": "one", "place": 0},
+}
+"""What another process is given instead, for the same reason."""
+
 KEYED = ("set", "deleted", "value_set", "value_deleted")
 
 
@@ -90,7 +101,8 @@ class MemoryMachine(WholeRules):
 
     @initialize(bounds=st.sampled_from(SMALL))
     def begin(self, bounds: dict[str, int]) -> None:
-        self.open_things.enter_context(lowered(**bounds, BASE_DEPTH_MAX=DEPTH_MAX))
+        self.bounds = bounds | {"BASE_DEPTH_MAX": DEPTH_MAX}
+        self.open_things.enter_context(lowered(**self.bounds))
         self.memory_bytes = bounds.get("MEMORY_BYTES_MIN", self.memory_bytes)
         self.model.clock_ns = self.clock
         self._meet_donor()
@@ -124,6 +136,7 @@ class MemoryMachine(WholeRules):
                 assert handle.state_hash(at=seq) == handle.replay_hash(at=seq) == hashed
         finally:
             self.batch.close()
+            self.leave_elsewhere()
             self.store.close()
             self.open_things.close()
 
@@ -273,6 +286,18 @@ class MemoryMachine(WholeRules):
     def ask_again(self) -> None:
         self.drive(*self.asked)
 
+    @alone
+    @rule(drawn=st.lists(actions(), min_size=1, max_size=6))
+    def do_elsewhere(self, drawn: list[tuple[str, dict[str, Any]]]) -> None:
+        """Another process does it; this one has to notice."""
+        for verb, given in drawn:
+            if verb in AT_HOME:
+                continue
+            self.memory = self.branch_of(self.opened_elsewhere())
+            getattr(self, verb)(**given | FITTING.get(verb, {}))
+            self.memory = self.branch_of(self.store)
+            assert self.memory.head == self.model.committed
+
     # Batches and time.
 
     @drawn_rule("tick")
@@ -340,6 +365,7 @@ class MemoryMachine(WholeRules):
     @rule(how=st.sampled_from(["close", "kill"]), budget=st.sampled_from(BUDGETS), clears=st.booleans())
     def reopen(self, how: str, budget: int, clears: bool) -> None:
         left = self.copied() if how == "kill" else self.path
+        self.leave_elsewhere()
         self.store.close()
         self.path, self.budget, self.asked = left, budget, None
         self.store = self.opened(left, clear_scratchpads_on_open=clears)
@@ -406,6 +432,7 @@ class MemoryMachine(WholeRules):
         if not candidates:
             return
         seqs = sorted({candidates[place % len(candidates)] for place in chosen})
+        self.leave_elsewhere()
         windows = self._windows()
         blank(self.memory, seqs)
         self.model.erase(seqs)
@@ -444,6 +471,8 @@ class MemoryMachine(WholeRules):
         head, live = self.memory.head, self.memory.state_hash()
         assert self.memory.replay_hash() == live
         assert self.hashes.setdefault((self.model.branch, head), live) == live
+        if self.other is not None and self.model.batch is None:
+            assert self.branch_of(self.opened_elsewhere()).state_hash() == live
         copy = self.copied()
         with self.opened(copy) as left:
             self._check_branches(left)
@@ -476,7 +505,9 @@ def main(number: int, examples: int, steps: int, *, phases: tuple[Phase, ...] = 
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(seed(number)(MemoryMachine), settings=profile)
+    with Elsewhere(Clock()) as worker:
+        MemoryMachine.worker = worker
+        run_state_machine_as_test(seed(number)(MemoryMachine), settings=profile)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Edges that were found by hand: handles that outlive a store, clocks that do not fit, claims that came too late."""
 
 import asyncio
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from refold import EXISTS, InvalidInput, Memory, Snapshot, WrongVersion
+from refold import EXISTS, NO_STREAM, InvalidInput, Memory, Snapshot, WrongVersion, errors
 from tests.support import remembering
 
 
@@ -127,6 +128,18 @@ def test_a_fork_of_a_conversation_that_is_not_open_yet_is_in_its_project() -> No
     with remembering() as memory:
         memory.conversation("chat", project="acme").fork("twin").append("user", "x", tokens=1)
         assert memory.conversation("twin").project == "acme"
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_an_error_comes_out_of_a_worker_process_as_it_was_raised(name: str) -> None:
+    kind = getattr(errors, name)
+    given = {"expected": NO_STREAM, "actual": 3} if kind is WrongVersion else {}
+    raised = kind("what failed", **given)
+    raised.add_note("seen in a test")
+    carried = pickle.loads(pickle.dumps(raised))  # noqa: S301 - it was pickled on this line
+    assert (type(carried), str(carried), carried.args) == (kind, "what failed", ("what failed",))
+    assert {name: getattr(carried, name) for name in given} == given
+    assert carried.__notes__ == ["seen in a test"]
 
 
 def test_what_is_written_does_not_depend_on_assertions(tmp_path: Path) -> None:

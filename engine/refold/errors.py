@@ -20,6 +20,8 @@
 Every message says what failed, the value, the bound's name, and the next step.
 """
 
+from functools import partial
+
 __all__ = [
     "Closed",
     "EmbeddingMismatch",
@@ -65,6 +67,10 @@ class WrongVersion(RefoldError):
         super().__init__(message)
         self.expected = expected
         self.actual = actual
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return what pickle keeps, so that the error passes from a worker process whole."""
+        return partial(WrongVersion, expected=self.expected, actual=self.actual), self.args, self.__dict__
 
 
 class Closed(RefoldError):

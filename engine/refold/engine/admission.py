@@ -71,7 +71,7 @@ def admit_verb(reading: Reading, group: Group, verb: Verb) -> int | None:
     if verb.request is not None and any(verb.request.id_hash == known.id_hash for known, _, _ in group.requests):
         raise Deferred
     slot = slot_of(reading, group, verb.name)
-    if verb.expected is not ANY:
+    if verb.expected != ANY:
         check_version(verb.name, slot, group.touched.get(verb.name, 0), verb.expected)
     event = _decided(reading, group, slot, verb)
     place: int | None = None

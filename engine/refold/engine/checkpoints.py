@@ -3,6 +3,9 @@
 A *kept* row stands at every 256th event of a stream (or after as many events as its window holds messages, so that
 the cost of packing stays a constant per event); ``at`` starts from it. A *floating* row is written when a store is
 closed or its tail has grown too long, and replaced by the next row. Rows wait in RAM and travel with the next commit.
+
+Every row names the events since a kept one, not always the last: several processes write rows, each from what it knows.
+So a kept row stays for ever, and a row in RAM that would take its place is not written.
 """
 
 from typing import Final, NamedTuple
@@ -15,6 +18,8 @@ from refold.store.protocol import Log, Row
 from refold.store.record import SEQ
 
 _LAST_SEQ: Final = b"\xff" * 8
+APPLIED_KEY: Final = bytes(12)
+"""The key of no stream: the row stands among the checkpoint rows that it speaks of, and goes when they go."""
 
 
 class Checkpoint(NamedTuple):
@@ -60,6 +65,8 @@ class Checkpoints:
     def __init__(self, log: Log | None) -> None:
         self._log = log
         self._waiting: list[Row] = []
+        self.is_shared = False
+        """Whether other processes were seen to write: what is known here of the stored rows may be old."""
         self._fresh: dict[int, dict[int, Checkpoint]] = {}
 
     def put(self, number: int, row: Checkpoint, *, replaces: int) -> None:
@@ -75,6 +82,19 @@ class Checkpoints:
     def waiting(self) -> list[Row]:
         """Return the rows that the next commit is to carry."""
         return self._waiting
+
+    def allowed(self, rows: list[Row]) -> list[Row]:
+        """Return the rows without those that would take the place of another process's kept row; call it in a turn."""
+        return [row for row in rows if not self._unkeeps(row)] if self.is_shared else rows
+
+    def _unkeeps(self, row: Row) -> bool:
+        table, key, packed = row
+        if self._log is None or table != "checkpoints" or key == APPLIED_KEY:
+            return False
+        if packed is not None and checkpoint_of(key, packed).kept:
+            return False
+        stored = self._log.row(table, key)
+        return stored is not None and checkpoint_of(key, stored).kept
 
     def written(self) -> None:
         """Forget the waiting rows: they are stored now."""

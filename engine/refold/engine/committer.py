@@ -225,7 +225,7 @@ class Committer:
             rows += reading.streams.rows_of(list(group.born.values()))
         waiting = reading.checkpoints.waiting()
         if waiting:
-            rows += waiting
+            rows += reading.checkpoints.allowed(waiting)
             rows.append(reading.keeper.applied(reading.head))
         turn.write(batch.first_seq, batch.records, [batch.commit] if batch.records else (), rows)
         if fresh or group.born or waiting:

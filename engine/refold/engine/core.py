@@ -16,7 +16,7 @@ from refold.engine.pending import Noted, Pending
 from refold.engine.reading import Reading
 from refold.engine.sequencer import Sequencer
 from refold.limits import MEMORY_BYTES_DEFAULT
-from refold.store.protocol import Log
+from refold.store.protocol import Log, Row
 
 if TYPE_CHECKING:
     from refold.engine.subscriptions import Subscriber, Subscription, Subscriptions
@@ -66,8 +66,15 @@ class Engine(Reading):
         with self.exclusive(), self.state_lock:
             self.check_open()
             if not self.log.readonly and not self.unknown_tags:
-                self.keeper.flush(self.head, self.head_digests.take())
+                for rows in self.keeper.rest(self.head, self.head_digests.take()):
+                    self._store(rows)
                 self.log.flush()
+
+    def _store(self, rows: list[Row]) -> None:
+        with self.log.turn() as turn:
+            if turn.moved:
+                self.catch_up()
+            turn.write(0, (), (), self.checkpoints.allowed(rows))
 
     def close(self) -> None:
         """End the subscriptions, store what is worth storing and release the log; a second call does nothing.

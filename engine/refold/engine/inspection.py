@@ -6,12 +6,12 @@ from struct import error as StructError  # noqa: N812 - struct names its excepti
 from typing import Final
 
 from refold import fold
-from refold.engine.checkpoints import checkpoint_of, number_of
+from refold.engine.checkpoints import APPLIED_KEY, checkpoint_of, number_of
 from refold.engine.core import Engine
 from refold.engine.keys import key_of
 from refold.engine.loader import Loader
 from refold.engine.slots import Slot
-from refold.engine.streams import APPLIED_KEY, NEXT_NUMBER_KEY, Streams, place_in
+from refold.engine.streams import NEXT_NUMBER_KEY, Streams, place_in
 from refold.errors import StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, Erased
 from refold.limits import PAGE_EVENTS

@@ -1,12 +1,13 @@
 """Keeping checkpoints: when a stream gets a row, and how the tail of the log stays short."""
 
+from collections.abc import Iterator
 from itertools import islice
 
 from refold import fold
-from refold.engine.checkpoints import Checkpoint, Checkpoints
+from refold.engine.checkpoints import APPLIED_KEY, Checkpoint, Checkpoints
 from refold.engine.loader import Loader
 from refold.engine.slots import Slot
-from refold.engine.streams import APPLIED_KEY, Streams
+from refold.engine.streams import Streams
 from refold.limits import CHECKPOINT_EVENTS, CHECKPOINT_ROWS_MAX, TAIL_EVENTS_MAX
 from refold.store.protocol import Log, Row
 from refold.store.record import SEQ
@@ -71,10 +72,11 @@ class Keeper:
         """Return the row that says up to which seq everything is covered once the waiting rows are stored."""
         return "checkpoints", APPLIED_KEY, SEQ.pack(self._streams.applied_seq(head))
 
-    def flush(self, head: int, rows: list[Row]) -> None:
-        """Store a row for every stream that is loaded and has none, so that the next opening has no tail to scan.
+    def rest(self, head: int, rows: list[Row]) -> Iterator[list[Row]]:
+        """Return the rows to store, page by page, so that the next opening has no tail to scan.
 
-        The row that says so goes last: rows that were cut off before it only make the next opening slower.
+        Every stream that is loaded and has events without a row gets one. The row that says so goes last: rows that
+        were cut off before it only make the next opening slower.
         """
         for number in list(self._streams.dirty):
             slot = self._streams.loaded(number)
@@ -83,6 +85,6 @@ class Keeper:
         rows += self._checkpoints.waiting()
         if rows:
             rows.append(self.applied(head))
-            for begin in range(0, len(rows), CHECKPOINT_ROWS_MAX):
-                self._log.write_rows(rows[begin : begin + CHECKPOINT_ROWS_MAX])
-            self._checkpoints.written()
+        for begin in range(0, len(rows), CHECKPOINT_ROWS_MAX):
+            yield rows[begin : begin + CHECKPOINT_ROWS_MAX]
+        self._checkpoints.written()

@@ -14,7 +14,7 @@ def note(engine: Engine, pending: Pending, verb: Verb) -> int | None:
     name = verb.name
     place: int | None = None
     try:
-        if verb.expected is not ANY:
+        if verb.expected != ANY:
             _check_version(engine, pending, name, verb.expected)
         event = verb.make if isinstance(verb.make, Event) else verb.make(state_in_batch(engine, pending, name))
         if event is not None:

@@ -15,7 +15,7 @@ import msgspec
 
 from refold import fold
 from refold.engine import times
-from refold.engine.checkpoints import Checkpoints
+from refold.engine.checkpoints import APPLIED_KEY, Checkpoints
 from refold.engine.digests import Digests
 from refold.engine.ids import Ids
 from refold.engine.keeper import Keeper
@@ -24,7 +24,7 @@ from refold.engine.loader import Loader, Recorded
 from refold.engine.pending import Request
 from refold.engine.residents import Residents
 from refold.engine.slots import Slot
-from refold.engine.streams import APPLIED_KEY, Streams
+from refold.engine.streams import Streams
 from refold.errors import Closed, InvalidInput, ReadOnly
 from refold.event import Forked, Restored
 from refold.limits import EVICTED_COUNT_MIN, FROZEN_STATES_MAX, PAGE_EVENTS, SETTLE_COUNT_MAX
@@ -72,6 +72,7 @@ class Reading:
         self.loader = Loader(self.log, self.streams, self.checkpoints)
         self.keeper = Keeper(self.log, self.streams, self.checkpoints, self.loader)
         self.residents = Residents(self.log, self.streams, self.keeper, self._memory_bytes)
+        self.streams.reach = self._reach
         applied = self.log.row("checkpoints", APPLIED_KEY)
         self.streams.scan_tail(SEQ.unpack(applied)[0] if applied else 0, self.head)
         self.store_id = self.log.row("meta", STORE_ID_KEY) or b""
@@ -200,6 +201,7 @@ class Reading:
 
     def catch_up(self) -> None:
         """Fold the events behind the head that is known here, all at once: no read sees half of a commit."""
+        self.checkpoints.is_shared = True
         head = self.log.head()
         if head == self.head:
             return
@@ -211,6 +213,11 @@ class Reading:
                 self.streams.fold_foreign(number, event, stamp, record_bytes)
             self.head += len(page)
         self._read_marks()
+
+    def _reach(self, seq: int) -> None:
+        """Catch up with whoever stored a row of a seq that is not known here yet."""
+        if seq > self.head:
+            self.catch_up()
 
     def is_open(self, name: str) -> bool:
         """Return whether a conversation is loaded and open; ``False`` says only that this takes a closer look."""

@@ -24,8 +24,6 @@ from refold.views.settings import Branch
 STORE_STREAM: Final = "store/main"
 NUMBER_BYTES: Final = 4
 NEXT_NUMBER_KEY: Final = b"next_stream"
-APPLIED_KEY: Final = bytes(12)
-"""The key of no stream: the row stands among the checkpoint rows that it speaks of, and goes when they go."""
 
 
 def number_key(number: int) -> bytes:
@@ -51,6 +49,10 @@ def place_in(packed: bytes) -> tuple[str, int]:
     return name, branch
 
 
+def _stay(_seq: int) -> None:
+    """Know what is known: nobody else writes."""
+
+
 class Streams:
     """All streams of a log, loaded as they are touched."""
 
@@ -61,6 +63,8 @@ class Streams:
         self._by_number: dict[int, Slot] = {}
         self._names: dict[int, str] = {}
         self._branch_of: dict[int, int] = {}
+        self.reach: Callable[[int], None] = _stay
+        """Makes the events up to a seq known, where other processes may have written them."""
         self.branches: Callable[[], Sequence[Branch]] = tuple
         """The branches that there are; the loader, which can fold, says which."""
         self._tail: dict[int, tuple[int, list[int]]] = {}
@@ -226,6 +230,7 @@ class Streams:
             slot.base = self._base_of(name, branch)
         row = self._checkpoints.last(number)
         if row is not None:
+            self.reach(row.seq)
             slot.seq, slot.version = row.seq, row.version
             if row.kept:
                 slot.due = row.due
@@ -325,8 +330,6 @@ class Streams:
         self.dirty.setdefault(slot.number, stamp.seq)
         slot.stand(stamp.version, stamp.seq)
         slot.seqs.append(stamp.seq)
-        # Its own floating row stays from now on: the other's rows may reach back no further than to it.
-        slot.floating = 0
         if type(event) in fold.BASE_TYPES:
             slot.state = None
         elif slot.state is not None:

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from refold import fold
+from refold.engine.checkpoints import APPLIED_KEY
 from refold.engine.reading import TAGS_KEY
-from refold.engine.streams import APPLIED_KEY
 from refold.errors import StoreError
 from refold.faces.exits import EXIT_ERROR, EXIT_INTEGRITY
 from refold.limits import (

@@ -130,7 +130,7 @@ class Conversation:
         )
         occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
         is_plain = not pinned and event.answers is None
-        if is_plain and request_id is None and expected is ANY:
+        if is_plain and request_id is None and expected == ANY:
             taken = door.take(self._stream, event, self._at, occurred_ns)
             if taken is not None:
                 return taken

@@ -151,7 +151,7 @@ class Door:
             self.refuse_frozen(stream, at)
         if not engine.is_writable:
             engine.check_writable()
-        if expected is not ANY:
+        if expected != ANY:
             expected = _checked_expected(expected)
         request = None if request_id is None else self.request(request_id, stream, asked)
         verb = Verb(stream if in_main else self.key(stream), make, opening, occurred_ns, expected, request)
@@ -207,12 +207,12 @@ class Door:
 
     def check_version(self, stream: str, expected: object) -> None:
         """Raise ``WrongVersion`` unless a stream is where the caller of a verb on another stream expects it."""
-        if expected is not ANY:
+        if expected != ANY:
             check_version(stream, self.engine.find(self.key(stream)), 0, _checked_expected(expected))
 
     def check_head(self, expected: object) -> None:
         """Raise ``WrongVersion`` unless the whole memory is where the caller expects it: its version is its head."""
-        if expected is not ANY:
+        if expected != ANY:
             whole = Slot(0, STORE_STREAM)
             whole.version = self.engine.head
             check_version("the memory", whole, 0, _checked_expected(expected))

@@ -122,7 +122,7 @@ def _restoration(
         pending.requests[request.id_hash] = (request, range(len(pending.events)))
 
     def stands() -> bool:
-        if expected is not ANY:
+        if expected != ANY:
             return engine.head == head
         return not branches.differing(engine, Side(door.branch, head), Side(door.branch, engine.head))
 

@@ -12,6 +12,7 @@ from refold.fold import EVENT_TYPES, STRUCTURAL
 from refold.limits import PAGE_EVENTS
 from refold.store.protocol import Row, scan
 from refold.store.record import SEQ, blanked, header_of
+from tests.support import erase
 
 
 def erased_form(record: bytes) -> bytes:
@@ -36,6 +37,6 @@ def blank(memory: Memory, seqs: Iterable[int]) -> int:
         if key == APPLIED_KEY or SEQ.unpack(key[-SEQ.size :])[0] >= wanted[0]
     ]
     stale += [("digests", key, None) for key, _ in scan(engine.log, "digests", b"", PAGE_EVENTS)]
-    engine.log.erase(records, stale)
+    erase(engine.log, records, stale)
     engine.reload()
     return memory.head

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from refold import InvalidInput, Memory, ReadOnly, Recorded, Snapshot
-from tests.blanking import blank
 from tests.bounds import Clock, lowered
 from tests.chat_rules import GIVEN, drawn_rule
 from tests.comparing import check_chat, check_memory
@@ -32,6 +31,7 @@ from tests.driving import (
     Kept,
     drawn_options,
     keys,
+    messages,
     moments,
     names,
     texts,
@@ -316,6 +316,7 @@ class MemoryMachine(WholeRules):
         if fails:
             self.batch.__exit__(KeyError, KeyError(), None)
             self.model.discard()
+            self.asked = None  # Its handle may be one on a conversation that was opened in this batch alone.
         else:
             self.batch.close()
             self.model.commit()
@@ -423,10 +424,10 @@ class MemoryMachine(WholeRules):
 
     @alone
     @has_events
-    @rule(chosen=st.lists(places, min_size=1, max_size=3))
-    def blank(self, chosen: list[int]) -> None:
+    @rule(chosen=st.lists(places, min_size=1, max_size=3), derived=st.sampled_from(["erase", "keep"]))
+    def erase(self, chosen: list[int], derived: str) -> None:
         whole = [entry for entry in self.model.log if not entry.erased and entry.kind != "erased"]
-        # What replaced a value is blanked most often: the value must not come back.
+        # What replaced a value is erased most often: the value must not come back.
         replacing = [entry for entry in whole if entry.kind in KEYED and entry.data[2]]
         candidates = [entry.seq for entry in (*whole, *replacing * 5)]
         if not candidates:
@@ -434,10 +435,21 @@ class MemoryMachine(WholeRules):
         seqs = sorted({candidates[place % len(candidates)] for place in chosen})
         self.leave_elsewhere()
         windows = self._windows()
-        blank(self.memory, seqs)
-        self.model.erase(seqs)
+        receipt = self.memory.erase(seqs, derived=derived)
+        erased = self.model.erase(seqs, derived=derived == "erase")
+        assert sorted((*receipt.seqs, *receipt.derived)) == erased
         assert self._windows() == windows
-        self.hashes = {place: hashed for place, hashed in self.hashes.items() if place[1] < seqs[0]}
+        self.hashes = {place: hashed for place, hashed in self.hashes.items() if place[1] < erased[0]}
+
+    @alone
+    @rule(fields=messages())
+    def erase_conversation(self, fields: dict[str, Any]) -> None:
+        """One that nobody else goes on from, so that nothing refuses it."""
+        self.leave_elsewhere()
+        self.append("gone", fields, None, Drawn())
+        for stream in self.chat("gone").erase(derived="keep").streams:
+            self.model.erase_stream("conversation/gone", stream)
+        assert "gone" not in self.memory.conversations()
 
     def _windows(self) -> list[list[tuple[str, int]]]:
         """The ids and tokens of every window: what no erasure may move."""
@@ -458,7 +470,8 @@ class MemoryMachine(WholeRules):
 
     def _openings(self) -> dict[str, Opening]:
         """What a plain handle would record, by conversation."""
-        return {name: Opening(self.budget) for name in (*CONFIGURED, *FORKS)}
+        erased = [name for name in self.model.names("conversation") if name.startswith("erased-")]
+        return {name: Opening(self.budget) for name in (*CONFIGURED, *FORKS, *erased)}
 
     @invariant()
     def reads_equal_the_model(self) -> None:

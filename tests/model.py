@@ -4,7 +4,7 @@ It keeps every event as an ``Entry`` and, for each stream, the state after each 
 stream again. Nothing here is quick, and nothing here is shared with the engine but the names of its errors.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -223,11 +223,24 @@ class Model:
         for entry in self.log:
             self._fold(entry)
 
-    def erase(self, seqs: list[int]) -> None:
-        """Blanks entries and says so."""
-        self.log = [replace(entry, erased=True) if entry.seq in seqs else entry for entry in self.log]
-        self.append_in_main("erased", tuple(seqs))
-        self.fold_again()
+    def erase(self, seqs: Iterable[int], *, derived: bool = False) -> list[int]:
+        """Blanks entries, and what was derived from them, and says so; returns the seqs that were not blank before."""
+        wanted = set(seqs)
+        for entry in self.log if derived else ():
+            if wanted.intersection(entry.sources):
+                wanted.add(entry.seq)
+        blanked = [e.seq for e in self.log if e.seq in wanted and not e.erased and e.kind != "erased"]
+        self.log = [replace(entry, erased=True) if entry.seq in blanked else entry for entry in self.log]
+        if blanked:
+            self.append_in_main("erased", tuple(blanked))
+            self.fold_again()
+        return blanked
+
+    def erase_stream(self, stream: str, renamed: str) -> None:
+        """Blanks all that a stream of this branch holds, and gives it another name."""
+        own = [entry.seq for entry in self.log if (entry.stream, entry.branch) == (stream, self.branch)]
+        self.log = [replace(entry, stream=renamed) if entry.seq in own else entry for entry in self.log]
+        self.erase(own)
 
     # Batches.
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -11,6 +11,7 @@ from typing import Any, Self
 import pytest
 
 from refold import Memory, RefoldError
+from refold.store.protocol import Log, Row
 
 BEGIN_NS = 1_764_000_000_000_000_000
 
@@ -134,3 +135,9 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.communicate()
+
+
+def erase(log: Log, erased: Sequence[tuple[int, bytes]], rows: Sequence[Row]) -> None:
+    """Replace records in a turn of its own."""
+    with log.turn() as turn:
+        turn.erase(0, (), (), rows, erased)

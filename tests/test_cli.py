@@ -76,6 +76,7 @@ VERBS = [
     ("snapshot", CHAT, "now"),
     ("fork", CHAT, "other"),
     ("stats",),
+    ("erase", CHAT, "--yes"),
     ("verify",),
 ]
 
@@ -419,3 +420,16 @@ def test_colour_is_for_terminals_and_yields_to_no_color(store: Path, refold: Run
 def test_a_terminal_gets_a_progress_bar_and_a_pipe_gets_none(tmp_path: Path, refold: Run) -> None:
     assert "100%" in terminal_output(["import", str(SAMPLE), "--db", str(tmp_path / "a")])
     assert refold("import", SAMPLE, "--db", tmp_path / "b").err == ""
+
+
+def test_erase_says_what_it_reached(store: Path, refold: Run) -> None:
+    assert refold("erase").code == refold("erase", CHAT, "--seq", 3).code == 1
+    one = refold("erase", "--seq", 3, "--seq", 3, "--yes", "--json").json
+    assert (one["seqs"], one["occurrences"], one["streams"]) == ([3], 0, [])
+    whole = refold("erase", CHAT, "--yes")
+    assert "events erased, 0 derived from them, now conversation/erased-" in whole.out
+    assert "found 0 times" in whole.out
+    assert "beyond reach: exports and backups" in whole.out
+    assert CHAT not in refold("list", "--json").out
+    assert refold("verify").code == 0
+    assert store.is_dir()

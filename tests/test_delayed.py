@@ -18,7 +18,7 @@ from refold.store.log import LmdbLog
 from refold.store.protocol import Log, Row
 from refold.store.ram import RamLog
 from refold.store.record import SEQ
-from tests.support import Child
+from tests.support import Child, erase
 from tests.test_store_conformance import Conformance, commit_row, fill
 
 SOON_SECONDS = 30
@@ -107,7 +107,7 @@ class TestDurability:
         log.write_rows([("names", b"n", b"1")])
         assert (log.durable_head(), log._inner.row("names", b"n")) == (1, b"1")
         fill(log, [1])
-        log.erase([(2, b"erased")], [])
+        erase(log, [(2, b"erased")], [])
         assert (log.durable_head(), log._inner.read(1, 5)) == (2, [b"record 1", b"erased"])
 
     def test_comes_at_the_end_of_the_program(self, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from refold.engine.admission import Verb
 from refold.engine.committer import Committer, Ticket
 from refold.engine.pending import ANY
 from refold.fold import State
-from refold.store.log import LmdbTurn
 from refold.store.protocol import Overtaken
+from refold.store.turns import LmdbTurn
 from refold.views.scratch import NoteAdded
 from tests.bounds import lowered
 from tests.support import remembering

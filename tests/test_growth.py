@@ -14,7 +14,7 @@ from refold import StoreFull
 from refold.store.directory import open_directory
 from refold.store.log import LmdbLog
 from refold.store.protocol import Overtaken
-from tests.support import Child
+from tests.support import Child, erase
 from tests.test_store_conformance import commit_row, fill
 
 MIB: Final = 1024**2
@@ -169,7 +169,7 @@ class TestTheMap:
     def test_grows_for_every_kind_of_write(self, small: LmdbLog, way: str) -> None:
         fill(small, [1])
         if way == "erase":
-            small.erase([(1, bytes(20 * MIB))], [])
+            erase(small, [(1, bytes(20 * MIB))], [])
             assert small.read(1, 1) == [bytes(20 * MIB)]
         else:
             small.write_rows([("names", b"n", bytes(20 * MIB))])

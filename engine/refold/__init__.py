@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from refold.results import Change as Change
     from refold.results import Finding as Finding
     from refold.results import Loaded as Loaded
+    from refold.results import Receipt as Receipt
     from refold.results import Report as Report
     from refold.results import Scratchpad as Scratchpad
     from refold.results import Stats as Stats
@@ -74,7 +75,7 @@ _HOMES = {
     "refold.memory.snapshot": ("Snapshot",),
     "refold.memory.stepping": ("Step",),
     "refold.message": ("Message",),
-    "refold.results": ("Change", "Finding", "Loaded", "Report", "Scratchpad", "Stats"),
+    "refold.results": ("Change", "Finding", "Loaded", "Receipt", "Report", "Scratchpad", "Stats"),
     "refold.text": ("ByteClassCounter", "TokenCounter"),
     "refold.views.journal": ("Note",),
 }
@@ -102,6 +103,7 @@ __all__ = [
     "Note",
     "Profile",
     "ReadOnly",
+    "Receipt",
     "Recorded",
     "RefoldError",
     "Report",

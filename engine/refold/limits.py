@@ -173,6 +173,20 @@ TAIL_BYTES_MAX: Final = 32 * 1024**2
 IDLE_FLUSHES_COUNT_MAX: Final = 40
 """The thread that flushes ends after this many rounds without anything to do."""
 
+# Erasing.
+ERASED_SEQS_COUNT: Final = 4_096
+"""How many seqs one ``erased`` event names; a larger erasure writes several in one commit."""
+
+COPIED_ROWS_COUNT: Final = 8_192
+"""Rows that are copied in one transaction into the file that takes the place of one with erased bytes."""
+
+MARKER_BYTES_MIN: Final = 16
+"""A shorter text or value is not looked for after an erasure: too many others hold the same bytes by chance."""
+
+OWNER_WAIT_SECONDS_MAX: Final = 10
+"""How long opening a store waits for somebody who has it for itself alone, to replace its file."""
+
+assert MARKER_BYTES_MIN >= 2 * SEQ_BYTES, "a marker covers an aligned word of eight bytes wherever it stands"
 assert MAP_STEP_BYTES_MIN < MAP_BYTES_MIN < MAP_BYTES
 assert INLINE_BYTES_MAX < VALUE_BYTES_MAX
 assert CHECKPOINT_EVENTS < TAIL_EVENTS_MAX

@@ -58,6 +58,26 @@ class Stats(Struct, frozen=True):
     path: str | None
 
 
+class Receipt(Struct, frozen=True):
+    """What an erasure reached: seqs asked for and derived from them, new names of streams, cached rows that went.
+
+    ``occurrences`` is how often one of ``markers`` texts and values of the erased bodies was found afterwards in
+    ``files`` files of the store, as they are or in base64: 0, unless something that was not erased says the same. Those
+    in ``markers_too_short`` were not looked for. ``beyond_reach`` names where copies may be that no store can reach.
+    """
+
+    seqs: tuple[int, ...]
+    derived: tuple[int, ...]
+    streams: tuple[str, ...]
+    cached_rows: int
+    markers: int
+    markers_too_short: int
+    files: int
+    searched_bytes: int
+    occurrences: int
+    beyond_reach: tuple[str, ...]
+
+
 class Loaded(Struct, frozen=True):
     """What ``load`` did: the events it appended, none where the file had been loaded before."""
 

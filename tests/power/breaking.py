@@ -8,7 +8,8 @@ from typing import Any, Final
 import lmdb
 
 from refold.store import directory
-from refold.store.log import LmdbLog, LmdbTurn
+from refold.store.log import LmdbLog
+from refold.store.turns import LmdbTurn
 
 Verb = Callable[..., Any]
 
@@ -34,8 +35,8 @@ def open_with(**broken: bool) -> Callable[[], None]:
 
 def leave_directories() -> None:
     """Create a store without flushing any directory."""
-    assert callable(directory._flush_directory)
-    directory._flush_directory = lambda _path: None  # type: ignore[assignment]
+    assert callable(vars(directory)["flush_directory"])
+    vars(directory)["flush_directory"] = lambda _path: None
 
 
 class EarlyTurns:

@@ -6,7 +6,7 @@ from struct import error as StructError  # noqa: N812 - struct names its excepti
 from msgspec import DecodeError
 
 from refold.engine.core import Engine
-from refold.engine.reading import HASH_KEY, STORE_ID_KEY
+from refold.engine.reading import HASH_KEY, STORE_ID_KEY, UNSWEPT_KEY
 from refold.errors import StoreCorrupt
 from refold.store.protocol import Log
 
@@ -40,7 +40,11 @@ def open_engine(
 
             log = DelayedLog(log)
     try:
-        return Engine(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
+        engine = Engine(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
+        if path is not None and log.row("meta", UNSWEPT_KEY):
+            from refold.engine.erasure import sweep_again  # noqa: PLC0415 - hardly ever is there something to do
+
+            sweep_again(engine)
     except (DecodeError, StructError) as error:
         log.close()
         message = f"the store at {path} cannot be read ({error}); run `python -m lmdb verify` on it, restore a backup"
@@ -48,3 +52,4 @@ def open_engine(
     except BaseException:
         log.close()
         raise
+    return engine

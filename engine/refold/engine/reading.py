@@ -24,7 +24,7 @@ from refold.engine.loader import Loader, Recorded
 from refold.engine.pending import Request
 from refold.engine.residents import Residents
 from refold.engine.slots import Slot
-from refold.engine.streams import Streams
+from refold.engine.streams import Streams, Uncovered
 from refold.errors import Closed, InvalidInput, ReadOnly
 from refold.event import Forked, Restored
 from refold.limits import EVICTED_COUNT_MIN, FROZEN_STATES_MAX, PAGE_EVENTS, SETTLE_COUNT_MAX
@@ -36,6 +36,8 @@ T = TypeVar("T")
 STORE_ID_KEY: Final = b"store_id"
 HASH_KEY: Final = b"hash_key"
 TAGS_KEY: Final = b"tags"
+UNSWEPT_KEY: Final = b"unswept"
+"""The row that says: the file may still hold bytes of what was erased, and whoever opens the store is to see to it."""
 
 
 class Reading:
@@ -62,8 +64,8 @@ class Reading:
         """What is called when a commit of this process was folded, ``None`` while nobody subscribes."""
         self.restart()
 
-    def restart(self) -> None:
-        """Read where the log stands: last commit, tail, keys."""
+    def restart(self, uncovered: Uncovered | None = None) -> None:
+        """Read where the log stands: last commit, tail, keys; ``uncovered`` says what an erasure left without rows."""
         self.head = self.log.head()
         self.is_writing = False
         """Whether this process is between the begin of its turn at the log and the fold of what it wrote."""
@@ -73,8 +75,11 @@ class Reading:
         self.keeper = Keeper(self.log, self.streams, self.checkpoints, self.loader)
         self.residents = Residents(self.log, self.streams, self.keeper, self._memory_bytes)
         self.streams.reach = self._reach
-        applied = self.log.row("checkpoints", APPLIED_KEY)
-        self.streams.scan_tail(SEQ.unpack(applied)[0] if applied else 0, self.head)
+        if uncovered is None:
+            applied = self.log.row("checkpoints", APPLIED_KEY)
+            uncovered = Uncovered(SEQ.unpack(applied)[0] if applied else 0, {})
+        self.streams.expect(uncovered)
+        self.streams.scan_tail(uncovered.applied_seq, self.head)
         self.store_id = self.log.row("meta", STORE_ID_KEY) or b""
         self._hash_key = self.log.row("meta", HASH_KEY) or b""
         self._frozen.clear()

@@ -5,8 +5,8 @@ last checkpoint row plus the tail, the events after ``applied_seq`` whose header
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -47,6 +47,14 @@ def place_in(packed: bytes) -> tuple[str, int]:
         message = f"the stream {name!r} is of no known kind; upgrade refold, or restore a backup"
         raise StoreCorrupt(message)
     return name, branch
+
+
+class Uncovered(NamedTuple):
+    """Events that no checkpoint row covers although they are at or before ``applied_seq``: what an erasure leaves."""
+
+    applied_seq: int
+    tails: Mapping[int, tuple[int, list[int]]]
+    """Number of a stream -> version at its last uncovered event, and the seqs of all of them; by the first seq."""
 
 
 def _stay(_seq: int) -> None:
@@ -93,6 +101,12 @@ class Streams:
                 seq += 1
                 number, version, *_ = STAMP.unpack_from(record)
                 self._note_tail(number, version, seq)
+
+    def expect(self, uncovered: Uncovered) -> None:
+        """Know of events in front of the tail that no row covers."""
+        for number, (version, seqs) in uncovered.tails.items():
+            self._tail[number] = (version, seqs)
+            self.dirty[number] = seqs[0]
 
     def _note_tail(self, number: int, version: int, seq: int) -> None:
         known = self._tail.get(number)

@@ -4,7 +4,7 @@
 write are coroutines. What many tasks write at the same time travels together: one flush, one hop to a thread.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
@@ -16,6 +16,7 @@ from refold.memory.door import Door
 from refold.memory.handles import Journal, Profile
 from refold.memory.scopes import ScopedState
 from refold.memory.snapshot import Snapshot
+from refold.results import Receipt
 
 if TYPE_CHECKING:
     import datetime
@@ -161,6 +162,7 @@ class AsyncConversation:
     restore = _writing(Conversation.restore)
     close = _writing(Conversation.close)
     snapshot = _hopping(Conversation.snapshot)
+    erase = _hopping(Conversation.erase)
     window = _reading(Conversation.window)
     messages = _reading(Conversation.messages)
     token_count = _reading(Conversation.token_count)
@@ -296,6 +298,10 @@ class AsyncMemory:
         batches.refuse(self.door.engine, what)
         result: R = await self.door.ticks.hop(call)
         return result
+
+    async def erase(self, seqs: Iterable[Any], **options: Any) -> Receipt:
+        """Erase the bytes of events; takes what ``Memory.erase`` takes."""
+        return await self._hop("an erasure", partial(self.plain.erase, seqs, **options))
 
     def batch(self) -> AsyncBatch:
         """Return a context for ``async with`` in which this task's mutations are collected into one commit."""

@@ -7,18 +7,17 @@ from refold import checks
 from refold.engine.loader import Recorded
 from refold.engine.pending import ANY, Decide, Noted
 from refold.errors import LimitExceeded
-from refold.event import ConversationEnded, ConversationOpened, Event
+from refold.event import ConversationOpened, Event
 from refold.fold import State
 from refold.memory import composing, travel
 from refold.memory.claims import Claims
-from refold.memory.deciding import deleting, setting
+from refold.memory.deciding import clearing, deleting, ending, ending_round, setting
 from refold.memory.door import Door
 from refold.memory.moments import nanoseconds, seq_at
 from refold.memory.snapshot import Snapshot
 from refold.message import Message, message_event
-from refold.results import Scratchpad
-from refold.views.scratch import SCRATCH, NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
-from refold.views.state import STATE, RoundEnded
+from refold.results import Receipt, Scratchpad
+from refold.views.scratch import SCRATCH, NoteAdded, ScratchpadDeleted, ScratchpadSet
 from refold.views.window import WINDOW, WindowCleared, WindowResized
 
 if TYPE_CHECKING:
@@ -284,13 +283,8 @@ class Conversation:
 
     def clear(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> None:
         """Empty the scratchpad."""
-        cited = self._door.sources(sources)
-        self._note(
-            lambda state: None if state.part(SCRATCH).is_empty else ScratchpadCleared(cited),
-            ("clear",),
-            expected=expected,
-            request_id=request_id,
-        )
+        decide = clearing(self._door.sources(sources))
+        self._note(decide, ("clear",), expected=expected, request_id=request_id)
 
     # State scopes.
 
@@ -303,23 +297,23 @@ class Conversation:
 
     def end_round(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> None:
         """Drop the temporary state: a tool round is over."""
-        cited = self._door.sources(sources)
-        self._note(
-            lambda state: RoundEnded(cited) if state.part(STATE).has_temp else None,
-            ("end_round",),
-            expected=expected,
-            request_id=request_id,
-        )
+        decide = ending_round(self._door.sources(sources))
+        self._note(decide, ("end_round",), expected=expected, request_id=request_id)
 
     def end(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> None:
         """Drop scratchpad and temporary state: the conversation is over; the window stays readable."""
-        cited = self._door.sources(sources)
-
-        def decide(state: State) -> Event | None:
-            idle = state.part(SCRATCH).is_empty and not state.part(STATE).has_temp
-            return None if idle else ConversationEnded(cited)
-
+        decide = ending(self._door.sources(sources))
         self._note(decide, ("end",), expected=expected, request_id=request_id)
+
+    def erase(self, *, derived: str = "erase", forks: str = "refuse") -> Receipt:
+        """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
+
+        What was derived from it (``sources``) goes too, unless ``derived="keep"``; ``forks="erase"`` takes along what
+        was forked from it, which else raises ``InvalidInput``. ``StoreBusy`` while another handle has the store open.
+        """
+        from refold.memory import erasing  # noqa: PLC0415 - loaded only by those who erase
+
+        return erasing.erase_conversation(self._door, self._stream, self._at, derived, forks)
 
     # Time.
 
@@ -376,10 +370,8 @@ class Conversation:
         """Begin another conversation from this one's state, now or at a seq; one event, nothing is copied."""
         self._door.refuse_frozen(self._stream, self._at)
         seq = None if at is None else seq_at(self._door.engine, at)
-        stream = f"conversation/{checks.name(new_id, 'new_id')}"
-        asked = ("fork", self._stream, seq)
-        event = travel.forking(self._door, self._stream, self._opening, stream, seq, self._door.sources(sources))
-        self._door.note(stream, event, at=None, asked=asked, expected=expected, request_id=request_id)
+        places = (self._stream, f"conversation/{checks.name(new_id, 'new_id')}")
+        travel.fork(self._door, places, self._opening, seq, travel.Options(expected, request_id, sources))
         return Conversation(self._door, new_id, self._door.opening(), None)
 
     def close(

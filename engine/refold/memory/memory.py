@@ -2,18 +2,17 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from refold import checks
 from refold.engine import history
-from refold.engine.batch import Batch, refuse
+from refold.engine.batch import Batch
 from refold.engine.branches import Side, name_of
 from refold.engine.loader import Recorded
 from refold.engine.opening import open_engine
 from refold.engine.pending import ANY
-from refold.engine.streams import STORE_STREAM
 from refold.errors import InvalidInput, ReadOnly
 from refold.limits import MEMORY_BYTES_DEFAULT, WINDOW_TOKENS_DEFAULT
 from refold.memory import arguments, whole
@@ -23,9 +22,8 @@ from refold.memory.door import Door
 from refold.memory.moments import seq_at, zone
 from refold.memory.snapshot import Snapshot
 from refold.memory.travel import Options
-from refold.results import Change, Loaded, Report, Stats
+from refold.results import Change, Loaded, Receipt, Report, Stats
 from refold.text import ByteClassCounter, TokenCounter
-from refold.views.settings import SETTINGS
 
 if TYPE_CHECKING:
     import datetime
@@ -90,7 +88,7 @@ class Memory:
         self._door = Door(engine, counter=counter, timezone=timezone, window_tokens=window_tokens, path=checked)
         self._at = None
         if clear_scratchpads_on_open:
-            self._clear_scratchpads()
+            whole.clear_scratchpads(self)
 
     @staticmethod
     def _behind(door: Door, at: int | None) -> "Memory":
@@ -98,14 +96,6 @@ class Memory:
         memory._door = door  # noqa: SLF001 - its own kind
         memory._at = at  # noqa: SLF001
         return memory
-
-    def _clear_scratchpads(self) -> None:
-        try:
-            for conversation_id in self.conversations():
-                self.conversation(conversation_id).clear()
-        except BaseException:
-            self.close()
-            raise
 
     def __enter__(self) -> Self:
         """Return the memory; leaving the block closes it."""
@@ -183,14 +173,7 @@ class Memory:
 
     def snapshots(self) -> list[Snapshot]:
         """Return the named snapshots, in the order of their seqs; those of the whole memory have no stream."""
-        door, engine = self._door, self._door.engine
-        known = door.read_written(STORE_STREAM, lambda state: list(state.part(SETTINGS).snapshots.values()), self._at)
-        ordered = sorted(known, key=lambda named: (named.seq, named.stream, named.name))
-        streams = [engine.streams.name_of(named.stream) if named.stream else "" for named in ordered]
-        return [
-            Snapshot(stream, named.seq, named.name, engine, door.branch)
-            for stream, named in zip(streams, ordered, strict=True)
-        ]
+        return whole.snapshots(self._door, self._at)
 
     def forks(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
         """Return the names of the memories forked from this one and from its forks, sorted."""
@@ -365,13 +348,18 @@ class Memory:
         the file is not an export or is damaged, naming the line, or if it holds streams that are there, naming them.
         """
         self._refuse_frozen("load into")
-        from refold.engine import joining, transfer  # noqa: PLC0415 - as in export
+        return whole.load(self._door, arguments.checked_path(path), progress, rename)
 
-        refuse(self._door.engine, "a load")
-        if self._door.branch:
-            checks.invalid("an export is of a whole store, with its forks; load it into the main memory")
-        checked = arguments.checked_path(path)
-        return transfer.load(self._door.engine, checked, progress, joining.checked_rename(rename))
+    def erase(self, seqs: Iterable[Any], *, derived: str = "erase") -> Receipt:
+        """Erase the bytes of events, given as seqs or results; return what was reached, and what no store can reach.
+
+        Place, role and tokens stay, so that nothing moves. What was derived from them (``sources``) goes too, unless
+        ``derived="keep"``. Raises ``InvalidInput`` for a seq that is not there, ``StoreBusy`` while another handle has
+        the store open.
+        """
+        from refold.memory import erasing  # noqa: PLC0415 - loaded only by those who erase
+
+        return erasing.erase_events(self._door, self._at, seqs, derived)
 
     def stats(self) -> Stats:
         """Return counts of events, streams and bytes."""

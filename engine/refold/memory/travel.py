@@ -206,6 +206,14 @@ def _importing(
     return decide
 
 
+def fork(door: Door, places: tuple[str, str], opening: ConversationOpened, seq: int | None, options: Options) -> None:
+    """Begin a conversation, the second of the streams, from a state of the first."""
+    parent, stream = places
+    event = forking(door, parent, opening, stream, seq, door.sources(options.sources))
+    asked = ("fork", parent, seq)
+    door.note(stream, event, at=None, asked=asked, expected=options.expected, request_id=options.request_id)
+
+
 def forking(  # noqa: PLR0917 - what a fork is made of, each once
     door: Door,
     stream: str,

@@ -1,6 +1,7 @@
 """Snapshots, restores and forks of a whole memory: how each is decided and what each returns."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from refold import checks
 from refold.engine import batch as batches
@@ -16,8 +17,12 @@ from refold.memory import travel
 from refold.memory.door import Door
 from refold.memory.snapshot import Snapshot
 from refold.memory.travel import Options
+from refold.results import Loaded
 from refold.views.session import SESSION
 from refold.views.settings import SETTINGS, is_reserved
+
+if TYPE_CHECKING:
+    from refold.memory.memory import Memory
 
 _WHOLE = 0
 """The number under which the snapshots of a whole memory are kept: that of no stream."""
@@ -65,6 +70,18 @@ def named(door: Door, name: str) -> Snapshot:
         )
         raise NotFound(message)
     return Snapshot("", found.seq, name, door.engine, door.branch)
+
+
+def snapshots(door: Door, at: int | None) -> list[Snapshot]:
+    """Return the named snapshots, of conversations and of the whole, in the order of their seqs."""
+    engine = door.engine
+    known = door.read_written(STORE_STREAM, lambda state: list(state.part(SETTINGS).snapshots.values()), at)
+    ordered = sorted(known, key=lambda found: (found.seq, found.stream, found.name))
+    streams = [engine.streams.name_of(found.stream) if found.stream else "" for found in ordered]
+    return [
+        Snapshot(stream, found.seq, found.name, engine, door.branch)
+        for stream, found in zip(streams, ordered, strict=True)
+    ]
 
 
 def restore(door: Door, target: object, options: Options) -> None:
@@ -208,3 +225,25 @@ def forks(door: Door, at: int | None, after: str | None, limit: int | None) -> l
     from heapq import nsmallest  # noqa: PLC0415 - loaded only by those who ask for a page
 
     return sorted(below) if limit is None else nsmallest(limit, below)
+
+
+def clear_scratchpads(memory: "Memory") -> None:
+    """Empty the scratchpad of every conversation of a memory that was just opened; close it where that fails."""
+    try:
+        for conversation_id in memory.conversations():
+            memory.conversation(conversation_id).clear()
+    except BaseException:
+        memory.close()
+        raise
+
+
+def load(
+    door: Door, path: str, progress: Callable[[int, int], None] | None, rename: Mapping[str, str] | None
+) -> Loaded:
+    """Load an export into the main line."""
+    from refold.engine import joining, transfer  # noqa: PLC0415 - loaded only by those who move a store
+
+    batches.refuse(door.engine, "a load")
+    if door.branch:
+        checks.invalid("an export is of a whole store, with its forks; load it into the main memory")
+    return transfer.load(door.engine, path, progress, joining.checked_rename(rename))

@@ -7,55 +7,20 @@ tail reaches the log below in order, each part of it in one transaction. Reads s
 import atexit
 import os
 import threading
-from collections.abc import Sequence
-from contextlib import ExitStack
-from typing import Final, Self
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Final
 from weakref import WeakSet
 
 from refold.errors import Closed, StoreCorrupt, StoreError
 from refold.limits import DELAY_MS_MAX, IDLE_FLUSHES_COUNT_MAX, LMDB_KEY_BYTES_MAX, TAIL_BYTES_MAX
 from refold.store.log import LmdbLog
-from refold.store.protocol import Row, Table
+from refold.store.protocol import Found, Row, Table
 from refold.store.tail import Tail, just_below
+from refold.store.turns import DelayedTurn
 
 FLUSH_SECONDS: Final = DELAY_MS_MAX / 2 / 1_000
 """How long a tail grows before it is flushed; the other half of the time is the disk's."""
-
-
-class DelayedTurn:
-    """A turn at writing to the tail: it waits for other threads alone, as no other process may write."""
-
-    __slots__ = ("_is_open", "_log")
-
-    def __init__(self, log: "DelayedLog") -> None:
-        self._log = log
-        self._is_open = False
-
-    @property
-    def moved(self) -> bool:
-        """Return ``False``: nobody else may write."""
-        return False
-
-    def __enter__(self) -> Self:
-        self._is_open = self._log.turns.acquire()
-        return self
-
-    def write(
-        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
-    ) -> None:
-        """Put everything at the end of the tail; not durable on return."""
-        if not self._is_open:
-            message = "a turn is open once and writes once; take another turn"
-            raise AssertionError(message)
-        try:
-            self._log.append(first_seq, records, commits, rows)
-        finally:
-            self.__exit__(None)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._log.turns.release()
 
 
 class DelayedLog:
@@ -199,11 +164,31 @@ class DelayedLog:
             self.flush()
             self._inner.write_rows(rows)
 
-    def erase(self, records: Sequence[tuple[int, bytes]], rows: Sequence[Row]) -> None:
-        """Replace records by their erased forms, and put the rows, durably, after all that was written before."""
+    def erase(
+        self,
+        first_seq: int,
+        records: Sequence[bytes],
+        commits: Sequence[bytes],
+        rows: Sequence[Row],
+        erased: Sequence[tuple[int, bytes]],
+    ) -> None:
+        """Put everything and replace records, durably, after all that was written before; the thread has its turn."""
+        self.flush()
+        with self._flushing, self._inner.turn() as turn, self._state:
+            turn.erase(first_seq, records, commits, rows, erased)
+            self._durable = self._inner.head()
+            self._waiting = Tail(self._durable)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Return a context in which no other handle has the store open."""
+        return self._inner.alone()
+
+    def sweep(self) -> None:
+        """Put a clean copy of the data file in its place; no thread flushes meanwhile."""
         with self.turns:
             self.flush()
-            self._inner.erase(records, rows)
+            with self._flushing, self._state:
+                self._inner.sweep()
 
     # Reading.
 
@@ -309,6 +294,11 @@ class DelayedLog:
                 below = self._inner.row_before(table, just_below(below[0]))
         found = [(known, value) for known, value in above.items() if value is not None and known <= key]
         return max([*found, below] if below is not None else found, default=None)
+
+    def search(self, markers: Collection[bytes]) -> Found:
+        """Return how often the markers stand in the files, once the tail is in them."""
+        self.flush()
+        return self._inner.search(markers)
 
     def passed(self) -> bool:
         """Return whether another process has committed since this one's last turn at writing began and committed."""

@@ -7,10 +7,14 @@ number of processes may write to it in turns, except beside one that took it for
 import errno
 import fcntl
 import os
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
 
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFull, StoreVersion
-from refold.store.environment import DATA_FILE, Environment, create_databases, share, unshare
+from refold.limits import MAP_WAIT_SECONDS, OWNER_WAIT_SECONDS_MAX
+from refold.store.environment import DATA_FILE, Environment, create_databases, flush_directory, share, unshare
 from refold.store.turnstile import TURN_LOCK
 
 OWNER_LOCK: Final = "owner.lock"
@@ -29,6 +33,22 @@ class Directory:
         self.exclusive = exclusive
         self._locks = locks
         self._is_released = False
+
+    @contextmanager
+    def alone(self) -> Generator[None]:
+        """Keep every other handle on the store out while the block runs; ``StoreBusy`` where there is one."""
+        owner = self._locks[0]
+        with self.environment.writing:
+            # One at a time: a lock that is not granted is lost as well, and has to be taken anew before anybody else.
+            self.environment.turnstile.enter(always=True)
+            try:
+                _take_alone(owner, self.path)
+            finally:
+                self.environment.turnstile.leave()
+        try:
+            yield
+        finally:
+            fcntl.flock(owner, fcntl.LOCK_SH)
 
     def size_bytes(self) -> int:
         """Return the size of the data file."""
@@ -60,7 +80,7 @@ def open_directory(path: str, *, readonly: bool, seed: dict[bytes, bytes], exclu
     path = os.path.abspath(path)
     if not _exists(path, readonly=readonly):
         _create(path, seed)
-    locks = [_lock(path, OWNER_LOCK, fcntl.LOCK_SH)]
+    locks = [_lock_owner(path)]
     try:
         environment = share(path, readonly=readonly)
         try:
@@ -112,7 +132,7 @@ def _create(path: str, seed: dict[bytes, bytes]) -> None:
             os.mkdir(made)
             _create_inside(made, seed)
             _rename(made, path)
-        _flush_directory(parent)
+        flush_directory(parent)
     except OSError as error:
         kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
         message = f"creating a store at {path}: {error}; check that the directory is writable and has space"
@@ -123,7 +143,7 @@ def _create_inside(made: str, seed: dict[bytes, bytes]) -> None:
     create_databases(made, seed)
     for name in (OWNER_LOCK, WRITER_LOCK, TURN_LOCK):
         os.close(os.open(os.path.join(made, name), os.O_CREAT | os.O_RDWR, 0o600))
-    _flush_directory(made)
+    flush_directory(made)
 
 
 def _rename(made: str, path: str) -> None:
@@ -136,12 +156,25 @@ def _rename(made: str, path: str) -> None:
         assert error.errno in (errno.EEXIST, errno.ENOTEMPTY), error
 
 
-def _flush_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def _take_alone(owner: int, path: str) -> None:
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        fcntl.flock(owner, fcntl.LOCK_SH)
+        message = f"another handle has the store at {path} open, of this process or of another; close it and call again"
+        raise StoreBusy(message) from error
+
+
+def _lock_owner(path: str) -> int:
+    """Return the owners' lock, shared; whoever holds it alone is about to replace the file, and soon done."""
+    until = time.monotonic() + OWNER_WAIT_SECONDS_MAX
+    while True:
+        try:
+            return _lock(path, OWNER_LOCK, fcntl.LOCK_SH)
+        except StoreBusy:
+            if time.monotonic() > until:
+                raise
+            time.sleep(MAP_WAIT_SECONDS)
 
 
 def _lock(path: str, name: str, how: int) -> int:

@@ -87,6 +87,35 @@ class Environment:
                 if not attempts or not self.recover(error):
                     raise translated(error, "beginning to write", self.path) from error
 
+    def replace(self, file: str) -> None:
+        """Put another data file in the place of this one, and open it; the old one stays where that fails.
+
+        The caller holds ``writing`` and the store alone. LMDB's table of readers is of the old file and goes first: a
+        power cut between the two leaves a whole store.
+        """
+        with _open_lock:
+            if self.readers + self.has_writer > 1:
+                message = f"another handle of this process has the store at {self.path} open; close it and call again"
+                raise StoreBusy(message)
+            self._is_map_changing = True
+            self.env.close()
+            try:
+                os.unlink(os.path.join(self.path, LOCK_FILE))
+                os.rename(file, os.path.join(self.path, DATA_FILE))
+                flush_directory(self.path)
+            finally:
+                self._open_again()
+                self._map_changes += 1
+                self._is_map_changing = False
+
+    def _open_again(self) -> None:
+        del _open_environments[self.identity]
+        self.identity = _identity(self.path)
+        _open_environments[self.identity] = self
+        self.env = open_lmdb(self.path)
+        self.map_bytes = self.env.info()["map_size"]
+        self.databases = self._open_databases()
+
     def recover(self, error: lmdb.Error) -> bool:
         """Return whether what failed so may be tried again; here ends what is nobody's fault."""
         if isinstance(error, lmdb.ReadersFullError):
@@ -163,6 +192,15 @@ class Environment:
         finally:
             self.turnstile.leave()
         return databases
+
+
+def flush_directory(path: str) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _is_granted(more_bytes: int) -> bool:

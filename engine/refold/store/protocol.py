@@ -1,7 +1,8 @@
 """What the engine asks of a log: bytes in order, rows beside them, and nothing about what they mean."""
 
-from collections.abc import Iterator, Sequence
-from typing import Final, Literal, Protocol, Self, TypeAlias
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Final, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from refold.errors import StoreBusy
 
@@ -10,6 +11,14 @@ TABLES: Final[tuple[Table, ...]] = ("checkpoints", "derived", "digests", "meta",
 
 Row: TypeAlias = tuple[Table, bytes, bytes | None]
 """A row to put beside the log; ``None`` as its value deletes it."""
+
+
+class Found(NamedTuple):
+    """What a search looked at, and how often it found one of the strings."""
+
+    files: int
+    bytes: int
+    occurrences: int
 
 
 class Overtaken(StoreBusy):
@@ -38,6 +47,17 @@ class Turn(Protocol):
 
         Raises ``Overtaken`` in the rare case that nothing was written, the log moved, and another turn will do.
         """
+        ...
+
+    def erase(
+        self,
+        first_seq: int,
+        records: Sequence[bytes],
+        commits: Sequence[bytes],
+        rows: Sequence[Row],
+        erased: Sequence[tuple[int, bytes]],
+    ) -> None:
+        """Do what ``write`` does, and replace records by their erased forms in the same transaction; durable."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -115,8 +135,16 @@ class Log(Protocol):
         """Return the last row whose key is at most ``key``."""
         ...
 
-    def erase(self, records: Sequence[tuple[int, bytes]], rows: Sequence[Row]) -> None:
-        """Replace records by their erased forms, and put the rows, in one transaction."""
+    def alone(self) -> AbstractContextManager[None]:
+        """Return a context in which no other handle, of any process, has the log open; ``StoreBusy`` where one has."""
+        ...
+
+    def sweep(self) -> None:
+        """Leave nothing of what was deleted or replaced in the files; the caller is ``alone`` and nobody reads."""
+        ...
+
+    def search(self, markers: Collection[bytes]) -> Found:
+        """Return how often byte strings, of ``MARKER_BYTES_MIN`` bytes at least, stand in what the log keeps."""
         ...
 
     def changed(self) -> bool:

@@ -1,11 +1,12 @@
 """The log in RAM: the same behaviour without a disk, for ``Memory()`` and for tests."""
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Self
 
 from refold.errors import ReadOnly, StoreCorrupt
-from refold.store.protocol import TABLES, Row, Table
+from refold.store.protocol import TABLES, Found, Row, Table
 from refold.store.record import COMMIT, last_seq_of
 
 
@@ -35,6 +36,18 @@ class RamTurn:
             raise AssertionError(message)
         self._was_written = True
         self._log.write(first_seq, records, commits, rows)
+
+    def erase(
+        self,
+        first_seq: int,
+        records: Sequence[bytes],
+        commits: Sequence[bytes],
+        rows: Sequence[Row],
+        erased: Sequence[tuple[int, bytes]],
+    ) -> None:
+        """Put everything at once, and replace records."""
+        self.write(first_seq, records, commits, rows)
+        self._log.replace(erased)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """End the turn: what was not written was never there."""
@@ -142,12 +155,22 @@ class RamLog:
         place = bisect_right(keys, key)
         return (keys[place - 1], self._tables[table][keys[place - 1]]) if place else None
 
-    def erase(self, records: Sequence[tuple[int, bytes]], rows: Sequence[Row]) -> None:
-        """Replace records by their erased forms, and put the rows."""
-        self._refuse_readonly()
-        for seq, record in records:
+    def replace(self, erased: Sequence[tuple[int, bytes]]) -> None:
+        """Put records in the place of others."""
+        for seq, record in erased:
             self._records[seq - 1] = record
-        self._put(rows)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Return a context: nobody else can have it."""
+        return nullcontext()
+
+    def sweep(self) -> None:
+        """Do nothing: what was replaced is gone."""
+
+    def search(self, markers: Collection[bytes]) -> Found:
+        """Return how often the markers stand in records and rows."""
+        held = [*self._records, *(value for rows in self._tables.values() for value in rows.values())]
+        return Found(0, sum(map(len, held)), sum(part.count(marker) for part in held for marker in markers))
 
     def changed(self) -> bool:
         """Return ``False``: nobody else can write here."""

@@ -1,0 +1,70 @@
+"""Looking for byte strings in every file of a directory: whether what was erased is really gone.
+
+A string of at least ``MARKER_BYTES_MIN`` bytes covers one aligned word of eight bytes wherever it stands. So a file is
+read once as words, and only where one of them is a word of a string is the string itself looked for.
+"""
+
+import mmap
+import os
+import sys
+from base64 import b64encode
+from collections.abc import Iterable
+from typing import Final
+
+from refold.limits import MARKER_BYTES_MIN
+from refold.store.environment import LOCK_FILE
+from refold.store.protocol import Found
+from refold.store.turnstile import TURN_LOCK
+
+_WORD_BYTES: Final = 8
+_LOCKS: Final = frozenset((LOCK_FILE, TURN_LOCK))
+"""Files that hold numbers of processes and transactions alone. A process that closes one gives up all its locks on it:
+LMDB would take it for dead."""
+
+
+def search(directory: str, markers: Iterable[bytes]) -> Found:
+    """Return how often any of the markers, or what base64 makes of one, stands in a file below the directory."""
+    forms = {form for marker in markers for form in (marker, *_encoded(marker))}
+    assert all(len(form) >= MARKER_BYTES_MIN for form in forms), "a marker that is too short to look for"
+    probes: dict[int, set[bytes]] = {}
+    for form in forms:
+        for begin in range(_WORD_BYTES):
+            probes.setdefault(int.from_bytes(form[begin : begin + _WORD_BYTES], sys.byteorder), set()).add(form)
+    files = searched_bytes = occurrences = 0
+    for place, _, names in os.walk(directory):
+        for name in names:
+            if name in _LOCKS:
+                continue
+            with open(os.path.join(place, name), "rb") as file:
+                length = os.fstat(file.fileno()).st_size
+                files, searched_bytes = files + 1, searched_bytes + length
+                occurrences += _count(file.fileno(), length, probes)
+    return Found(files, searched_bytes, occurrences)
+
+
+def _encoded(marker: bytes) -> Iterable[bytes]:
+    """Return what base64 makes of the marker at each of the three places where it may begin in a longer string."""
+    for before in range(3):
+        encoded = b64encode(bytes(before) + marker)
+        # What the neighbours have a share in: characters of the first and of the last group.
+        begin, end = -(-before * 8 // 6), len(encoded) - (4 if (before + len(marker)) % 3 else 0)
+        yield encoded[begin:end]
+
+
+def _count(file: int, length: int, probes: dict[int, set[bytes]]) -> int:
+    """Return how often a form stands in a file."""
+    if length < MARKER_BYTES_MIN:
+        return 0
+    with mmap.mmap(file, length, prot=mmap.PROT_READ) as content:
+        whole = length - length % _WORD_BYTES
+        with memoryview(content) as view, view[:whole] as aligned, aligned.cast("Q") as words:
+            hit = set(probes).intersection(words)
+        forms = {form for word in hit for form in probes[word]}
+        return sum(_occurrences(content, form) for form in forms)
+
+
+def _occurrences(content: mmap.mmap, form: bytes) -> int:
+    count, at = 0, content.find(form)
+    while at >= 0:
+        count, at = count + 1, content.find(form, at + 1)
+    return count

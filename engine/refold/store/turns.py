@@ -1,0 +1,216 @@
+"""Turns at writing: to LMDB, which is a write transaction, and to the tail of a log that delays its writes."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn, Self, TypeAlias
+
+import lmdb
+
+from refold.store.environment import Environment
+from refold.store.failures import translated
+from refold.store.protocol import Overtaken, Row
+from refold.store.record import SEQ, last_seq_of
+
+if TYPE_CHECKING:
+    from refold.store.delayed import DelayedLog
+    from refold.store.log import LmdbLog
+
+_AnyRow: TypeAlias = tuple[str, bytes, bytes | None]
+"""A row of any database, the log included."""
+
+
+class LmdbTurn:
+    """A write transaction; see ``protocol.Turn`` for what it promises.
+
+    The transaction is aborted by dropping the only reference to it, so it may stand in no variable, which a traceback
+    would keep. The ``abort`` of LMDB's binding waits until no other thread is inside a read, and two threads that read
+    all the time let it wait for ever.
+    """
+
+    __slots__ = ("_is_open", "_log", "_shared", "_txn", "moved", "txnid")
+
+    def __init__(self, log: "LmdbLog", shared: Environment) -> None:
+        self._log = log
+        self._shared = shared
+        self._txn: lmdb.Transaction[bytes] | None = None
+        self._is_open = False
+        self.txnid = 0
+        self.moved = False
+
+    def __enter__(self) -> Self:
+        try:
+            self._is_open = self._shared.writing.acquire()
+            self._txn = self._shared.begin_write(always=self._log.readonly)
+        except BaseException:
+            self._end()
+            raise
+        self.txnid = self._txn.id()
+        self._log.turn_txnid = self.txnid
+        self.moved = self.txnid != self._log.seen_txnid + 1
+        return self
+
+    def _end(self) -> None:
+        self._txn = None
+        if self._is_open:
+            self._is_open = False
+            self._shared.turnstile.leave()
+            self._shared.writing.release()
+
+    def write(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
+    ) -> None:
+        """Put everything and commit: durable on return."""
+        if self.commit(first_seq, records, commits, rows):
+            self._log.seen_txnid = self.txnid
+
+    def erase(
+        self,
+        first_seq: int,
+        records: Sequence[bytes],
+        commits: Sequence[bytes],
+        rows: Sequence[Row],
+        erased: Sequence[tuple[int, bytes]],
+    ) -> None:
+        """Put everything, replace records, and commit: durable on return."""
+        replaced: list[_AnyRow] = [("log", SEQ.pack(seq), record) for seq, record in erased]
+        if self.commit(first_seq, records, commits, [*replaced, *rows]):
+            self._log.seen_txnid = self.txnid
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._is_open:
+            if kind is None and self.moved:
+                self._log.seen_txnid = self.txnid - 1
+            self._end()
+
+    def commit(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[_AnyRow]
+    ) -> bool:
+        """Put everything and end the transaction, in any case; return whether there was something to commit.
+
+        A transaction that finds the map full is begun again in a larger one, unless others came between.
+        """
+        if not self._is_open:
+            message = "a turn is open once and writes once; take another turn"
+            raise AssertionError(message)
+        try:
+            while True:
+                try:
+                    return self._put_and_commit(first_seq, records, commits, rows)
+                except lmdb.MapFullError as error:
+                    if not self._shared.grow():
+                        raise translated(error, _doing(first_seq, records, rows), self._shared.path) from error
+                self._begin_again()
+        except lmdb.Error as error:
+            raise translated(error, _doing(first_seq, records, rows), self._shared.path) from error
+        finally:
+            self._end()
+
+    def _begin_again(self) -> None:
+        self._txn = self._shared.begin_write()
+        if self._txn.id() != self.txnid:
+            path = self._shared.path
+            message = f"another process wrote to {path} while the map grew; nothing was written, call again"
+            raise Overtaken(message)
+
+    def _put_and_commit(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[_AnyRow]
+    ) -> bool:
+        assert self._txn is not None
+        databases = self._shared.databases
+        try:
+            if records:
+                self._append(first_seq, records)
+            for commit in commits:
+                last_key = SEQ.pack(last_seq_of(commit))
+                if not self._txn.put(last_key, commit, db=databases["commits"], append=True):
+                    _refuse(f"commit row {last_key.hex()}")
+            # LMDB gives the number of a transaction that changed nothing to the next one, whoever that belongs to.
+            is_changed = self._put(rows) or bool(records) or bool(commits)
+            if is_changed:
+                self._txn.commit()
+            return is_changed
+        finally:
+            self._txn = None
+
+    def _append(self, first_seq: int, records: Sequence[bytes]) -> None:
+        assert self._txn is not None
+        database = self._shared.databases["log"]
+        if len(records) == 1:
+            if not self._txn.put(SEQ.pack(first_seq), records[0], db=database, append=True):
+                _refuse(f"record {first_seq}")
+            return
+        keys = map(SEQ.pack, range(first_seq, first_seq + len(records)))
+        items = zip(keys, records, strict=True)
+        if self._txn.cursor(db=database).putmulti(items, append=True) != (len(records), len(records)):
+            _refuse(f"one of {len(records)} records from {first_seq} on")
+
+    def _put(self, rows: Sequence[_AnyRow]) -> bool:
+        """Put or delete the rows, and return whether that changed anything."""
+        assert self._txn is not None
+        databases = self._shared.databases
+        is_changed = False
+        for table, key, value in rows:
+            if value is None:
+                is_changed |= self._txn.delete(key, db=databases[table])
+            else:
+                is_changed |= self._txn.put(key, value, db=databases[table])
+        return is_changed
+
+
+class DelayedTurn:
+    """A turn at writing to the tail: it waits for other threads alone, as no other process may write."""
+
+    __slots__ = ("_is_open", "_log")
+
+    def __init__(self, log: "DelayedLog") -> None:
+        self._log = log
+        self._is_open = False
+
+    @property
+    def moved(self) -> bool:
+        """Return ``False``: nobody else may write."""
+        return False
+
+    def __enter__(self) -> Self:
+        self._is_open = self._log.turns.acquire()
+        return self
+
+    def write(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
+    ) -> None:
+        """Put everything at the end of the tail; not durable on return."""
+        if not self._is_open:
+            message = "a turn is open once and writes once; take another turn"
+            raise AssertionError(message)
+        try:
+            self._log.append(first_seq, records, commits, rows)
+        finally:
+            self.__exit__(None)
+
+    def erase(
+        self,
+        first_seq: int,
+        records: Sequence[bytes],
+        commits: Sequence[bytes],
+        rows: Sequence[Row],
+        erased: Sequence[tuple[int, bytes]],
+    ) -> None:
+        """Put everything and replace records, past the tail: durable on return."""
+        try:
+            self._log.erase(first_seq, records, commits, rows, erased)
+        finally:
+            self.__exit__(None)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._log.turns.release()
+
+
+def _doing(first_seq: int, records: Sequence[bytes], rows: Sequence[_AnyRow]) -> str:
+    return f"writing seqs {first_seq} to {first_seq + len(records) - 1} and {len(rows)} rows"
+
+
+def _refuse(what: str) -> NoReturn:
+    """Raise, because LMDB did not append; no ``assert``: a check of a write must not go away with ``python -O``."""
+    message = f"{what} is not behind the last key"
+    raise AssertionError(message)

@@ -9,6 +9,7 @@ import lmdb
 import pytest
 
 from refold import InvalidInput, Memory, NotFound, StoreCorrupt, StoreFull
+from refold.store.record import COMMIT
 from refold.store.witness import Witnessed
 from tests.blanking import blank
 from tests.test_verify import Rows, flipped
@@ -105,6 +106,17 @@ class TestWhatIsSeen:
         with Memory(place.store) as memory, memory.batch():
             talk(memory, 4)
         assert_refused(place, "seq 6 has not the link", seq=6)
+
+    def test_the_link_has_to_stand_where_the_commit_ends(self, place: Place) -> None:
+        rows = Rows(place.store)
+        key, commit = rows.all("commits")[-1]
+        first_seq, next_seq, *rest = COMMIT.unpack(commit)
+        rows.put("log", next_seq.to_bytes(8), rows.get("log", key))
+        rows.put("commits", key, None)
+        rows.put("commits", next_seq.to_bytes(8), COMMIT.pack(first_seq, next_seq + 1, *rest))
+        rows.close()
+        with pytest.raises(StoreCorrupt, match="seq 4 has not the link that the witness"):
+            place.open()
 
     def test_another_store_is_refused(self, place: Place, tmp_path: Path) -> None:
         shutil.rmtree(place.store)

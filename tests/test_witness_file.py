@@ -1,6 +1,7 @@
 """The witness's file: its bytes, its damage, crashes between any two bytes of a write, and several who write it."""
 
 import errno
+import fcntl
 import os
 import stat
 import struct
@@ -246,6 +247,36 @@ while True:
     new = witness.Witnessed(known.store_id, known.seq + step, bytes([(known.seq + step) % 256]) * 32)
     witness.replace(path, known, new)
 """
+
+
+class Calls:
+    """What was asked of the system, in order; each call is made all the same."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[str] = []
+        for name in ("pwrite", "fsync", "link"):
+            monkeypatch.setattr(os, name, self._noting(name, getattr(os, name)))
+        monkeypatch.setattr(witness, "_flush", self._noting("flush", witness._flush))
+        monkeypatch.setattr("fcntl.flock", self._noting("flock", fcntl.flock))
+
+    def _noting(self, name: str, call: Callable[..., object]) -> Callable[..., object]:
+        def noting(*arguments: object) -> object:
+            self.made.append(name)
+            return call(*arguments)
+
+        return noting
+
+
+def test_one_that_is_made_is_flushed_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(monkeypatch)
+    witness.create(str(tmp_path / "witness"), seen(1))
+    assert calls.made == ["pwrite", "fsync", "link", "fsync"]
+
+
+def test_a_change_is_flushed_before_others_may_write(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(monkeypatch)
+    witness.replace(path, seen(1), seen(2))
+    assert calls.made == ["flock", "pwrite", "flush", "flock"]
 
 
 class TestSeveral:

@@ -294,12 +294,26 @@ def test_stats_and_verify_speak_plainly(store: Path, refold: Run) -> None:
     assert refold("verify", "--db", store).out.startswith("57 events in 3 streams: sound, state hash ")
 
 
+def test_verify_holds_a_store_against_a_witness(
+    store: Path, tmp_path: Path, refold: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    witness = tmp_path / "witness"
+    missing = refold("verify", "--witness", witness)
+    assert (missing.code, "there is no witness at" in missing.err) == (1, True)
+    Memory(store, witness=witness).close()
+    assert refold("verify", "--witness", witness).code == 0
+    Memory(tmp_path / "other").close()
+    monkeypatch.setenv("REFOLD_WITNESS", str(witness))
+    ended = refold("verify", "--db", tmp_path / "other")
+    assert (ended.code, "witness at seq 0: the witness" in ended.out) == (3, True)
+    assert refold("verify", "--db", tmp_path / "other", "--json").json["findings"][0]["check"] == "witness"
+
+
 def test_a_damaged_store_ends_with_3(store: Path, refold: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     finding = Finding("link", 7, "the link does not fit its records")
+    broken = Report(ok=False, findings=(finding,), events=57, streams=3, state_hash="")
     with monkeypatch.context() as patched:
-        patched.setattr(
-            Memory, "verify", lambda *_: Report(ok=False, findings=(finding,), events=57, streams=3, state_hash="")
-        )
+        patched.setattr(Memory, "verify", lambda *_, **__: broken)
         shown = refold("verify", "--db", store)
         assert shown.code == 3
         assert "link at seq 7: the link does not fit its records" in shown.out

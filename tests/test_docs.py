@@ -15,7 +15,8 @@ import run_blocks
 
 import refold
 from refold import Memory, Snapshot, event, fold, limits
-from refold.store import protocol, record
+from refold.store import protocol, record, witness
+from tests.test_tampering import TABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE = ROOT / "engine"
@@ -143,6 +144,23 @@ def test_the_commit_row_is_the_documented_one() -> None:
     ]
 
 
+def test_the_witness_is_the_documented_one() -> None:
+    rows = table_after(section("The witness"), "offset", "bytes")
+    assert [(int(offset), int(size)) for offset, size, *_ in rows] == layout(witness.SLOT.format)
+    assert [name for *_, name, _ in rows] == ["magic", "format", "", *witness.Witnessed._fields, "checksum"]
+    assert f"{2 * witness.SLOT_BYTES:,} bytes: a slot at byte 0 and one at byte {witness.SLOT_BYTES:,}" in FORMAT
+
+
+def test_the_tampering_that_is_seen_is_the_documented_one() -> None:
+    words = {"r": "reading", "v": "verify", "-": "not seen"}
+    alone = [TABLE[name] for name in ("CarelessAlone", "TidyAlone", "RelinkingAlone")]
+    expected = [[words[letters[place]] for letters in alone] for place in range(9)]
+    rows = table_after(section("What tampering shows"), "edit", "rows changed, nothing else")
+    assert [row[1:4] for row in rows] == expected
+    witnessed = [TABLE[name] for name in ("Careless", "Tidy", "Relinking")]
+    assert [row[4] == "seen" for row in rows] == [all(row[place] != "-" for row in witnessed) for place in range(9)]
+
+
 def test_the_flags_are_the_documented_ones() -> None:
     documented = {name: int(bit) for bit, name, _ in table_after(FORMAT, "flag", "name")}
     assert documented == {name: value for name, value in vars(event).items() if name.startswith("FLAG_")}
@@ -261,6 +279,7 @@ def test_the_map_names_every_module() -> None:
         ("ARCHITECTURE.md", "the tail exceeds {:,} events", limits.TAIL_EVENTS_MAX),
         ("ARCHITECTURE.md", "the last {} states are kept", limits.FROZEN_STATES_MAX),
         ("ARCHITECTURE.md", "forks are at most {} deep", limits.BASE_DEPTH_MAX),
+        ("ARCHITECTURE.md", "the log: every {} ms it reads the file", limits.WITNESS_MS),
         ("FORMAT.md", "an id of 1 to {} bytes", limits.NAME_BYTES_MAX),
         ("FORMAT.md", "at most {} MiB", limits.VALUE_BYTES_MAX // 2**20),
         ("FORMAT.md", "Values of up to {} characters", limits.INLINE_BYTES_MAX),

@@ -80,6 +80,18 @@ def test_a_broken_build_is_found(build: str, workload: str) -> None:
 
 @needs_recorder
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [("witness_ahead", "the log ends at seq"), ("unflushed_witness", "neither of its slots is whole")],
+)
+def test_a_witness_that_is_broken_is_found(build: str, words: str) -> None:
+    summary = run_rig(250, SEED, "--workload", "witness", "--build", build)
+    assert summary.violations >= 2, summary.output
+    assert words in summary.output
+
+
+@needs_recorder
+@pytest.mark.slow
 def test_a_state_can_be_built_again() -> None:
     broken = ["--workload", "creation", "--build", "no_meta_sync"]
     first = next(line for line in run_rig(80, SEED, *broken).output.splitlines() if line.startswith("python -m"))

@@ -4,6 +4,7 @@ Each stands here with its reason; a name whose reason is gone goes too.
 """
 
 from tests.machine import MemoryMachine
+from tests.tampering import CarelessAlone, RelinkingAlone, TidyAlone
 from tests.test_replay import append_until_killed, print_script
 
 import refold
@@ -27,6 +28,26 @@ print_script  # noqa: B018
 
 # Python asks a module for it.
 refold.__dir__  # noqa: B018
+
+# What the tamper suite asks of an adapter, and takes by name.
+for adapter in (CarelessAlone, TidyAlone, RelinkingAlone):
+    adapter.append_genuine  # noqa: B018
+    adapter.delete_raw  # noqa: B018
+    adapter.detection_point  # noqa: B018
+    adapter.forge_record  # noqa: B018
+    adapter.identity_of  # noqa: B018
+    adapter.owner_of  # noqa: B018
+    adapter.read_all_raw  # noqa: B018
+    adapter.read_meta  # noqa: B018
+    adapter.read_other_raw  # noqa: B018
+    adapter.replay_onto  # noqa: B018
+    adapter.restore_store  # noqa: B018
+    adapter.snapshot_store  # noqa: B018
+    adapter.supports_metadata  # noqa: B018
+    adapter.supports_replay  # noqa: B018
+    adapter.supports_snapshot  # noqa: B018
+    adapter.write_meta  # noqa: B018
+    adapter.write_raw  # noqa: B018
 
 # Rules that are there to be picked, not called.
 MemoryMachine.several_more  # noqa: B018

@@ -101,6 +101,12 @@ POLL_MS: Final = 20
 REDO_COUNT_MAX: Final = 64
 """How often a decision that takes in a whole memory is made anew because others wrote to it meanwhile."""
 
+WITNESS_MS: Final = 500
+"""How often a witness is told how far the log came; with what a flush takes, it lags less than a second."""
+
+WITNESS_WAIT_SECONDS_MAX: Final = 2
+"""How long who writes a witness waits for another process that does: what takes a millisecond if nobody is stopped."""
+
 FROZEN_STATES_MAX: Final = 64
 """States at earlier seqs that the engine keeps for repeated reads."""
 

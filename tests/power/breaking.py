@@ -4,10 +4,12 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from typing import Any, Final
+from unittest.mock import patch
 
 import lmdb
 
-from refold.store import directory
+from refold.engine import witnessing
+from refold.store import directory, witness
 from refold.store.log import LmdbLog
 from refold.store.turns import LmdbTurn
 
@@ -37,6 +39,28 @@ def leave_directories() -> None:
     """Create a store without flushing any directory."""
     assert callable(vars(directory)["flush_directory"])
     vars(directory)["flush_directory"] = lambda _path: None
+
+
+def witness_ahead() -> None:
+    """Let a witness tell of events that are not durable yet."""
+    seen = witnessing._seen
+
+    def see_too_much(reading: Any) -> Any:
+        head = reading.log.head()
+        return seen(reading)._replace(seq=head, link=witnessing._link_at(reading.log, head)) if head else seen(reading)
+
+    witnessing._seen = see_too_much
+
+
+def unflushed_witness() -> None:
+    """Make a witness without flushing it before it gets its name."""
+    create = witness.create
+
+    def create_unflushed(path: str, witnessed: witness.Witnessed) -> bool:
+        with patch("os.fsync"):
+            return create(path, witnessed)
+
+    witness.create = create_unflushed
 
 
 class EarlyTurns:
@@ -123,4 +147,6 @@ BUILDS: Final[Mapping[str, Callable[[], None]]] = {
     "no_meta_sync": open_with(metasync=False),
     "no_directory_flush": leave_directories,
     "early_acknowledgement": acknowledge_early,
+    "witness_ahead": witness_ahead,
+    "unflushed_witness": unflushed_witness,
 }

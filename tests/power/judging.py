@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from refold import Memory
 from tests.bounds import Clock, seeded_bytes
+from tests.power.workloads import witness_of
 
 NOTHING: Final = -1
 """Acknowledged so far, before the store was opened for the first time; 0 is an empty store."""
@@ -46,7 +47,9 @@ def _findings(path: Path, expected: Expected, acknowledged: int) -> Iterator[str
 
 
 def _opened(path: Path) -> Memory:
-    return Memory(path, clock_ns=Clock(), random_bytes=seeded_bytes(0))
+    witness = witness_of(path)
+    known = witness if Path(witness).exists() else None
+    return Memory(path, witness=known, clock_ns=Clock(), random_bytes=seeded_bytes(0))
 
 
 def _log_findings(memory: Memory, expected: Expected, acknowledged: int) -> Iterator[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeAlias
 
+import refold.engine.witnessing  # noqa: F401 - loaded, so that its bounds can be lowered
 from refold import Conversation, Memory, Message
 from tests.bounds import Clock, lowered, seeded_bytes
 from tests.power.breaking import BUILDS
@@ -180,13 +181,15 @@ def reopen(worker: Worker) -> Done:
 class Workload:
     """What each of ``threads`` does ``count`` times, drawn by weight; with which bounds and options of Memory.
 
-    ``is_directory_there`` lets the store be created in an empty directory that is there before.
+    ``is_directory_there`` lets the store be created in an empty directory that is there before. ``has_witness`` gives
+    it a witness beside it, which every state has to agree with.
     """
 
     steps: Mapping[Step, int]
     count: int
     threads: int = 1
     is_directory_there: bool = False
+    has_witness: bool = False
     bounds: Mapping[str, int] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -221,7 +224,19 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
         bounds={"CHECKPOINT_EVENTS": 4, "CHECKPOINT_ROWS_MAX": 3, "PACKED_COUNT_MIN": 1, "TAIL_EVENTS_MAX": 15},
         options={"durability": "delayed"},
     ),
+    "witness": Workload(
+        {append: 8, append_batch: 3, flush: 1, reopen: 1},
+        15,
+        has_witness=True,
+        bounds={"WITNESS_MS": 1},
+        options={"durability": "delayed"},
+    ),
 }
+
+
+def witness_of(path: str | os.PathLike[str]) -> str:
+    """Return where the witness of a store lies."""
+    return f"{os.fspath(path)}-witness"
 
 
 def work(worker: Worker, workload: Workload) -> None:
@@ -261,7 +276,8 @@ def main(name: str, seed: int, path: str, notes_path: str, build: str) -> None:
     BUILDS[build]()
     with lowered(**workload.bounds):
         notes = Notes(notes_path, held=workload.is_held)
-        store = Store(path, seed, workload.options)
+        witness = {"witness": witness_of(path)} if workload.has_witness else {}
+        store = Store(path, seed, {**workload.options, **witness})
         notes.said(store.memory.head)
         notes.flushed()
         work_together(store, notes, workload, seed)

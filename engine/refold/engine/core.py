@@ -20,6 +20,7 @@ from refold.store.protocol import Log, Row
 
 if TYPE_CHECKING:
     from refold.engine.subscriptions import Subscriber, Subscription, Subscriptions
+    from refold.engine.witnessing import Witness
 
 
 class Engine(Reading):
@@ -37,7 +38,17 @@ class Engine(Reading):
         self._sequencer = Sequencer(Committer(self))
         self.append_alone = self._sequencer.submit_alone
         self._subscriptions: Subscriptions | None = None
+        self.witness: Witness | None = None
+        """The file elsewhere that is told how far the log came, if there is one."""
         watch(self)
+
+    def watch(self, path: str) -> None:
+        """Hold the log against the witness at ``path``, and keep the witness up from here on."""
+        from refold.engine.witnessing import Witness  # noqa: PLC0415 - loaded only by those who ask
+
+        watching = Witness(self, path)
+        watching.begin()
+        self.witness = watching
 
     def commit(self, verb: Verb) -> Noted | Recorded | None:
         """Write one mutation, durable on return; return its event and stamp, ``None`` where nothing changed."""
@@ -62,13 +73,18 @@ class Engine(Reading):
         return self._subscriptions.subscribe(function, after, branch)
 
     def flush(self) -> None:
-        """Store the checkpoint rows of every stream that was touched, so that the next opening has no tail."""
+        """Store the checkpoint rows of every stream that was touched, so that the next opening has no tail.
+
+        Then the witness is told of the log's head; where that fails, the rows are stored all the same.
+        """
         with self.exclusive(), self.state_lock:
             self.check_open()
             if not self.log.readonly and not self.unknown_tags:
                 for rows in self.keeper.rest(self.head, self.head_digests.take()):
                     self._store(rows)
                 self.log.flush()
+        if self.witness is not None and not self.log.readonly:
+            self.witness.advance()
 
     def _store(self, rows: list[Row]) -> None:
         with self.log.turn() as turn:
@@ -80,19 +96,24 @@ class Engine(Reading):
         """End the subscriptions, store what is worth storing and release the log; a second call does nothing.
 
         Where acknowledged events cannot be made durable, the error is raised and the engine stays open, so that
-        somebody can make room and close again.
+        somebody can make room and close again. Where the witness cannot be told, the engine is closed and it is raised.
         """
         if self.is_closed:
             return  # Before any lock: in a child that forked, a thread that is not there may hold it.
         if self._subscriptions is not None:
             self._subscriptions.close()
-        with self.exclusive(), self.state_lock:
-            if self._closed:
-                return
-            try:
-                self.flush()
-            finally:
-                self._release()
+        try:
+            with self.exclusive(), self.state_lock:
+                if self._closed:
+                    return
+                try:
+                    self.flush()
+                finally:
+                    self._release()
+        finally:
+            # Without the locks: its thread may wait for them.
+            if self.witness is not None and self._closed:
+                self.witness.stop()
 
     def _release(self) -> None:
         head = self.log.head()  # Looked at first: another process may add to it, and what it added is durable.

@@ -1,6 +1,6 @@
 """What is asked of the whole log: hashes, differences, counts, and whether everything is as it should be."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -13,7 +13,7 @@ from refold.engine.keys import key_of
 from refold.engine.loader import Loader
 from refold.engine.streams import STORE_STREAM, Streams
 from refold.hashing import sha256
-from refold.results import Change, Report, Stats
+from refold.results import Change, Finding, Report, Stats
 from refold.views.settings import SETTINGS
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
@@ -96,10 +96,13 @@ def stats(engine: Engine, branch: int, path: str | None, at: int | None) -> Stat
     )
 
 
-def verify(engine: Engine, branch: int, progress: Callable[[int, int], None] | None = None) -> Report:
+def verify(
+    engine: Engine, branch: int, progress: Callable[[int, int], None] | None = None, witness: str | None = None
+) -> Report:
     """Return what is wrong with the log, its rows and the live states; all writers of all processes wait meanwhile.
 
-    All branches are looked at, whichever one's hash is in the report.
+    All branches are looked at, whichever one's hash is in the report. The log is held against the ``witness``, or
+    against that of the engine.
     """
     from refold.engine.inspection import Inspection  # noqa: PLC0415 - loaded only by those who ask
 
@@ -109,9 +112,20 @@ def verify(engine: Engine, branch: int, progress: Callable[[int, int], None] | N
             if turn.moved:
                 engine.catch_up()
             inspection = Inspection(engine, lambda: from_zero(engine, engine.head))
-            findings = tuple(inspection.findings(progress or _silent))
+            findings = (*_witnessed(engine, witness), *inspection.findings(progress or _silent))
             hashed = "" if findings else state_hash(engine, branch, None)
             return Report(not findings, findings, engine.head, inspection.streams, hashed)
+
+
+def _witnessed(engine: Engine, path: str | None) -> Sequence[Finding]:
+    """Return what a witness says against the log, the given one or the engine's own, if there is any."""
+    if path is None and engine.witness is not None:
+        path = engine.witness.path
+    if path is None:
+        return ()
+    from refold.engine import witnessing  # noqa: PLC0415 - loaded only by those who ask
+
+    return witnessing.findings(engine, path)
 
 
 def _silent(done: int, whole: int) -> None:

@@ -22,8 +22,12 @@ def open_engine(
     random_bytes: Callable[[int], bytes],
     memory_bytes: int,
     delayed: bool,
+    witness: str | None = None,
 ) -> Engine:
-    """Return an engine over the store at ``path``, which is created if there is none; over RAM for ``None``."""
+    """Return an engine over the store at ``path``, which is created if there is none; over RAM for ``None``.
+
+    With a ``witness``, the log has to be the one that it saw; else nothing is changed, and no store created.
+    """
     seed = {STORE_ID_KEY: random_bytes(_STORE_ID_BYTES), HASH_KEY: random_bytes(_HASH_KEY_BYTES)}
     if path is None:
         from refold.store.ram import RamLog  # noqa: PLC0415 - and one on disk no log in RAM
@@ -31,9 +35,13 @@ def open_engine(
         log: Log = RamLog()
         log.write_rows([("meta", key, value) for key, value in seed.items()])
     else:
-        from refold.store.directory import open_directory  # noqa: PLC0415 - a memory in RAM needs no LMDB
+        from refold.store.directory import holds_store, open_directory  # noqa: PLC0415 - a memory in RAM needs no LMDB
         from refold.store.log import LmdbLog  # noqa: PLC0415
 
+        if witness is not None:
+            from refold.engine import witnessing  # noqa: PLC0415 - loaded only by those who ask
+
+            witnessing.prepare(witness, has_store=holds_store(path), readonly=readonly)
         log = LmdbLog(open_directory(path, readonly=readonly, seed=seed, exclusive=delayed))
         if delayed:
             from refold.store.delayed import DelayedLog  # noqa: PLC0415 - loaded only by those who ask
@@ -45,6 +53,8 @@ def open_engine(
             from refold.engine.erasure import sweep_again  # noqa: PLC0415 - hardly ever is there something to do
 
             sweep_again(engine)
+        if witness is not None:
+            engine.watch(witness)
     except (DecodeError, StructError) as error:
         log.close()
         message = f"the store at {path} cannot be read ({error}); run `python -m lmdb verify` on it, restore a backup"
@@ -52,4 +62,5 @@ def open_engine(
     except BaseException:
         log.close()
         raise
-    return engine
+    else:
+        return engine

@@ -53,18 +53,32 @@ def checked_counter(counter: object) -> TokenCounter:
     return counter
 
 
-def checked_path(path: object) -> str:
+def checked_witness(witness: object, store: str | None) -> str | None:
+    """Return the path of a witness: elsewhere than the store, with which it would be rolled back."""
+    if witness is None:
+        return None
+    path = checked_path(witness, "witness")
+    if store is None:
+        checks.invalid("a memory in RAM keeps nothing that a witness could tell of; give a path, or drop witness")
+    inside = os.path.realpath(store)
+    if os.path.commonpath([inside, os.path.realpath(path)]) == inside:
+        shown = checks.shown(witness)
+        checks.invalid(f"witness {shown} lies in the store {store} and would be rolled back with it; put it elsewhere")
+    return path
+
+
+def checked_path(path: object, name: str = "path") -> str:
     """Return a path as a string that a file system takes."""
     if isinstance(path, os.PathLike):
         path = os.fspath(cast("os.PathLike[str]", path))
     if not isinstance(path, str):
-        checks.invalid(f"path must be a str or a path, not {type(path).__name__} ({checks.shown(path)})")
+        checks.invalid(f"{name} must be a str or a path, not {type(path).__name__} ({checks.shown(path)})")
     if not path:
-        checks.invalid("path is empty; give the path of a directory")
+        checks.invalid(f"{name} is empty; give a path")
     try:
         storable = b"\0" not in os.fsencode(path)
     except UnicodeEncodeError:
         storable = False
     if not storable:
-        checks.invalid(f"path {checks.shown(path)} holds a NUL or a lone surrogate, which no file system takes")
+        checks.invalid(f"{name} {checks.shown(path)} holds a NUL or a lone surrogate, which no file system takes")
     return path

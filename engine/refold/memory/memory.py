@@ -37,7 +37,7 @@ class Memory:
     """An agent's memory: a directory, created or opened; without a path it lives in RAM and keeps nothing.
 
     Raises ``NotFound`` for a missing parent directory, ``StoreVersion`` for a path that is not a store,
-    ``StoreBusy`` when another process writes to it.
+    ``StoreBusy`` when another process writes to it, ``StoreCorrupt`` when it is not what its ``witness`` saw.
 
     >>> with Memory() as memory:
     ...     chat = memory.conversation("chat-42")
@@ -63,11 +63,11 @@ class Memory:
         timezone: str = "UTC",
         clear_scratchpads_on_open: bool = False,
         readonly: bool = False,
-        witness: None = None,
+        witness: "str | os.PathLike[str] | None" = None,
         clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one door for time
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        arguments.refuse_unbuilt(embedder=embedder, witness=witness)
+        arguments.refuse_unbuilt(embedder=embedder)
         checks.window_tokens(window_tokens)
         zone(timezone)
         counter = ByteClassCounter() if token_counter is None else arguments.checked_counter(token_counter)
@@ -84,6 +84,7 @@ class Memory:
             random_bytes=random_bytes,
             memory_bytes=arguments.checked_bytes(memory_bytes),
             delayed=arguments.is_delayed(durability, readonly=readonly),
+            witness=arguments.checked_witness(witness, checked),
         )
         self._door = Door(engine, counter=counter, timezone=timezone, window_tokens=window_tokens, path=checked)
         self._at = None
@@ -315,12 +316,15 @@ class Memory:
         seq = self._at if at is None else seq_at(self._door.engine, at, self.head)
         return history.replay_hash(self._door.engine, self._door.branch, seq)
 
-    def verify(self, progress: Callable[[int, int], None] | None = None) -> Report:
+    def verify(
+        self, progress: Callable[[int, int], None] | None = None, *, witness: "str | os.PathLike[str] | None" = None
+    ) -> Report:
         """Return what is wrong with chain, order, bodies, checkpoints and states; calls ``progress(done, all)``.
 
-        A report is of the whole store, its forks included; its hash is this memory's.
+        A report is of the whole store, its forks included; its hash is this memory's. The log is also held against
+        ``witness``, or against the one that the memory was opened with. Raises ``NotFound`` if that is not there.
         """
-        return history.verify(self._door.engine, self._door.branch, progress)
+        return whole.verify(self._door, progress, witness)
 
     # The store.
 

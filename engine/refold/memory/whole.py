@@ -1,11 +1,11 @@
-"""Snapshots, restores and forks of a whole memory: how each is decided and what each returns."""
+"""Snapshots, restores and forks of a whole memory: how each is decided and what each returns; and its verification."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from refold import checks
 from refold.engine import batch as batches
-from refold.engine import branches
+from refold.engine import branches, history
 from refold.engine.branches import Side
 from refold.engine.pending import ANY, Pending, Request
 from refold.engine.streams import STORE_STREAM
@@ -14,10 +14,11 @@ from refold.event import BranchForked, Event, Restored, SnapshotNamed
 from refold.fold import State
 from refold.limits import BASE_DEPTH_MAX, REDO_COUNT_MAX
 from refold.memory import travel
+from refold.memory.arguments import checked_witness
 from refold.memory.door import Door
 from refold.memory.snapshot import Snapshot
 from refold.memory.travel import Options
-from refold.results import Loaded
+from refold.results import Loaded, Report
 from refold.views.session import SESSION
 from refold.views.settings import SETTINGS, is_reserved
 
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 _WHOLE = 0
 """The number under which the snapshots of a whole memory are kept: that of no stream."""
+
+
+def verify(door: Door, progress: Callable[[int, int], None] | None, witness: object) -> Report:
+    """Return what is wrong with the store, held against the witness, or the memory's own, if there is one."""
+    return history.verify(door.engine, door.branch, progress, checked_witness(witness, door.path))
 
 
 def snapshot(door: Door, name: str | None, at: int | None, options: Options) -> Snapshot:

@@ -96,6 +96,11 @@ def open_directory(path: str, *, readonly: bool, seed: dict[bytes, bytes], exclu
     return Directory(path, environment, locks, readonly=readonly, exclusive=exclusive)
 
 
+def holds_store(path: str) -> bool:
+    """Return whether there is a store at the path, or at least its file."""
+    return os.path.isfile(os.path.join(path, DATA_FILE))
+
+
 def _exists(path: str, *, readonly: bool) -> bool:
     """Return whether there is a store at the path, refusing everything that is neither a store nor room for one."""
     if "\0" in path:

@@ -27,17 +27,24 @@ def stats_command(*, db: str, as_json: bool) -> None:
 
 
 @cli.command("verify")
+@click.option(
+    "--witness",
+    envvar="REFOLD_WITNESS",
+    show_envvar=True,
+    metavar="PATH",
+    help="Hold the store against this witness, which shows what was cut off or rolled back.",
+)
 @db_option
 @json_option
 @click.pass_context
-def verify_command(context: click.Context, *, db: str, as_json: bool) -> None:
+def verify_command(context: click.Context, *, witness: str | None, db: str, as_json: bool) -> None:
     """Check that a store is sound.
 
     Checks its chain, gaps, commitments and indexes, checkpoints against their events, and replay against live.
     Exits with 3 if anything is not as it should be.
     """
     with reading(db) as memory, progress_bar("verifying") as progress:
-        report = memory.verify(progress)
+        report = memory.verify(progress, witness=witness)
     if as_json:
         print_json(report)
     else:

@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from typing import Self
 
-from refold.errors import ReadOnly, StoreCorrupt
+from refold.errors import InvalidInput, ReadOnly, StoreCorrupt
 from refold.store.protocol import TABLES, Row, Table
 from refold.store.record import COMMIT, last_seq_of
 
@@ -164,6 +164,11 @@ class RamLog:
         """Return the bytes of all records, commit rows and rows."""
         rows = sum(len(key) + len(value) for held in self._tables.values() for key, value in held.items())
         return sum(map(len, self._records)) + COMMIT.size * len(self._commits) + rows
+
+    def copy(self, into: str) -> None:
+        """Refuse: there is no file to copy."""
+        message = f"a memory in RAM has no file to copy to {into}; export it, and load the export into a new store"
+        raise InvalidInput(message)
 
     def verify(self) -> list[str]:
         """Return nothing: there is no file."""

@@ -1,6 +1,6 @@
 """The verbs of the command line; importing them is cheap, what a verb needs is loaded when it is called."""
 
-from refold.faces.commands import inspecting, showing, travelling, trying, writing
+from refold.faces.commands import carrying, inspecting, showing, travelling, trying, writing
 from refold.faces.commands.root import run
 
-__all__ = ["inspecting", "run", "showing", "travelling", "trying", "writing"]
+__all__ = ["carrying", "inspecting", "run", "showing", "travelling", "trying", "writing"]

@@ -1,13 +1,15 @@
 """Builds of refold: the sound one, and deliberately broken ones in which the rig has to find violations."""
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
+from types import SimpleNamespace
 from typing import Any, Final
 
 import lmdb
 
-from refold.store import directory
+from refold.store import building, copying, directory
 from refold.store.log import LmdbLog, LmdbTurn
 
 Verb = Callable[..., Any]
@@ -36,6 +38,13 @@ def leave_directories() -> None:
     """Create a store without flushing any directory."""
     assert callable(directory._flush_directory)
     directory._flush_directory = lambda _path: None  # type: ignore[assignment]
+
+
+def leave_copies() -> None:
+    """Put copies of a store in place without flushing anything but what LMDB flushes."""
+    assert callable(building.flush)
+    building.flush = lambda _path: None  # type: ignore[assignment]
+    copying.os = SimpleNamespace(**vars(os) | {"fsync": lambda _file: None})  # type: ignore[assignment]
 
 
 class EarlyTurns:
@@ -121,5 +130,6 @@ BUILDS: Final[Mapping[str, Callable[[], None]]] = {
     "no_sync": open_with(sync=False),
     "no_meta_sync": open_with(metasync=False),
     "no_directory_flush": leave_directories,
+    "no_copy_flush": leave_copies,
     "early_acknowledgement": acknowledge_early,
 }

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeAlias
 
@@ -180,14 +181,13 @@ def reopen(worker: Worker) -> Done:
 
 def back_up(worker: Worker) -> Done:
     """Take a backup, and recover an earlier state from it, beside the store."""
-    head, directory = worker.memory.head, os.path.dirname(worker.store.path)
-    names = [f"backup-{head}", f"recovered-{head}"]
-    backup, recovered = (os.path.join(directory, name) for name in names)
-    if not os.path.exists(backup):
+    head = worker.memory.head
+    backup, recovered = (Path(worker.store.path).with_name(f"{name}-{head}") for name in ("backup", "recovered"))
+    if not backup.exists():
         worker.memory.backup(backup)
-        worker.notes.said(head, beside=names[0])
+        worker.notes.said(head, beside=backup.name)
         recover(backup, recovered, to=commit_end(worker.memory, head // 2), clock_ns=worker.store.clock)
-        worker.notes.said(head, beside=names[1])
+        worker.notes.said(head, beside=recovered.name)
     return head, []
 
 
@@ -236,7 +236,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
         bounds={"CHECKPOINT_EVENTS": 4, "CHECKPOINT_ROWS_MAX": 3, "PACKED_COUNT_MIN": 1, "TAIL_EVENTS_MAX": 15},
     ),
     "threads": Workload({append: 4, append_batch: 2, flush: 1}, 8, threads=4),
-    "backup": Workload({append: 3, append_batch: 3, travel: 1, flush: 1, back_up: 3}, 25),
+    "backup": Workload({append: 3, append_batch: 3, travel: 1, flush: 1, back_up: 3}, 15),
     "delayed": Workload(
         {append: 6, append_batch: 3, mix_batch: 3, travel: 1, flush: 3, reopen: 1},
         40,

@@ -12,6 +12,7 @@ import pytest
 
 from refold import Backup, Closed, InvalidInput, Memory, NotFound, ReadOnly, RefoldError, recover
 from refold.store import copying
+from refold.store.environment import Environment
 from refold.store.scrubbing import Scrubbing
 from tests.blanking import blank
 from tests.support import Child, Clock, assert_sound
@@ -263,7 +264,7 @@ def test_a_memory_that_is_closed_meanwhile_says_so(
 ) -> None:
     memory, copy = Memory(source), copying._copy
 
-    def close_first(environment: copying.Environment, file: int, into: str) -> None:
+    def close_first(environment: Environment, file: int, into: str) -> None:
         memory.close()
         copy(environment, file, into)
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from refold import Conversation, InvalidInput, Memory, NotFound, RefoldError, StoreCorrupt, StoreVersion, recover
+from refold.event import Erased
 from refold.store.record import COMMIT
 from tests.blanking import blank
 from tests.bounds import lowered, seeded_bytes
@@ -122,6 +123,7 @@ def check(memory: Memory, backup: Path, new: Path, seq: int) -> None:
             assert again.fork(name).state_hash() == memory.fork(name).state_hash(at=seq)
         if made.head > seq:
             ((event, _),) = again.events(after=seq)
+            assert isinstance(event, Erased)
             assert set(event.seqs) <= set(bare)
         for name in again.conversations():
             again.conversation(name).append("user", "goes on", tokens=1)
@@ -237,6 +239,7 @@ class TestWhatComesAlong:
         assert (made.seq, made.head, made.state_hash) == (cut, cut + 1, then)
         with Memory(tmp_path / "new") as memory:
             ((event, stamp),) = memory.events(after=cut)
+            assert isinstance(event, Erased)
             assert (event.seqs, stamp.stream) == ((seqs[1], seqs[2]), "store/main")
             assert [message.erased for message in memory.conversation("chat").window()] == [True, True, True, False]
             assert_sound(memory)

@@ -19,6 +19,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule, run_s
 
 from refold import InvalidInput, Memory, ReadOnly, Recorded, Snapshot
 from tests.bounds import Clock, lowered
+from tests.carrying import carry_away
 from tests.chat_rules import GIVEN, drawn_rule
 from tests.comparing import check_chat, check_memory
 from tests.driving import (
@@ -382,12 +383,14 @@ class MemoryMachine(WholeRules):
         self.go_to(driven)
 
     @alone
-    @rule(flushes=st.booleans())
-    def look_from_elsewhere(self, flushes: bool) -> None:
+    @rule(flushes=st.booleans(), place=st.one_of(st.none(), st.none(), places))
+    def look_from_elsewhere(self, flushes: bool, place: int | None) -> None:
         if flushes:
             self.memory.flush()
         self._read_only()
         self._hand_over()
+        if place is not None:
+            carry_away(self, place)
         self._hear()
 
     def _read_only(self) -> None:

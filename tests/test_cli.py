@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -108,13 +109,47 @@ def test_every_verb_needs_a_store_and_only_import_creates_one(
         assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("verb", ["demo", "doctor", *dict.fromkeys(str(verb[0]) for verb in VERBS), "restore"])
+@pytest.mark.parametrize(
+    "verb", ["demo", "doctor", *dict.fromkeys(str(verb[0]) for verb in VERBS), "restore", "backup", "recover"]
+)
 def test_every_verb_has_help_and_refuses_unknown_options(refold: Run, verb: str) -> None:
     shown = refold(verb, "--help")
     assert shown.code == 0
     assert "--json" in shown.out
     assert f"refold {verb}" in shown.out
     assert refold(verb, "--nonsense").code == 2
+
+
+def test_a_backup_is_made_and_recovered(store: Path, refold: Run, tmp_path: Path) -> None:
+    made = refold("backup", tmp_path / "backup", "--db", store, "--json").json
+    assert (made["path"], made["head"]) == (str(tmp_path / "backup"), 57)
+    assert made["state_hash"] == refold("verify", "--db", tmp_path / "backup", "--json").json["state_hash"]
+    told = refold("backup", tmp_path / "told").out
+    assert told.startswith(f"{tmp_path / 'told'}  57 events in 3 streams, ")
+    assert f"state hash {made['state_hash']}\n" in told
+    whole = refold("recover", tmp_path / "backup", tmp_path / "whole", "--json").json
+    assert (whole["seq"], whole["head"], whole["state_hash"]) == (57, 57, made["state_hash"])
+    shown = refold("recover", tmp_path / "backup", tmp_path / "later", "--to", "2999-01-01T00:00:00Z").out
+    assert shown.startswith(f"{tmp_path / 'later'}  the log up to seq 57: 57 events in 3 streams\n")
+    inside = refold("recover", tmp_path / "backup", tmp_path / "new", "--to", 5)
+    assert (inside.code, inside.out) == (1, "")
+    first, last = re.findall(r"recover to (\d+) or to (\d+)", inside.err)[0]
+    assert int(first) < 5 < int(last)
+    assert refold("recover", tmp_path / "backup", tmp_path / "new", "--to", last, "--json").json["head"] == int(last)
+    assert refold("verify", "--db", tmp_path / "new").code == 0
+
+
+def test_a_backup_that_cannot_be_says_why(store: Path, refold: Run, tmp_path: Path) -> None:
+    inside = refold("backup", store / "backup")
+    assert (inside.code, inside.out) == (1, "")
+    assert "lies in the store at" in inside.err
+    missing = refold("recover", tmp_path / "none", tmp_path / "new")
+    assert missing.err.startswith(f"refold: there is no backup at {tmp_path / 'none'} to recover")
+    assert refold("recover", store, tmp_path / "new", "--to", "soon").code == 2
+    assert refold("recover", store, tmp_path / "new", "--to", "2026-01-01T00:00:00").code == 1
+    (store / "backup.json").write_text("{", encoding="utf-8")
+    assert refold("recover", store, tmp_path / "new").code == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == [store.name]
 
 
 def test_an_unknown_verb_is_wrong_usage(refold: Run) -> None:

@@ -23,6 +23,7 @@ RULES = {
     Memory: {
         "aio": "append",
         "at": "look_back",
+        "backup": "look_from_elsewhere",
         "batch": "enter_batch",
         "close": "reopen",
         "diff": "look_back",

@@ -69,6 +69,7 @@ def test_many_cuts_of_every_workload_lose_nothing() -> None:
     [
         *product(["no_sync", "no_meta_sync", "early_acknowledgement"], ["durable", "creation", "threads"]),
         ("no_directory_flush", "creation"),
+        ("no_copy_flush", "backup"),
     ],
 )
 def test_a_broken_build_is_found(build: str, workload: str) -> None:

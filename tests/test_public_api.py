@@ -20,6 +20,8 @@ def described() -> str:
 
 def lines_of(name: str) -> list[str]:
     value = getattr(refold, name)
+    if inspect.isfunction(value):
+        return [f"{name}({parameters_of(value)})"]
     if not inspect.isclass(value):
         return [f"{name} = {value!r}"] if name != "__version__" else [name]
     bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from refold.errors import WrongVersion as WrongVersion
     from refold.event import Event as Event
     from refold.event import Stamp as Stamp
+    from refold.memory.backups import recover as recover
     from refold.memory.conversation import Conversation as Conversation
     from refold.memory.handles import Journal as Journal
     from refold.memory.handles import Profile as Profile
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     from refold.memory.snapshot import Snapshot as Snapshot
     from refold.memory.stepping import Step as Step
     from refold.message import Message as Message
+    from refold.results import Backup as Backup
     from refold.results import Change as Change
     from refold.results import Finding as Finding
     from refold.results import Loaded as Loaded
     from refold.results import Receipt as Receipt
+    from refold.results import Recovered as Recovered
     from refold.results import Report as Report
     from refold.results import Scratchpad as Scratchpad
     from refold.results import Stats as Stats
@@ -69,13 +72,24 @@ _HOMES = {
         "WrongVersion",
     ),
     "refold.event": ("Event", "Stamp"),
+    "refold.memory.backups": ("recover",),
     "refold.memory.conversation": ("Conversation",),
     "refold.memory.handles": ("Journal", "Profile"),
     "refold.memory.memory": ("Memory",),
     "refold.memory.snapshot": ("Snapshot",),
     "refold.memory.stepping": ("Step",),
     "refold.message": ("Message",),
-    "refold.results": ("Change", "Finding", "Loaded", "Receipt", "Report", "Scratchpad", "Stats"),
+    "refold.results": (
+        "Backup",
+        "Change",
+        "Finding",
+        "Loaded",
+        "Receipt",
+        "Recovered",
+        "Report",
+        "Scratchpad",
+        "Stats",
+    ),
     "refold.text": ("ByteClassCounter", "TokenCounter"),
     "refold.views.journal": ("Note",),
 }
@@ -85,6 +99,7 @@ __all__ = [
     "ANY",
     "EXISTS",
     "NO_STREAM",
+    "Backup",
     "ByteClassCounter",
     "Change",
     "Closed",
@@ -105,6 +120,7 @@ __all__ = [
     "ReadOnly",
     "Receipt",
     "Recorded",
+    "Recovered",
     "RefoldError",
     "Report",
     "Scratchpad",
@@ -121,6 +137,7 @@ __all__ = [
     "TokenCounter",
     "WrongVersion",
     "__version__",
+    "recover",
 ]
 
 

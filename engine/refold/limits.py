@@ -110,6 +110,12 @@ WITNESS_WAIT_SECONDS_MAX: Final = 2
 FROZEN_STATES_MAX: Final = 64
 """States at earlier seqs that the engine keeps for repeated reads."""
 
+CUT_ROWS: Final = 10_000
+"""Rows that one transaction takes when a store is recovered as it was at a seq."""
+
+CUT_BYTES: Final = 32 * 1024**2
+"""Records of so many bytes make such a transaction long enough, however few they are."""
+
 SLICE_BYTES: Final = 2_047
 """hashlib gives up the GIL above this size; many small releases cost far more than one long hash."""
 

@@ -84,3 +84,37 @@ class Loaded(Struct, frozen=True):
     events: int
     streams: int
     repeated: bool = False
+
+
+class Backup(Struct, frozen=True):
+    """A backup that was made: where, of which store (its id in hex), up to which event, and what it must hash to.
+
+    ``head`` is the seq of its last event and ``link`` the hash chain's there; ``state_hash`` is that of the main memory
+    at ``head``, ``sha256`` that of the data file, of ``data_bytes`` bytes.
+    """
+
+    path: str
+    store: str
+    head: int
+    streams: int
+    time_ns: int
+    state_hash: str
+    link: str
+    data_bytes: int
+    sha256: str
+
+
+class Recovered(Struct, frozen=True):
+    """A store that was recovered: where, of which store, and what it holds.
+
+    Its log is the old one's up to ``seq``. ``head`` is greater where one more event had to say which bodies were erased
+    later on; ``state_hash`` is the old memory's at ``seq`` in any case.
+    """
+
+    path: str
+    store: str
+    seq: int
+    head: int
+    streams: int
+    state_hash: str
+    link: str

@@ -1,15 +1,17 @@
 """Builds of refold: the sound one, and deliberately broken ones in which the rig has to find violations."""
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
+from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import patch
 
 import lmdb
 
 from refold.engine import witnessing
-from refold.store import directory, witness
+from refold.store import building, copying, directory, witness
 from refold.store.log import LmdbLog
 from refold.store.turns import LmdbTurn
 
@@ -61,6 +63,13 @@ def unflushed_witness() -> None:
             return create(path, witnessed)
 
     witness.create = create_unflushed
+
+
+def leave_copies() -> None:
+    """Put copies of a store in place without flushing anything but what LMDB flushes."""
+    assert callable(building.flush)
+    building.flush = lambda _path: None  # type: ignore[assignment]
+    copying.os = SimpleNamespace(**vars(os) | {"fsync": lambda _file: None})  # type: ignore[attr-defined, assignment]
 
 
 class EarlyTurns:
@@ -146,6 +155,7 @@ BUILDS: Final[Mapping[str, Callable[[], None]]] = {
     "no_sync": open_with(sync=False),
     "no_meta_sync": open_with(metasync=False),
     "no_directory_flush": leave_directories,
+    "no_copy_flush": leave_copies,
     "early_acknowledgement": acknowledge_early,
     "witness_ahead": witness_ahead,
     "unflushed_witness": unflushed_witness,

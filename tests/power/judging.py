@@ -1,16 +1,26 @@
 """What must hold of a store after a power cut."""
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from refold import Memory
+from refold.store.building import SITE_SUFFIX
 from tests.bounds import Clock, seeded_bytes
 from tests.power.workloads import witness_of
 
 NOTHING: Final = -1
 """Acknowledged so far, before the store was opened for the first time; 0 is an empty store."""
+
+
+class Acknowledged(NamedTuple):
+    """The last seq that was acknowledged, and the names of the backups and recovered stores that were."""
+
+    seq: int = NOTHING
+    beside: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +31,11 @@ class Expected:
     ends: frozenset[int]
 
 
-def judge(path: Path, expected: Expected, acknowledged: int) -> list[str]:
-    """Return what is wrong with the store at a path; damage may raise anything, and each is a finding."""
+def judge(path: Path, expected: Expected, acknowledged: Acknowledged) -> list[str]:
+    """Return what is wrong with the store at a path and beside it; damage may raise anything: each is a finding."""
     try:
-        return list(_findings(path, expected, acknowledged))
+        beside = list(_beside(path, expected, acknowledged.beside))
+        return [*_findings(path, expected, acknowledged.seq), *beside]
     except Exception as error:  # noqa: BLE001 - whatever opening or reading raises is what a user would see
         return [f"{type(error).__name__}: {error}"]
 
@@ -44,6 +55,29 @@ def _findings(path: Path, expected: Expected, acknowledged: int) -> Iterator[str
     with _opened(path) as again:
         if (again.head, again.state_hash()) != (head, state_hash):
             yield f"reopened, seq {head} is seq {again.head}, or has another state"
+
+
+def _beside(path: Path, expected: Expected, acknowledged: frozenset[str]) -> Iterator[str]:
+    """Check that every directory beside the store is a whole one, or says that it is not finished."""
+    there = {found.name for found in path.parent.iterdir()} - {path.name}
+    for name in sorted(acknowledged - there):
+        yield f"{name} is gone, and it was acknowledged"
+    for name in sorted(there):
+        if not name.startswith("."):
+            yield from (f"{name}: {finding}" for finding in _copied(path.with_name(name), expected))
+        elif not name.endswith(SITE_SUFFIX) and not name.startswith(f".{path.name}."):
+            yield f"{name} does not say what it is"
+
+
+def _copied(path: Path, expected: Expected) -> Iterator[str]:
+    manifest = path / "backup.json"
+    if path.name.startswith("backup"):
+        told, found = json.loads(manifest.read_text()), (path / "data.mdb").read_bytes()
+        if told["sha256"] != hashlib.sha256(found).hexdigest():
+            yield "the file is not the one that the manifest speaks of"
+    with Memory(path, readonly=True) as memory:
+        yield from _log_findings(memory, expected, 0)
+        yield from _sound("after the cut", memory)
 
 
 def _opened(path: Path) -> Memory:

@@ -16,7 +16,7 @@ from typing import Final
 from refold import Memory
 from tests.power import trace
 from tests.power.disk import Disk
-from tests.power.judging import NOTHING, Expected
+from tests.power.judging import Acknowledged, Expected
 from tests.power.trace import Kind, Record
 from tests.power.workloads import WORKLOADS
 
@@ -40,7 +40,7 @@ class Recording:
     run: Run
     start: Callable[[], Disk]
     records: Sequence[Record]
-    acknowledged: Sequence[int]
+    acknowledged: Sequence[Acknowledged]
     expected: Expected
 
 
@@ -93,14 +93,16 @@ def check_complete(model: Disk, records: Iterable[Record], disk: Path, replayed:
         assert not is_compared or found[name].read_bytes() == path.read_bytes(), f"{name} is not what was recorded"
 
 
-def _split(records: Iterable[Record], notes_inode: int) -> tuple[list[Record], list[int]]:
-    """Return the calls that concern the disk, and after each number of them the last acknowledged seq."""
+def _split(records: Iterable[Record], notes_inode: int) -> tuple[list[Record], list[Acknowledged]]:
+    """Return the calls that concern the disk, and after each number of them what was acknowledged."""
     kept: list[Record] = []
-    acknowledged = [NOTHING]
+    acknowledged = [Acknowledged()]
     for record in records:
         if record.inode == notes_inode and record.kind is Kind.WRITE:
-            seqs = [json.loads(line)["seq"] for line in record.payload.splitlines()]
-            acknowledged[-1] = max(acknowledged[-1], *seqs)
+            notes = [json.loads(line) for line in record.payload.splitlines()]
+            seq = max(acknowledged[-1].seq, *(note["seq"] for note in notes))
+            beside = acknowledged[-1].beside.union(*(note["beside"] for note in notes))
+            acknowledged[-1] = Acknowledged(seq, beside)
         else:
             kept.append(record)
             acknowledged.append(acknowledged[-1])

@@ -11,11 +11,13 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeAlias
 
 import refold.engine.witnessing  # noqa: F401 - loaded, so that its bounds can be lowered
-from refold import Conversation, Memory, Message
+from refold import Conversation, Memory, Message, recover
+from refold.store.record import last_seq_of
 from tests.bounds import Clock, lowered, seeded_bytes
 from tests.power.breaking import BUILDS
 
@@ -33,9 +35,10 @@ class Notes:
         self._held: list[bytes] | None = [] if held else None
         self._lock = threading.Lock()
 
-    def said(self, seq: int, *messages: Message) -> None:
-        """Note that everything up to a seq, and these messages, were acknowledged."""
-        note = {"seq": seq, "messages": [[message.seq, message.content] for message in messages]}
+    def said(self, seq: int, *messages: Message, beside: str = "") -> None:
+        """Note that everything up to a seq, these messages, and a directory beside the store were acknowledged."""
+        texts = [[message.seq, message.content] for message in messages]
+        note = {"seq": seq, "messages": texts, "beside": [beside] if beside else []}
         line = json.dumps(note).encode() + b"\n"
         with self._lock:
             if self._held is None:
@@ -55,7 +58,7 @@ class Store:
     """The memory that all workers of one workload share, and how it is opened again."""
 
     def __init__(self, path: str, seed: int, options: Mapping[str, Any]) -> None:
-        self._path, self._seed, self._options = path, seed, options
+        self.path, self._seed, self._options = path, seed, options
         self._opened = 0
         self.clock = Clock()
         self.memory = self._open()
@@ -63,7 +66,7 @@ class Store:
     def _open(self) -> Memory:
         self._opened += 1
         random_bytes = seeded_bytes(self._seed * SEEDS_APART + self._opened)
-        return Memory(self._path, clock_ns=self.clock, random_bytes=random_bytes, **self._options)
+        return Memory(self.path, clock_ns=self.clock, random_bytes=random_bytes, **self._options)
 
     def reopen(self) -> None:
         """Close the memory and open it again."""
@@ -177,6 +180,24 @@ def reopen(worker: Worker) -> Done:
     return worker.memory.head, []
 
 
+def back_up(worker: Worker) -> Done:
+    """Take a backup, and recover an earlier state from it, beside the store."""
+    head = worker.memory.head
+    backup, recovered = (Path(worker.store.path).with_name(f"{name}-{head}") for name in ("backup", "recovered"))
+    if not backup.exists():
+        worker.memory.backup(backup)
+        worker.notes.said(head, beside=backup.name)
+        recover(backup, recovered, to=commit_end(worker.memory, head // 2), clock_ns=worker.store.clock)
+        worker.notes.said(head, beside=recovered.name)
+    return head, []
+
+
+def commit_end(memory: Memory, seq: int) -> int:
+    """Return the last seq of the commit that wrote a seq."""
+    row = memory._door.engine.log.commit_at(seq)
+    return last_seq_of(row) if row else 0
+
+
 @dataclass(frozen=True)
 class Workload:
     """What each of ``threads`` does ``count`` times, drawn by weight; with which bounds and options of Memory.
@@ -218,6 +239,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
         bounds={"CHECKPOINT_EVENTS": 4, "CHECKPOINT_ROWS_MAX": 3, "PACKED_COUNT_MIN": 1, "TAIL_EVENTS_MAX": 15},
     ),
     "threads": Workload({append: 4, append_batch: 2, flush: 1}, 8, threads=4),
+    "backup": Workload({append: 3, append_batch: 3, travel: 1, flush: 1, back_up: 3}, 15),
     "delayed": Workload(
         {append: 6, append_batch: 3, mix_batch: 3, travel: 1, flush: 3, reopen: 1},
         40,

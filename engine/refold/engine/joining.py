@@ -71,6 +71,15 @@ class Went(msgspec.Struct, array_like=True):
         first, here = self.runs[bisect_right(self.runs, seq, key=itemgetter(0)) - 1]
         return seq - first + here
 
+    def until(self, seq: int) -> "Went":
+        """Return where those of the events went that are at or before a seq here."""
+        runs = [run for run in self.runs if run[1] <= seq]
+        if not runs:
+            return Went()
+        first, here = runs[-1]
+        following = self.runs[len(runs)][0] if len(runs) < len(self.runs) else self.events + 1
+        return Went(min(first + seq - here, following - 1), runs)
+
 
 def join(
     engine: Engine,
@@ -161,6 +170,13 @@ def _joined(engine: Engine) -> dict[bytes, Went]:
     """Return where the events of every file went that was loaded beside others."""
     row = engine.log.row("meta", _JOINED_KEY)
     return {} if row is None else msgspec.msgpack.decode(row, type=dict[bytes, Went])
+
+
+def joined_until(engine: Engine, seq: int) -> Row:
+    """Return the row that says where the events of loaded files went, of a log that ends at a seq."""
+    kept = {key: went.until(seq) for key, went in _joined(engine).items()}
+    kept = {key: went for key, went in kept.items() if went.events}
+    return "meta", _JOINED_KEY, msgspec.msgpack.encode(kept) if kept else None
 
 
 def _refuse_taken(engine: Engine, names: Mapping[str, str]) -> None:

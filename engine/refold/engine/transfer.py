@@ -55,6 +55,7 @@ from refold.store.record import (
 _LOAD_KEY: Final = b"loaded"
 _LOAD_EVENTS: Final = 10_000
 _READ_BYTES: Final = 1 << 20
+_DIGEST_BYTES: Final = 32
 
 
 def export(engine: Engine, path: str, at: int | None) -> int:
@@ -155,6 +156,15 @@ def load(
 def _part(digest: bytes, head: int) -> bytes:
     """Return the marker of a load that was cut off; it goes on only where nothing was appended since."""
     return b"part" + digest + SEQ.pack(head)
+
+
+def loaded_until(engine: Engine, seq: int) -> Row:
+    """Return the marker of a load into an empty store, for a log that ends at a seq: it may go on from there.
+
+    Where the file had fewer events, going on finds nothing left of it.
+    """
+    marker = engine.log.row("meta", _LOAD_KEY)
+    return "meta", _LOAD_KEY, _part(marker[len(b"done") :][:_DIGEST_BYTES], seq) if marker and seq else None
 
 
 def _read(path: str) -> Iterator[joining.Ready]:

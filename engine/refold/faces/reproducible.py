@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from refold.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
-    from refold import Memory
+    from refold import Memory, Recovered
 
 CLOCK_VARIABLE: Final = "REFOLD_CLOCK_NS"
 _STEP_NS: Final = 1_000_000
@@ -67,6 +67,16 @@ def opened(
     if doors is not None:
         doors.reseed(memory.head)
     return memory
+
+
+def recovered(backup: str, new: str, **options: Any) -> "Recovered":
+    """Return what ``recover`` made of a backup."""
+    from refold import recover
+
+    doors = _doors()
+    if doors is not None:
+        options |= {"clock_ns": doors.clock_ns, "random_bytes": doors.random_bytes}
+    return recover(backup, new, **options)
 
 
 @contextmanager

@@ -16,10 +16,11 @@ from refold.memory.door import Door
 from refold.memory.handles import Journal, Profile
 from refold.memory.scopes import ScopedState
 from refold.memory.snapshot import Snapshot
-from refold.results import Receipt
+from refold.results import Backup, Receipt
 
 if TYPE_CHECKING:
     import datetime
+    import os
 
     from refold.memory.memory import Memory
 
@@ -311,6 +312,10 @@ class AsyncMemory:
     def head(self) -> int:
         """The seq of the last event."""
         return self.plain.head
+
+    async def backup(self, path: "str | os.PathLike[str]") -> Backup:
+        """Copy the whole store to a path where nothing is; what this loop writes waits for it."""
+        return await self._hop("a backup", partial(self.plain.backup, path))
 
     async def flush(self) -> None:
         """Store the checkpoints of all that was touched."""

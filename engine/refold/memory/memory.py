@@ -22,7 +22,7 @@ from refold.memory.door import Door
 from refold.memory.moments import seq_at, zone
 from refold.memory.snapshot import Snapshot
 from refold.memory.travel import Options
-from refold.results import Change, Loaded, Receipt, Report, Stats
+from refold.results import Backup, Change, Loaded, Receipt, Report, Stats
 from refold.text import ByteClassCounter, TokenCounter
 
 if TYPE_CHECKING:
@@ -327,6 +327,18 @@ class Memory:
         return whole.verify(self._door, progress, witness)
 
     # The store.
+
+    def backup(self, path: "str | os.PathLike[str]", progress: Callable[[int, int], None] | None = None) -> Backup:
+        """Copy the whole store, forks included, while others write; the copy is verified and appears whole or not.
+
+        What was acknowledged before the call is in it. It is a store: open it with ``Memory``, or let ``recover`` make
+        another one of it. Raises ``InvalidInput`` where something is at the path (an empty directory may be) or the
+        path lies in the store, ``StoreCorrupt`` where the store turns out to be damaged.
+        """
+        self._refuse_frozen("back up")
+        from refold.memory import backups  # noqa: PLC0415 - as in export
+
+        return backups.backup(self._door, path, progress)
 
     def export(self, path: "str | os.PathLike[str]") -> int:
         """Write every event with its stamp to a JSONL file, atomically; return how many there were.

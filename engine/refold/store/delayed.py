@@ -312,6 +312,11 @@ class DelayedLog:
         """Return the size of the data file and of the tail."""
         return self._inner.size_bytes() + self._tail_bytes()
 
+    def copy(self, into: str) -> None:
+        """Write everything to a new data file in a directory, the tail included."""
+        self.flush()
+        self._inner.copy(into)
+
     def verify(self) -> list[str]:
         """Return what LMDB's offline verifier finds in the file, once the tail is in it."""
         self.flush()

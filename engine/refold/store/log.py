@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import lmdb
 
-from refold.errors import Closed, ReadOnly, StoreCorrupt
+from refold.errors import Closed, ReadOnly, StoreCorrupt, StoreError
 from refold.limits import HASH_BYTES, RETRIES_COUNT_MAX, SEQ_BYTES
 from refold.store.directory import Directory
 from refold.store.environment import DATA_FILE
@@ -194,6 +194,17 @@ class LmdbLog:
     def size_bytes(self) -> int:
         """Return the size of the data file."""
         return self._directory.size_bytes()
+
+    def copy(self, into: str) -> None:
+        """Write everything that is committed to a new data file in a directory."""
+        self._check_open()
+        from refold.store.copying import copy  # noqa: PLC0415 - loaded only by those who ask, as below
+
+        try:
+            copy(self._shared, into)
+        except StoreError:
+            self._check_open()  # Closed meanwhile, it is no fault of the disk.
+            raise
 
     def verify(self) -> list[str]:
         """Return what LMDB's offline verifier finds; it reads the file as it lies on disk."""

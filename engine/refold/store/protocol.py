@@ -166,6 +166,13 @@ class Log(Protocol):
         """Return what the log takes on disk, or in RAM."""
         ...
 
+    def copy(self, into: str) -> None:
+        """Write everything that was acknowledged to a new file in a directory, while others go on writing.
+
+        Nothing that the log has replaced or deleted is in the file. ``InvalidInput`` of a log that has no file.
+        """
+        ...
+
     def verify(self) -> list[str]:
         """Return what the storage engine itself finds wrong with its file."""
         ...

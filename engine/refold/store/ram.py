@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Self
 
-from refold.errors import ReadOnly, StoreCorrupt
+from refold.errors import InvalidInput, ReadOnly, StoreCorrupt
 from refold.store.protocol import TABLES, Found, Row, Table
 from refold.store.record import COMMIT, last_seq_of
 
@@ -187,6 +187,11 @@ class RamLog:
         """Return the bytes of all records, commit rows and rows."""
         rows = sum(len(key) + len(value) for held in self._tables.values() for key, value in held.items())
         return sum(map(len, self._records)) + COMMIT.size * len(self._commits) + rows
+
+    def copy(self, into: str) -> None:
+        """Refuse: there is no file to copy."""
+        message = f"a memory in RAM has no file to copy to {into}; export it, and load the export into a new store"
+        raise InvalidInput(message)
 
     def verify(self) -> list[str]:
         """Return nothing: there is no file."""

@@ -1,0 +1,28 @@
+"""What the state machine does with a whole store: back it up, and recover the end of some commit."""
+
+import shutil
+
+from refold import recover
+from tests.power.workloads import commit_end
+from tests.whole_rules import WholeRules
+
+
+def carry_away(machine: WholeRules, place: int) -> None:
+    """Back the store up, recover a state of then from the backup, and compare both with what the machine knows."""
+    backup, new = machine.root / "backup", machine.root / "recovered"
+    made = machine.memory.backup(backup)
+    assert (made.head, made.state_hash) == (machine.model.head, machine.store.state_hash())
+    with machine.opened(backup, readonly=True) as copy:
+        hashes = {branch: machine.branch_of(copy, branch).state_hash() for branch in machine.branches()}
+        assert hashes == {
+            branch: machine.branch_of(machine.store, branch).state_hash() for branch in machine.branches()
+        }
+    seq = commit_end(machine.store, place % (machine.model.head + 1))
+    assert recover(backup, new, to=seq, clock_ns=machine.clock).state_hash == machine.store.state_hash(at=seq)
+    with machine.opened(new) as again:
+        assert again.replay_hash() == again.state_hash()
+        for (branch, at), hashed in machine.hashes.items():
+            if at <= seq and branch <= len(again.forks()):
+                assert machine.branch_of(again, branch).state_hash(at=at) == hashed
+    shutil.rmtree(backup)
+    shutil.rmtree(new)

@@ -163,6 +163,7 @@ class MemoryMachine(WholeRules):
         def plan(_: Options, __: Any) -> None:
             self.refuse_in_batch()
             self.model.name_snapshot(stream, label)
+            self.model.named(stream, label)
 
         given = self.drive(stream, Drawn(), lambda **_: chat.snapshot(label), plan)
         assert given is None or given[0].name == label

@@ -112,6 +112,7 @@ class WholeRules(ChatRules):
         def plan(options: Options, _: Any) -> None:
             self.refuse_in_batch()
             self.model.keep_whole(label, options)
+            self.model.named("", label)  # A request that was answered names nothing any more once that was erased.
 
         self._drive_whole(drawn, lambda **options: self.memory.snapshot(label, **options), plan)
 

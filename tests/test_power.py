@@ -86,9 +86,12 @@ def test_a_broken_build_is_found(build: str, workload: str) -> None:
     [("witness_ahead", "the log ends at seq"), ("unflushed_witness", "neither of its slots is whole")],
 )
 def test_a_witness_that_is_broken_is_found(build: str, words: str) -> None:
-    summary = run_rig(250, SEED, "--workload", "witness", "--build", build)
-    assert summary.violations >= 2, summary.output
-    assert words in summary.output
+    """A witness has a thread of its own: whether it gets its turn in between differs from recording to recording."""
+    for seed in range(SEED, SEED + 10):
+        summary = run_rig(250, seed, "--workload", "witness", "--build", build)
+        if summary.violations >= 2 and words in summary.output:
+            return
+    pytest.fail(f"ten recordings of {build} held nothing that says {words!r}")
 
 
 @needs_recorder

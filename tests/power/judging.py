@@ -59,7 +59,7 @@ def _findings(path: Path, expected: Expected, acknowledged: int) -> Iterator[str
 
 def _beside(path: Path, expected: Expected, acknowledged: frozenset[str]) -> Iterator[str]:
     """Check that every directory beside the store is a whole one, or says that it is not finished."""
-    there = {found.name for found in path.parent.iterdir()} - {path.name}
+    there = {found.name for found in path.parent.iterdir() if found.is_dir()} - {path.name}
     for name in sorted(acknowledged - there):
         yield f"{name} is gone, and it was acknowledged"
     for name in sorted(there):

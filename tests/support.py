@@ -140,4 +140,4 @@ class Child:
 def erase(log: Log, erased: Sequence[tuple[int, bytes]], rows: Sequence[Row]) -> None:
     """Replace records in a turn of its own."""
     with log.turn() as turn:
-        turn.erase(0, (), (), rows, erased)
+        turn.write(0, (), (), rows, erased)

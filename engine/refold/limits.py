@@ -189,9 +189,6 @@ IDLE_FLUSHES_COUNT_MAX: Final = 40
 ERASED_SEQS_COUNT: Final = 4_096
 """How many seqs one ``erased`` event names; a larger erasure writes several in one commit."""
 
-COPIED_ROWS_COUNT: Final = 8_192
-"""Rows that are copied in one transaction into the file that takes the place of one with erased bytes."""
-
 MARKER_BYTES_MIN: Final = 16
 """A shorter text or value is not looked for after an erasure: too many others hold the same bytes by chance."""
 

@@ -39,8 +39,8 @@ def open_with(**broken: bool) -> Callable[[], None]:
 
 def leave_directories() -> None:
     """Create a store without flushing any directory."""
-    assert callable(vars(directory)["flush_directory"])
-    vars(directory)["flush_directory"] = lambda _path: None
+    assert callable(vars(directory)["flush"])
+    vars(directory)["flush"] = lambda _path: None
 
 
 def witness_ahead() -> None:

@@ -77,14 +77,18 @@ class Engine(Reading):
 
         Then the witness is told of the log's head; where that fails, the rows are stored all the same.
         """
+        self.settle()
+        if self.witness is not None and not self.log.readonly:
+            self.witness.advance()
+
+    def settle(self) -> None:
+        """Store those rows; no witness is told."""
         with self.exclusive(), self.state_lock:
             self.check_open()
             if not self.log.readonly and not self.unknown_tags:
                 for rows in self.keeper.rest(self.head, self.head_digests.take()):
                     self._store(rows)
                 self.log.flush()
-        if self.witness is not None and not self.log.readonly:
-            self.witness.advance()
 
     def _store(self, rows: list[Row]) -> None:
         with self.log.turn() as turn:

@@ -22,7 +22,7 @@ from refold.engine.pending import ANY
 from refold.engine.reaching import Base, Plan, affected, bases, family, new_name, own_seqs, pages, planned, snapshots_of
 from refold.engine.reading import TAGS_KEY, UNSWEPT_KEY
 from refold.engine.streams import STORE_STREAM, Uncovered, name_key, number_key
-from refold.errors import InvalidInput, StoreBusy, StoreError
+from refold.errors import InvalidInput, StoreError
 from refold.event import Erased, Event
 from refold.limits import ERASED_SEQS_COUNT, MARKER_BYTES_MIN, PAGE_EVENTS, SALT_BYTES
 from refold.results import Receipt
@@ -85,7 +85,7 @@ def _erase(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
         with engine.log.alone():
             with engine.state_lock:
                 engine.notice()
-                engine.flush()  # Rows that wait in RAM are forgotten when all begins anew.
+                engine.settle()  # Rows that wait in RAM are forgotten when all begins anew.
                 known = bases(engine)
                 reached = plan(known)
                 seqs = sorted({*reached.asked, *reached.derived})
@@ -119,8 +119,8 @@ def sweep_again(engine: Engine) -> None:
     try:
         with engine.exclusive(), engine.log.alone(), engine.state_lock:
             sweep(engine)
-    except (StoreBusy, StoreError):
-        return
+    except StoreError:
+        return  # Somebody else has it open, or there is no room: the row stays, and the next opening tries again.
 
 
 def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], known: Sequence[Base]) -> int:
@@ -147,11 +147,11 @@ def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], kno
     lowest = min([applied, *(seqs_left[0] - 1 for _, seqs_left in uncovered.values() if seqs_left)])
     rows.append(("checkpoints", APPLIED_KEY, SEQ.pack(lowest)))
     with engine.log.turn() as turn:
-        turn.erase(batch.first_seq, batch.records, [batch.commit], rows, list(_blanked(engine, seqs)))
+        turn.write(batch.first_seq, batch.records, [batch.commit], rows, list(_blanked(engine, seqs)))
     engine.restart(Uncovered(applied, uncovered))
     for number in uncovered:
         engine.keeper.settle(engine.streams.at_number(number))
-    engine.flush()
+    engine.settle()
     return len(stale)
 
 

@@ -15,7 +15,7 @@ from weakref import WeakSet
 from refold.errors import Closed, StoreCorrupt, StoreError
 from refold.limits import DELAY_MS_MAX, IDLE_FLUSHES_COUNT_MAX, LMDB_KEY_BYTES_MAX, TAIL_BYTES_MAX
 from refold.store.log import LmdbLog
-from refold.store.protocol import Found, Row, Table
+from refold.store.protocol import Erasing, Found, Row, Table
 from refold.store.tail import Tail, just_below
 from refold.store.turns import DelayedTurn
 
@@ -170,12 +170,12 @@ class DelayedLog:
         records: Sequence[bytes],
         commits: Sequence[bytes],
         rows: Sequence[Row],
-        erased: Sequence[tuple[int, bytes]],
+        erased: Sequence[Erasing],
     ) -> None:
         """Put everything and replace records, durably, after all that was written before; the thread has its turn."""
         self.flush()
         with self._flushing, self._inner.turn() as turn, self._state:
-            turn.erase(first_seq, records, commits, rows, erased)
+            turn.write(first_seq, records, commits, rows, erased)
             self._durable = self._inner.head()
             self._waiting = Tail(self._durable)
 

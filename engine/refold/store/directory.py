@@ -14,7 +14,8 @@ from typing import Final
 
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFull, StoreVersion
 from refold.limits import MAP_WAIT_SECONDS, OWNER_WAIT_SECONDS_MAX
-from refold.store.environment import DATA_FILE, Environment, create_databases, flush_directory, share, unshare
+from refold.store.building import flush
+from refold.store.environment import DATA_FILE, Environment, create_databases, share, unshare
 from refold.store.turnstile import TURN_LOCK
 
 OWNER_LOCK: Final = "owner.lock"
@@ -137,7 +138,7 @@ def _create(path: str, seed: dict[bytes, bytes]) -> None:
             os.mkdir(made)
             _create_inside(made, seed)
             _rename(made, path)
-        flush_directory(parent)
+        flush(parent)
     except OSError as error:
         kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
         message = f"creating a store at {path}: {error}; check that the directory is writable and has space"
@@ -148,7 +149,7 @@ def _create_inside(made: str, seed: dict[bytes, bytes]) -> None:
     create_databases(made, seed)
     for name in (OWNER_LOCK, WRITER_LOCK, TURN_LOCK):
         os.close(os.open(os.path.join(made, name), os.O_CREAT | os.O_RDWR, 0o600))
-    flush_directory(made)
+    flush(made)
 
 
 def _rename(made: str, path: str) -> None:

@@ -25,6 +25,7 @@ from refold.limits import (
     READERS_MAX,
     RETRIES_COUNT_MAX,
 )
+from refold.store.building import flush
 from refold.store.failures import translated
 from refold.store.protocol import TABLES
 from refold.store.record import FORMAT
@@ -102,7 +103,7 @@ class Environment:
             try:
                 os.unlink(os.path.join(self.path, LOCK_FILE))
                 os.rename(file, os.path.join(self.path, DATA_FILE))
-                flush_directory(self.path)
+                flush(self.path)
             finally:
                 self._open_again()
                 self._map_changes += 1
@@ -192,15 +193,6 @@ class Environment:
         finally:
             self.turnstile.leave()
         return databases
-
-
-def flush_directory(path: str) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _is_granted(more_bytes: int) -> bool:

@@ -13,6 +13,10 @@ Row: TypeAlias = tuple[Table, bytes, bytes | None]
 """A row to put beside the log; ``None`` as its value deletes it."""
 
 
+Erasing: TypeAlias = tuple[int, bytes]
+"""The seq of a record, and its erased form, which takes its place."""
+
+
 class Found(NamedTuple):
     """What a search looked at, and how often it found one of the strings."""
 
@@ -41,23 +45,18 @@ class Turn(Protocol):
         ...
 
     def write(
-        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
-    ) -> None:
-        """Do what ``Log.write`` does and give the turn back; at most once.
-
-        Raises ``Overtaken`` in the rare case that nothing was written, the log moved, and another turn will do.
-        """
-        ...
-
-    def erase(
         self,
         first_seq: int,
         records: Sequence[bytes],
         commits: Sequence[bytes],
-        rows: Sequence[Row],
-        erased: Sequence[tuple[int, bytes]],
+        rows: Sequence[Row] = (),
+        erased: Sequence[Erasing] = (),
     ) -> None:
-        """Do what ``write`` does, and replace records by their erased forms in the same transaction; durable."""
+        """Do what ``Log.write`` does and give the turn back; at most once.
+
+        Records are replaced by their ``erased`` forms in the same transaction, which then is durable in any case.
+        Raises ``Overtaken`` in the rare case that nothing was written, the log moved, and another turn will do.
+        """
         ...
 
     def __enter__(self) -> Self: ...

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Self
 
 from refold.errors import InvalidInput, ReadOnly, StoreCorrupt
-from refold.store.protocol import TABLES, Found, Row, Table
+from refold.store.protocol import TABLES, Erasing, Found, Row, Table
 from refold.store.record import COMMIT, last_seq_of
 
 
@@ -28,7 +28,12 @@ class RamTurn:
         return self
 
     def write(
-        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
+        self,
+        first_seq: int,
+        records: Sequence[bytes],
+        commits: Sequence[bytes],
+        rows: Sequence[Row] = (),
+        erased: Sequence[Erasing] = (),
     ) -> None:
         """Put everything at once."""
         if self._was_written:
@@ -36,17 +41,6 @@ class RamTurn:
             raise AssertionError(message)
         self._was_written = True
         self._log.write(first_seq, records, commits, rows)
-
-    def erase(
-        self,
-        first_seq: int,
-        records: Sequence[bytes],
-        commits: Sequence[bytes],
-        rows: Sequence[Row],
-        erased: Sequence[tuple[int, bytes]],
-    ) -> None:
-        """Put everything at once, and replace records."""
-        self.write(first_seq, records, commits, rows)
         self._log.replace(erased)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -155,7 +149,7 @@ class RamLog:
         place = bisect_right(keys, key)
         return (keys[place - 1], self._tables[table][keys[place - 1]]) if place else None
 
-    def replace(self, erased: Sequence[tuple[int, bytes]]) -> None:
+    def replace(self, erased: Sequence[Erasing]) -> None:
         """Put records in the place of others."""
         for seq, record in erased:
             self._records[seq - 1] = record

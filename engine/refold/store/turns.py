@@ -7,7 +7,7 @@ import lmdb
 
 from refold.store.environment import Environment
 from refold.store.failures import translated
-from refold.store.protocol import Overtaken, Row
+from refold.store.protocol import Erasing, Overtaken, Row
 from refold.store.record import SEQ, last_seq_of
 
 if TYPE_CHECKING:
@@ -56,23 +56,16 @@ class LmdbTurn:
             self._shared.writing.release()
 
     def write(
-        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
-    ) -> None:
-        """Put everything and commit: durable on return."""
-        if self.commit(first_seq, records, commits, rows):
-            self._log.seen_txnid = self.txnid
-
-    def erase(
         self,
         first_seq: int,
         records: Sequence[bytes],
         commits: Sequence[bytes],
-        rows: Sequence[Row],
-        erased: Sequence[tuple[int, bytes]],
+        rows: Sequence[Row] = (),
+        erased: Sequence[Erasing] = (),
     ) -> None:
-        """Put everything, replace records, and commit: durable on return."""
+        """Put everything and commit: durable on return."""
         replaced: list[_AnyRow] = [("log", SEQ.pack(seq), record) for seq, record in erased]
-        if self.commit(first_seq, records, commits, [*replaced, *rows]):
+        if self.commit(first_seq, records, commits, [*replaced, *rows] if erased else rows):
             self._log.seen_txnid = self.txnid
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -175,28 +168,22 @@ class DelayedTurn:
         return self
 
     def write(
-        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
-    ) -> None:
-        """Put everything at the end of the tail; not durable on return."""
-        if not self._is_open:
-            message = "a turn is open once and writes once; take another turn"
-            raise AssertionError(message)
-        try:
-            self._log.append(first_seq, records, commits, rows)
-        finally:
-            self.__exit__(None)
-
-    def erase(
         self,
         first_seq: int,
         records: Sequence[bytes],
         commits: Sequence[bytes],
-        rows: Sequence[Row],
-        erased: Sequence[tuple[int, bytes]],
+        rows: Sequence[Row] = (),
+        erased: Sequence[Erasing] = (),
     ) -> None:
-        """Put everything and replace records, past the tail: durable on return."""
+        """Put everything at the end of the tail, not durable on return; what erases goes past it, and is."""
+        if not self._is_open:
+            message = "a turn is open once and writes once; take another turn"
+            raise AssertionError(message)
         try:
-            self._log.erase(first_seq, records, commits, rows, erased)
+            if erased:
+                self._log.erase(first_seq, records, commits, rows, erased)
+            else:
+                self._log.append(first_seq, records, commits, rows)
         finally:
             self.__exit__(None)
 

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
 from refold.hashing import blake2b
 from refold.limits import HASH_BYTES, RETRIES_COUNT_MAX, WITNESS_WAIT_SECONDS_MAX
+from refold.store.building import flush
 
 MAGIC: Final = b"REFOLDWT"
 FORMAT: Final = 1
@@ -81,7 +82,7 @@ def create(path: str, witnessed: Witnessed) -> bool:
         finally:
             os.close(file)
             os.unlink(building)
-        _flush_directory(parent)
+        flush(parent)
     except FileExistsError:
         return False
     except OSError as error:
@@ -221,11 +222,3 @@ def _told(slots: list[Witnessed | None], path: str) -> Witnessed:
 def _write(file: int, content: bytes, place: int) -> None:
     if os.pwrite(file, content, place) != len(content):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _flush_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -158,7 +158,8 @@ class View(Generic[S]):
 
     ``pack(state)`` returns small values to keep inline and the seqs of the events that hold the rest;
     ``unpack(inline, events)`` is its inverse. ``logical(state)`` is what the digest covers, ``None`` for an
-    empty state; ``plain(state)`` is what a person compares, a nested dict with ``str`` keys.
+    empty state; ``plain(state)`` is what a person compares, a nested dict with ``str`` keys. ``content(state)`` is
+    what two states are quickly compared by: where it is equal, ``logical`` is. Without it, that is ``logical`` itself.
     """
 
     def __init__(
@@ -171,6 +172,7 @@ class View(Generic[S]):
         unpack: Callable[[Any, Located], S],
         logical: Callable[[S], Any],
         plain: Callable[[S], dict[str, Any]],
+        content: Callable[[S], Any] | None = None,
     ) -> None:
         self.name = name
         self.kinds = kinds
@@ -179,6 +181,7 @@ class View(Generic[S]):
         self.unpack = unpack
         self.logical = logical
         self.plain = plain
+        self.content = content or logical
         self.handlers: dict[type[Event], Handler] = {}
 
     def on(self, kind: type[E]) -> Callable[[Callable[[S, Stamp, E], None]], Callable[[S, Stamp, E], None]]:

@@ -4,7 +4,7 @@ The same ``fold`` runs here as on a live write. A fork or a restore starts from 
 of such places is walked with a list, not by recursion, so that it may be of any length.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import starmap
 from operator import itemgetter
 from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
@@ -260,7 +260,7 @@ def _heads(seqs: Sequence[int], records: list[bytes]) -> list[tuple[int, ...]]:
         raise StoreCorrupt(message) from error
 
 
-def decoded(records: Sequence[bytes], heads: Sequence[tuple[int, ...]]) -> list[Event]:
+def decoded(records: Sequence[bytes], heads: Iterable[tuple[int, ...]]) -> list[Event]:
     """Return the events of records: all in one sweep, one by one only where a tag is unknown or bytes are damaged."""
     try:
         return list(map(fold.decode_known, map(_ARRAY, records)))

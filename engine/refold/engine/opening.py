@@ -8,10 +8,8 @@ from msgspec import DecodeError
 from refold.engine.core import Engine
 from refold.engine.reading import HASH_KEY, STORE_ID_KEY
 from refold.errors import StoreCorrupt
+from refold.limits import HASH_KEY_BYTES, STORE_ID_BYTES
 from refold.store.protocol import Log
-
-_STORE_ID_BYTES = 16
-_HASH_KEY_BYTES = 32
 
 
 def open_engine(
@@ -24,7 +22,7 @@ def open_engine(
     delayed: bool,
 ) -> Engine:
     """Return an engine over the store at ``path``, which is created if there is none; over RAM for ``None``."""
-    seed = {STORE_ID_KEY: random_bytes(_STORE_ID_BYTES), HASH_KEY: random_bytes(_HASH_KEY_BYTES)}
+    seed = {STORE_ID_KEY: random_bytes(STORE_ID_BYTES), HASH_KEY: random_bytes(HASH_KEY_BYTES)}
     if path is None:
         from refold.store.ram import RamLog  # noqa: PLC0415 - and one on disk no log in RAM
 

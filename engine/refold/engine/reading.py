@@ -50,7 +50,7 @@ class Reading:
         memory_bytes: int,
     ) -> None:
         self.log = log
-        self._memory_bytes = memory_bytes
+        self.memory_bytes = memory_bytes
         self.clock_ns = clock_ns
         self.random_bytes = random_bytes
         self.state_lock = threading.RLock()
@@ -71,7 +71,7 @@ class Reading:
         self.streams = Streams(self.log, self.checkpoints)
         self.loader = Loader(self.log, self.streams, self.checkpoints)
         self.keeper = Keeper(self.log, self.streams, self.checkpoints, self.loader)
-        self.residents = Residents(self.log, self.streams, self.keeper, self._memory_bytes)
+        self.residents = Residents(self.log, self.streams, self.keeper, self.memory_bytes)
         self.streams.reach = self._reach
         applied = self.log.row("checkpoints", APPLIED_KEY)
         self.streams.scan_tail(SEQ.unpack(applied)[0] if applied else 0, self.head)

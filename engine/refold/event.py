@@ -11,6 +11,8 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
+from refold.errors import StoreCorrupt
+
 FLAG_ERASED: Final = 1
 """The body was blanked and the salt zeroed."""
 
@@ -215,6 +217,14 @@ def pack_json(value: Any) -> bytes:
     return _ENCODER.encode(value)
 
 
+decode_json: Final = _JSON_VALUE.decode
+"""Return the JSON value of msgpack bytes that nobody has vouched for; ``msgspec.DecodeError`` where they are none."""
+
+
 def unpack_json(packed: bytes) -> Any:
     """Return a fresh JSON value: what leaves the engine may be changed without changing a state."""
-    return _JSON_VALUE.decode(packed)
+    try:
+        return _JSON_VALUE.decode(packed)
+    except ValueError as error:
+        message = f"a stored JSON value cannot be read ({error}); run `refold verify` and restore a backup"
+        raise StoreCorrupt(message) from error

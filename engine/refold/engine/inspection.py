@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
-from typing import Final
 
 from refold.engine import beside
 from refold.engine.checkpoints import APPLIED_KEY
 from refold.engine.core import Engine
 from refold.engine.loader import Loader
-from refold.engine.refolding import DAMAGE as UNFOLDABLE
-from refold.engine.refolding import Refolding
+from refold.engine.refolding import DAMAGE, Refolding
 from refold.engine.seen import Seen
 from refold.engine.streams import Streams
 from refold.engine.sweeping import Page, swept
@@ -18,9 +15,6 @@ from refold.engine.walking import Walk
 from refold.errors import StoreError
 from refold.results import Finding
 from refold.store.record import SEQ
-
-_DAMAGE: Final = (*UNFOLDABLE, StructError)
-"""What reading damaged bytes raises."""
 
 
 class Inspection:
@@ -55,7 +49,11 @@ class Inspection:
 
     def _file_and_log(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
         log, head = self._engine.log, self._engine.head
-        yield from (Finding("file", 0, problem) for problem in log.verify())
+        problems = log.verify()
+        if problems:
+            # LMDB would follow the pointers of a damaged file, and take the process with it.
+            yield from (Finding("file", 0, problem) for problem in problems)
+            return
         seen = self._swept(progress)
         if seen is None:
             walk = Walk(log, head)
@@ -70,7 +68,7 @@ class Inspection:
         """Sweep the log and fold it anew on the way; ``None`` if it is not sound."""
         try:
             self._refolding = self._refold()
-        except _DAMAGE as error:
+        except DAMAGE as error:
             self._failure = error
         try:
             return swept(self._engine.log, self._engine.head, self._take, progress)
@@ -82,7 +80,7 @@ class Inspection:
             return
         try:
             self._refolding.take(page)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             self._failure = error
 
     def _states(self) -> Iterator[Finding]:
@@ -118,5 +116,5 @@ def _readable(check: str, findings: Iterator[Finding]) -> Iterator[Finding]:
     """Return the findings; damaged bytes fail to be read in many ways, and each of them is a finding too."""
     try:
         yield from findings
-    except _DAMAGE as error:
+    except DAMAGE as error:
         yield Finding(check, 0, f"what is stored cannot be read: {type(error).__name__}: {error}")

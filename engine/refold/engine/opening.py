@@ -1,13 +1,9 @@
 """Opening an engine over a directory or over RAM."""
 
 from collections.abc import Callable
-from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
-
-from msgspec import DecodeError
 
 from refold.engine.core import Engine
 from refold.engine.reading import HASH_KEY, STORE_ID_KEY
-from refold.errors import StoreCorrupt
 from refold.limits import HASH_KEY_BYTES, STORE_ID_BYTES
 from refold.store.protocol import Log
 
@@ -39,10 +35,6 @@ def open_engine(
             log = DelayedLog(log)
     try:
         return Engine(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
-    except (DecodeError, StructError) as error:
-        log.close()
-        message = f"the store at {path} cannot be read ({error}); run `python -m lmdb verify` on it, restore a backup"
-        raise StoreCorrupt(message) from error
     except BaseException:
         log.close()
         raise

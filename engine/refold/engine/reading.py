@@ -16,6 +16,7 @@ import msgspec
 from refold import fold
 from refold.engine import times
 from refold.engine.checkpoints import APPLIED_KEY, Checkpoints
+from refold.engine.damage import guarded
 from refold.engine.digests import Digests
 from refold.engine.ids import Ids
 from refold.engine.keeper import Keeper
@@ -62,6 +63,7 @@ class Reading:
         """What is called when a commit of this process was folded, ``None`` while nobody subscribes."""
         self.restart()
 
+    @guarded
     def restart(self) -> None:
         """Read where the log stands: last commit, tail, keys."""
         self.head = self.log.head()
@@ -199,6 +201,7 @@ class Reading:
             if not self.is_writing and self.log.changed():
                 self.catch_up()
 
+    @guarded
     def catch_up(self) -> None:
         """Fold the events behind the head that is known here, all at once: no read sees half of a commit."""
         self.checkpoints.is_shared = True

@@ -11,6 +11,7 @@ from typing import Final
 from refold import fold
 from refold.engine.checkpoints import APPLIED_KEY, Checkpoint, checkpoint_of, number_of
 from refold.engine.core import Engine
+from refold.engine.damage import UNREADABLE
 from refold.engine.digests import digests_of
 from refold.engine.loader import Loader, decoded
 from refold.engine.slots import Slot
@@ -26,8 +27,7 @@ from refold.store.record import SEQ, STAMP
 _STAMPED: Final = 7
 """How many of the header's fields, from the first on, a stamp holds or is found by."""
 
-DAMAGE: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, RefoldError, TypeError, ValueError)
-"""What folding or unpacking damaged bytes raises; msgspec's errors and those of UTF-8 are a ``ValueError``."""
+DAMAGE: Final = (RefoldError, *UNREADABLE)
 
 
 class _Stream:

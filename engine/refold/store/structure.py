@@ -34,6 +34,19 @@ def problems(path: str) -> list[str]:
     return list(found)
 
 
+def check_structure(path: str, bytes_max: int) -> None:
+    """Raise ``StoreCorrupt`` where a data file of up to so many bytes would lead LMDB astray; nobody writes meanwhile.
+
+    LMDB trusts what is in its file: a page of the wrong kind or a pointer out of its bounds ends the process.
+    """
+    if os.stat(os.path.join(path, "data.mdb")).st_size > bytes_max:
+        return
+    found = problems(path)
+    if found:
+        message = f"the data file of {path} is damaged ({found[0]}); restore a backup"
+        raise StoreCorrupt(message)
+
+
 @cache
 def _places(count: int) -> Struct:
     return Struct(f"={count}H")

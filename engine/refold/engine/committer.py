@@ -14,6 +14,7 @@ from refold.engine.loader import Recorded
 from refold.engine.pending import Noted, Pending
 from refold.engine.reading import TAGS_KEY, Reading
 from refold.engine.slots import Slot
+from refold.errors import StoreCorrupt
 from refold.event import Event, Forked, Stamp
 from refold.limits import (
     EVENT_OVERHEAD_BYTES,
@@ -227,7 +228,11 @@ class Committer:
         if waiting:
             rows += reading.checkpoints.allowed(waiting)
             rows.append(reading.keeper.applied(reading.head))
-        turn.write(batch.first_seq, batch.records, [batch.commit] if batch.records else (), rows)
+        try:
+            turn.write(batch.first_seq, batch.records, [batch.commit] if batch.records else (), rows)
+        except AssertionError as error:
+            message = f"there are rows behind seq {reading.head}, the head ({error}); run `refold verify`"
+            raise StoreCorrupt(message) from error
         if fresh or group.born or waiting:
             self._written(group, fresh)
 

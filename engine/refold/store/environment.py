@@ -24,10 +24,12 @@ from refold.limits import (
     MAP_WAIT_SECONDS,
     READERS_MAX,
     RETRIES_COUNT_MAX,
+    STRUCTURE_BYTES_MAX,
 )
 from refold.store.failures import translated
 from refold.store.protocol import TABLES
 from refold.store.record import FORMAT
+from refold.store.structure import check_structure
 from refold.store.turnstile import Turnstile
 
 DATA_FILE: Final = "data.mdb"
@@ -184,11 +186,14 @@ class Environment:
         """
         try:
             with self.begin_write(always=True) as txn:
+                check_structure(self.path, STRUCTURE_BYTES_MAX)
                 databases = {name: self.env.open_db(name.encode(), txn=txn, create=False) for name in NAMES}
                 _check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
         except lmdb.NotFoundError as error:
             message = f"{self.path} holds an LMDB file that refold did not write; give another path"
             raise StoreVersion(message) from error
+        except lmdb.Error as error:
+            raise translated(error, "opening", self.path) from error
         finally:
             self.turnstile.leave()
         return databases

@@ -44,7 +44,7 @@ def leave_copies() -> None:
     """Put copies of a store in place without flushing anything but what LMDB flushes."""
     assert callable(building.flush)
     building.flush = lambda _path: None  # type: ignore[assignment]
-    copying.os = SimpleNamespace(**vars(os) | {"fsync": lambda _file: None})  # type: ignore[attr-defined]
+    copying.os = SimpleNamespace(**vars(os) | {"fsync": lambda _file: None})  # type: ignore[assignment, attr-defined]
 
 
 class EarlyTurns:

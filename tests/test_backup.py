@@ -223,7 +223,7 @@ def test_sixteen_threads_and_another_process_write_on(tmp_path: Path) -> None:
                 heads.append(memory.head)
                 backup = memory.backup(tmp_path / f"backup-{number}")
                 assert backup.head >= heads[-1]
-                assert backup.state_hash == memory.replay_hash(at=backup.head)
+                assert backup.state_hash == memory.state_hash(at=backup.head)
         finally:
             stop.set()
             for thread in threads:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold import Memory
-from refold.store.log import LmdbLog
+from refold.store.log import LmdbLog, LmdbTurn
 from tests.bounds import Clock, lowered
 from tests.elsewhere import Elsewhere, LengthCounter
 from tests.support import assert_sound
@@ -75,5 +75,32 @@ def test_a_row_of_what_is_not_known_yet_is_caught_up_with(
         assert [message.content for message in window] == [f"message {number}" for number in range(8)]
         other.conversation("a").append("user", "the last")
         assert len(memory.conversation("a").window()) == 9
+        assert other.state_hash() == assert_sound(memory)
+        elsewhere.shut()
+
+
+def test_a_commit_that_a_read_has_found_in_the_log_is_not_folded_twice(
+    tmp_path: Path, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a commit that is durable and not folded yet, another process writes a row; a read has to catch up."""
+    path = tmp_path / "store"
+    with lowered(**EVERY_EVENT), opened(path) as memory:
+        other: Any = elsewhere.opened(path, EVERY_EVENT, 2, window_tokens=128_000)
+        memory.conversation("mine").append("user", "message 0")
+        other.conversation("theirs").append("user", "message 0")
+        assert memory.head == 4
+        write = LmdbTurn.write
+
+        def write_and_be_overtaken(turn: LmdbTurn, *arguments: Any) -> None:
+            write(turn, *arguments)
+            for number in range(1, 4):
+                other.conversation("theirs").append("user", f"message {number}")
+            assert len(memory.conversation("theirs").window()) == 4
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LmdbTurn, "write", write_and_be_overtaken)
+            memory.conversation("mine").append("user", "message 1")
+        assert [message.content for message in memory.conversation("mine").window()] == ["message 0", "message 1"]
+        assert len(memory.conversation("theirs").window()) == 4
         assert other.state_hash() == assert_sound(memory)
         elsewhere.shut()

@@ -190,9 +190,15 @@ class Committer:
             self._under_way = batch.stamps
             kinds = set(map(type, group.events))
             bases = {} if kinds.isdisjoint(fold.BASE_TYPES) else self._bases(group, batch)
-            self._write(turn, group, batch, kinds)
-            if group.events:
-                self._fold(group, batch, bases)
+            fresh = self._write(turn, group, batch, kinds)
+            with reading.state_lock:
+                if group.events and reading.head >= batch.first_seq:
+                    # Somebody else wrote behind this commit, and a read that had to know of that found ours as well.
+                    reading.restart()
+                else:
+                    self._written(group, fresh)
+                    if group.events:
+                        self._fold(group, batch, bases)
         except BaseException:
             # Whatever cut this off, an interrupt included: what is durable is what the log says.
             with reading.state_lock:
@@ -212,8 +218,8 @@ class Committer:
             for seq, event, kind in writer.bases(group, batch)
         }
 
-    def _write(self, turn: Turn, group: Group, batch: writer.Batch, kinds: set[type[Event]]) -> None:
-        """Write a commit with its rows and those that wait."""
+    def _write(self, turn: Turn, group: Group, batch: writer.Batch, kinds: set[type[Event]]) -> set[type[Event]] | None:
+        """Write a commit with its rows and those that wait; return its new kinds, ``None`` if there were no rows."""
         reading = self._reading
         rows: list[Row] = writer.derived_rows(group, batch) if group.is_citing else []
         if group.requests:
@@ -233,19 +239,19 @@ class Committer:
         except AssertionError as error:
             message = f"there are rows behind seq {reading.head}, the head ({error}); run `refold verify`"
             raise StoreCorrupt(message) from error
-        if fresh or group.born or waiting:
-            self._written(group, fresh)
+        return fresh if fresh or group.born or waiting else None
 
-    def _written(self, group: Group, fresh: set[type[Event]]) -> None:
-        """Take note of what was stored beside the events."""
+    def _written(self, group: Group, fresh: set[type[Event]] | None) -> None:
+        """Take note of what was stored beside the events; the state lock is held."""
         reading = self._reading
-        with reading.state_lock:
-            reading.kinds_written |= fresh
-            reading.tags |= {fold.TAGS[kind] for kind in fresh}
-            reading.checkpoints.written()
-            for slot in group.born.values():
-                reading.streams.add(slot)
-            reading.streams.next_number += len(group.born)
+        if fresh is None:
+            return
+        reading.kinds_written |= fresh
+        reading.tags |= {fold.TAGS[kind] for kind in fresh}
+        reading.checkpoints.written()
+        for slot in group.born.values():
+            reading.streams.add(slot)
+        reading.streams.next_number += len(group.born)
 
     def _fold(self, group: Group, batch: writer.Batch, bases: dict[int, fold.State | None]) -> None:
         """Fold what is durable now into the states; only here do live states change."""

@@ -33,7 +33,7 @@ DAMAGE: Final = (RefoldError, *UNREADABLE)
 class _Stream:
     """One stream as folded so far."""
 
-    __slots__ = ("digests", "events", "name", "rows", "seqs", "stamps", "state", "version")
+    __slots__ = ("digests", "events", "name", "row", "rows", "seqs", "stamps", "state", "version")
 
     def __init__(self, name: str, state: fold.State, rows: int) -> None:
         self.name = name
@@ -43,6 +43,8 @@ class _Stream:
         self.events: dict[int, Event] = {}
         """The events that the next checkpoint row may point at, by their seqs."""
         self.stamps: dict[int, Stamp] = {}
+        self.row = 0
+        """The seq of the last checkpoint row."""
         self.seqs: list[int] = []
         """The seqs of the events since the last kept row."""
         self.version = 0
@@ -84,6 +86,8 @@ class Refolding:
         self._doubtful: set[int] = set()
         """Numbers of streams two of whose checkpoint rows stand where one can."""
         self._digests_due: dict[int, int] = {}
+        self._applied = 0
+        """Up to which seq checkpoint rows are said to cover every event."""
         self._findings: list[Finding] = []
         self.hashed: dict[int, list[tuple[str, bytes]]] = {}
         """Number of a stream -> the digests of its views at its last event."""
@@ -96,6 +100,8 @@ class Refolding:
 
     def _schedule(self) -> None:
         """Take note of where checkpoint rows and digests stand."""
+        applied = self._engine.log.row("checkpoints", APPLIED_KEY)
+        self._applied = SEQ.unpack(applied)[0] if applied is not None else 0
         for key, _ in scan(self._engine.log, "checkpoints", b"", PAGE_EVENTS):
             if len(key) != len(APPLIED_KEY):
                 self._findings.append(Finding("checkpoint", 0, f"{key.hex()} is no key of a checkpoint row"))
@@ -164,6 +170,7 @@ class Refolding:
         if self._due[seq] != number:
             return
         stream.rows -= 1
+        stream.row = seq
         key = number_key(number) + SEQ.pack(seq)
         try:
             row = checkpoint_of(key, self._engine.log.row("checkpoints", key) or b"")
@@ -237,6 +244,11 @@ class Refolding:
             if (live.version, live.seq) != heads[number]:
                 said = f"{live.name} is at version {live.version}, its log at {heads[number][0]}"
                 yield Finding("head", live.seq, said)
+            elif uncovered := next((seq for seq in stream.seqs if stream.row < seq <= self._applied), 0):
+                said = (
+                    f"no checkpoint row of {live.name} covers it, though they are said to reach up to {self._applied}"
+                )
+                yield Finding("checkpoint", uncovered, said)
             elif live.state is not None and not _is_same(live.state, stream.state, digests):
                 yield Finding("replay", live.seq, f"the live state of {live.name} is not the replay of its events")
 

@@ -58,6 +58,16 @@ class Uncovered(NamedTuple):
     """Number of a stream -> version at its last uncovered event, and the seqs of all of them; by the first seq."""
 
 
+@guarded
+def _name_in(key: bytes) -> str:
+    """Return the name that a row of names is of."""
+    name = key[BRANCH.size :].decode()
+    if kind_of(name) not in fold.KINDS:
+        message = f"a stream is named {name!r}, which is of no known kind; run `refold verify`"
+        raise StoreCorrupt(message)
+    return name
+
+
 def _stay(_seq: int) -> None:
     """Know what is known: nobody else writes."""
 
@@ -90,9 +100,14 @@ class Streams:
         self.renumber()
 
     def renumber(self) -> None:
-        """Read which number the next new stream gets."""
+        """Read which number the next new stream gets: never one that has been given out, whatever is stored.
+
+        What is stored is read last, since others may write between the two.
+        """
+        last = self._log.row_before("streams", b"\xff" * NUMBER_BYTES)
         stored = self._log.row("meta", NEXT_NUMBER_KEY)
-        self.next_number = int.from_bytes(stored, "big") if stored else 1
+        given = int.from_bytes(last[0], "big") if last is not None else 0
+        self.next_number = max(int.from_bytes(stored, "big") if stored else 1, given + 1)
 
     @guarded
     def scan_tail(self, applied_seq: int, head: int) -> None:
@@ -339,7 +354,7 @@ class Streams:
         prefix = name_key(branch, f"{kind}/" if kind else "")
         first = name_key(branch, after) + b"\0" if after else prefix
         for key, _ in scan(self._log, "names", prefix, PAGE_EVENTS, first):
-            yield key[BRANCH.size :].decode()
+            yield _name_in(key)
 
     def applied_seq(self, head: int) -> int:
         """Return the seq up to which every event is covered by a checkpoint row."""

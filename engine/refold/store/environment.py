@@ -29,7 +29,7 @@ from refold.limits import (
 from refold.store.failures import translated
 from refold.store.protocol import TABLES
 from refold.store.record import FORMAT
-from refold.store.structure import check_structure
+from refold.store.structure import check_structure, problems
 from refold.store.turnstile import Turnstile
 
 DATA_FILE: Final = "data.mdb"
@@ -347,11 +347,9 @@ def _check_length(env: lmdb.Environment, path: str) -> None:
     found = os.stat(file).st_size
     if found >= expected:
         return
-    import lmdb.verify as offline  # noqa: PLC0415 - only a damaged file needs it
-
-    problems: list[str] = offline.verify(path)  # type: ignore[no-untyped-call]
-    if problems:
-        message = f"{file} was cut off: {found} of {expected} bytes are there ({problems[0]}); restore a backup"
+    found_problems = problems(path)
+    if found_problems:
+        message = f"{file} was cut off: {found} of {expected} bytes are there ({found_problems[0]}); restore a backup"
         raise StoreCorrupt(message)
     os.truncate(file, expected)
 

@@ -154,6 +154,13 @@ def change_checkpoint(rows: Rows) -> None:
     rows.put("checkpoints", key, msgspec.msgpack.encode([version, kept, inline, pointed[1:], since]))
 
 
+def uncover_events(rows: Rows) -> None:
+    """Takes the only row of a stream away, and says that rows reach up to its last event but one."""
+    key, _ = next(row for row in checkpoints(rows) if row[0][:4] == bytes([0, 0, 0, 4]))
+    rows.put("checkpoints", key, None)
+    rows.put("checkpoints", bytes(12), key_of(int.from_bytes(key[4:], "big") - 1))
+
+
 def forget_an_event(rows: Rows) -> None:
     key, packed = checkpoints(rows)[0]
     version, kept, inline, pointed, since = msgspec.msgpack.decode(packed)
@@ -252,6 +259,7 @@ DAMAGES: dict[str, tuple[Callable[[Rows], None], str, int | None]] = {
     "a checkpoint that forgot an event": (forget_an_event, "checkpoint", None),
     "a checkpoint that is no checkpoint": (garble_checkpoint, "checkpoint", None),
     "a missing checkpoint": (drop_last_checkpoint, "head", None),
+    "events that no checkpoint covers": (uncover_events, "checkpoint", 307),
     "a missing name": (drop_first("names"), "names", None),
     "a missing number": (drop_first("streams"), "names", None),
     "two streams that exchanged their names": (exchange_names, "names", None),
@@ -408,8 +416,10 @@ def test_states_that_do_not_fit_are_folded_in_passes_of_their_own(
 ) -> None:
     with Memory(tmp_path / "store", clock_ns=Clock()) as memory:
         chats = [memory.conversation(f"chat-{number}") for number in range(20)]
-        for number in range(2_000):
-            chats[number % 20].append("user", f"hello {number}", tokens=1)
+        with memory.batch():
+            for number in range(6_000):
+                chats[number % 20].append("user", f"hello {number}", tokens=1)
+        memory.flush()
         whole = memory.verify()
         passes: list[int] = []
         again = Refolding._again
@@ -419,7 +429,7 @@ def test_states_that_do_not_fit_are_folded_in_passes_of_their_own(
             return again(refolding, first_seq, limit)
 
         monkeypatch.setattr(Refolding, "_again", counted)
-        memory._door.engine.memory_bytes = 200_000
+        memory._door.engine.memory_bytes = 3_800_000
         assert memory.verify() == whole
         assert passes.count(1) >= 2
         assert whole.ok
@@ -434,4 +444,6 @@ def test_the_quicker_verifier_finds_what_lmdbs_own_does(store: Path, seed: int) 
     for _ in range(draw.choice((0, 1, 1, 1, 5))):
         content[draw.randrange(8_192, len(content))] ^= 1 << draw.randrange(8)
     path.write_bytes(content)
-    assert structure.problems(str(store)) == offline.verify(str(store))  # type: ignore[no-untyped-call]
+    found = structure.problems(str(store))
+    stricter = [problem for problem in found if "has flags" in problem or "does not turn" in problem]
+    assert [problem for problem in found if problem not in stricter] == offline.verify(str(store))  # type: ignore[no-untyped-call]

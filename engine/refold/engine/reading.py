@@ -26,7 +26,7 @@ from refold.engine.pending import Request
 from refold.engine.residents import Residents
 from refold.engine.slots import Slot
 from refold.engine.streams import Streams, Uncovered
-from refold.errors import Closed, InvalidInput, ReadOnly
+from refold.errors import Closed, InvalidInput, ReadOnly, StoreCorrupt
 from refold.event import Forked, Restored
 from refold.limits import EVICTED_COUNT_MIN, FROZEN_STATES_MAX, PAGE_EVENTS, SETTLE_COUNT_MAX
 from refold.store.protocol import Log
@@ -94,6 +94,11 @@ class Reading:
         """Read what moves with the log's head: its last commit, the next number of a stream, the tags it holds."""
         last = self.log.commit_at(self.head) if self.head else None
         commit = CommitRow._make(COMMIT.unpack(last)) if last else CommitRow(0, 1, 0, NO_LINK)
+        if commit.next_seq != self.head + 1:
+            message = (
+                f"the last commit row ends at seq {commit.next_seq - 1}, the log at {self.head}; run `refold verify`"
+            )
+            raise StoreCorrupt(message)
         self.link, self.time_ns = commit.link, commit.time_ns
         self.streams.renumber()
         self.tags: set[int] = set(msgspec.msgpack.decode(self.log.row("meta", TAGS_KEY) or b"\x90", type=list[int]))

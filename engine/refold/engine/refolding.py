@@ -82,7 +82,9 @@ class Refolding:
         self._rows: dict[int, int] = {}
         """Number of a stream -> how many checkpoint rows it has."""
         self._due: dict[int, int] = {}
-        """Seq of a checkpoint row -> number of its stream; those that were met and hold are taken out."""
+        """Seq of a checkpoint row -> number of its stream."""
+        self._held: set[int] = set()
+        """The seqs of the checkpoint rows that are what they should be."""
         self._doubtful: set[int] = set()
         """Numbers of streams two of whose checkpoint rows stand where one can."""
         self._digests_due: dict[int, int] = {}
@@ -166,7 +168,7 @@ class Refolding:
         return found
 
     def _compare(self, number: int, stream: _Stream, seq: int) -> None:
-        """Take a checkpoint row off the list if it is the state at its seq, and names the events since the last."""
+        """Take note of a checkpoint row that is the state at its seq, and names the events since the last."""
         if self._due[seq] != number:
             return
         stream.rows -= 1
@@ -175,7 +177,7 @@ class Refolding:
         try:
             row = checkpoint_of(key, self._engine.log.row("checkpoints", key) or b"")
             if self._holds(stream, row):
-                del self._due[seq]
+                self._held.add(seq)
         except DAMAGE:
             return  # Whoever looks at it closely says what it is.
         stream.keep(row.pointed if stream.rows else ())
@@ -228,7 +230,7 @@ class Refolding:
         yield from self._findings
         for seq, number in sorted(self._digests_due.items()):
             yield _stray(seq, number)
-        for number in sorted(self._doubtful.union(self._due.values())):
+        for number in sorted(self._doubtful.union(self._due[seq] for seq in self._due.keys() - self._held)):
             yield from self._closely(number)
 
     def _again(self, first_seq: int, limit: int) -> Page:

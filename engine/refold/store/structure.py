@@ -1,7 +1,8 @@
 """LMDB's offline verifier, with the pages that hold plain rows, which are most, checked by code in C.
 
 It reads the file as bytes, so nothing in the file can bring the process down. What it finds, and how it says so, is the
-verifier's own: a page that is not plain, or in which anything is off, is left to it.
+verifier's own: a page that is not plain, or in which anything is off, is left to it. Beyond that, flags have to be
+those that refold sets, and a search has to turn to the page that holds what it is for.
 """
 
 import os
@@ -15,6 +16,9 @@ from refold.limits import LMDB_HEADER_BYTES
 
 _NODE: Final = Struct("=HHHH")
 """The head of a row: size of its value, low and high half, flags, size of its key."""
+
+_FREE_FLAGS: Final = 0x08
+"""What LMDB says of its list of free pages, that its keys are numbers; of all other databases here it says nothing."""
 
 _BOUNDS: Final = Struct("=HH")
 
@@ -60,27 +64,75 @@ def _offline() -> Any:
 
 
 @cache
-def _verifier() -> Any:
-    """Return LMDB's verifier, quicker on plain pages."""
+def _verifier() -> Any:  # noqa: C901 - a class in a function, of short methods
+    """Return LMDB's verifier, quicker on plain pages, and stricter about separators and flags."""
     offline = _offline()
     # The verifier has no other door; a test holds the two against each other.
     verifier: Any = offline._Verifier  # noqa: SLF001
+    walk_leaf, walk_branch, walk_page = verifier._walk_leaf, verifier._walk_branch, verifier._walk_page  # noqa: SLF001
+    check_named = verifier._validate_named_subdb  # noqa: SLF001
     lexical = offline._cmp_lexical  # noqa: SLF001
-    slowly = verifier._walk_leaf  # noqa: SLF001
 
     class Quicker(verifier):  # type: ignore[misc]
+        def load_metas(self) -> None:
+            verifier.load_metas(self)
+            for page, size in ((0, 1), (1, self.psize)):
+                meta = self._read_meta(page, size)
+                if (meta.free.flags, meta.main.flags) != (_FREE_FLAGS, 0):
+                    self.err(f"meta page {page} has flags {meta.free.flags:#x} and {meta.main.flags:#x}")
+
+        def _validate_named_subdb(self, name: str, pgno: int, place: int, found: Any) -> None:
+            check_named(self, name, pgno, place, found)
+            if found.flags:
+                self.err(f"{name} DB: page {pgno} node {place} named sub-DB has flags {found.flags:#x}")
+
+        def _walk_branch(self, ctx: dict[str, Any], pgno: int, buf: bytes, depth: int) -> None:
+            """Walk a page of branches, whose keys say where a search turns."""
+            ctx.setdefault("turns", []).append(iter(_separators(buf)))
+            walk_branch(self, ctx, pgno, buf, depth)
+            ctx["turns"].pop()
+
+        def _walk_page(self, ctx: dict[str, Any], pgno: int, depth: int) -> None:
+            turns = ctx.get("turns")
+            floor = next(turns[-1], b"") if turns and ctx["key_cmp"] is lexical else b""
+            if floor:
+                ctx["floor"] = floor
+                if ctx["last_key"] is not None and ctx["last_key"] >= floor:
+                    self.err(f"{ctx['name']} DB: a search does not turn to page {pgno} where it should")
+            walk_page(self, ctx, pgno, depth)
+
         def _walk_leaf(self, ctx: dict[str, Any], pgno: int, buf: bytes) -> None:
-            if ctx["key_cmp"] is not lexical or ctx["is_free"] or self.hdrsz != LMDB_HEADER_BYTES:
-                keys = None
-            else:
+            keys, floor = None, ctx.get("floor", b"")
+            if ctx["key_cmp"] is lexical and not ctx["is_free"] and self.hdrsz == LMDB_HEADER_BYTES:
                 keys = plain_keys(buf, ctx["last_key"])
-            if keys is None:
-                slowly(self, ctx, pgno, buf)
-            else:
+            if keys is not None and keys[0] >= floor:
                 ctx["last_key"] = keys[-1]
                 ctx["entries"] += len(keys)
+                return
+            if _first_key(buf) < floor:
+                self.err(f"{ctx['name']} DB: a search does not turn to page {pgno} where it should")
+            walk_leaf(self, ctx, pgno, buf)
 
     return Quicker
+
+
+def _separators(page: bytes) -> list[bytes]:
+    """Return the keys of a page of branches as far as they lie within it, the first of which is empty."""
+    (lower,) = _BOUNDS.unpack_from(page, LMDB_HEADER_BYTES - _BOUNDS.size)[:1]
+    count = (min(lower, len(page)) - LMDB_HEADER_BYTES) // 2
+    places = _places(max(count, 0)).unpack_from(page, LMDB_HEADER_BYTES)
+    return [_key_at(page, place) for place in places]
+
+
+def _key_at(page: bytes, place: int) -> bytes:
+    if place + _NODE.size > len(page):
+        return b""
+    begin = place + _NODE.size
+    return page[begin : begin + _NODE.unpack_from(page, place)[3]]
+
+
+def _first_key(page: bytes) -> bytes:
+    return _key_at(page, _places(1).unpack_from(page, LMDB_HEADER_BYTES)[0])
 
 
 def plain_keys(page: bytes, before: bytes | None) -> list[bytes] | None:

@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from refold import fold
 from refold.message import MessageAppended
-from refold.store import log as store_log
+from refold.store.log import LmdbLog
+from refold.store.turns import LmdbTurn
 
 EVERY: Final = 7
 """One of how many goes wrong."""
@@ -25,9 +26,8 @@ Method: TypeAlias = Callable[..., Any]
 
 def _replace(name: str, replacement: Callable[[Method], Method]) -> None:
     """Replace a method in every class of the log on disk that has it."""
-    classes = [kind for kind in vars(store_log).values() if isinstance(kind, type)]
-    having = [kind for kind in classes if kind.__module__ == store_log.__name__ and name in vars(kind)]
-    assert having, f"nothing in {store_log.__name__} has a method {name}"
+    having = [kind for kind in (LmdbLog, LmdbTurn) if name in vars(kind)]
+    assert having, f"neither the log on disk nor its turns have a method {name}"
     for kind in having:
         original = getattr(kind, name)
         setattr(kind, name, wraps(original)(replacement(original)))

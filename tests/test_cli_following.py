@@ -14,7 +14,14 @@ from refold import Memory
 from refold.faces.cli import main
 
 Listed = Callable[..., tuple[int, list[int], str]]
-COMMAND = [sys.executable, "-c", "import sys; from refold.faces.cli import main; sys.exit(main())", "log", "--follow"]
+# Begun in the background, a test run may ignore Ctrl-C, and so would its children.
+PROGRAM = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from refold.faces.cli import main
+sys.exit(main())
+"""
+COMMAND = [sys.executable, "-c", PROGRAM, "log", "--follow"]
 
 
 @pytest.fixture

@@ -56,9 +56,10 @@ class _Stream:
         return list(zip(map(self.events.__getitem__, seqs), map(self.stamps.__getitem__, seqs), strict=True))
 
     def keep(self, seqs: Sequence[int]) -> None:
-        """Forget the events but for those at the seqs."""
-        self.events = {seq: self.events[seq] for seq in seqs}
-        self.stamps = {seq: self.stamps[seq] for seq in seqs}
+        """Forget the events but for those at the seqs; one that is not here is read when it is asked for."""
+        here = [seq for seq in seqs if seq in self.events]
+        self.events = {seq: self.events[seq] for seq in here}
+        self.stamps = {seq: self.stamps[seq] for seq in here}
 
     def digests_at(self, seq: int) -> list[tuple[str, bytes]]:
         """Return the digests of the views at the event that was folded last."""

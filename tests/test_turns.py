@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refold import StoreBusy
+from refold import StoreBusy, StoreCorrupt
 from refold.store.directory import open_directory
 from refold.store.log import LmdbLog
 from refold.store.protocol import Row, Turn
@@ -112,7 +112,7 @@ class TestMoved:
 
     def test_a_turn_whose_write_failed_is_told_again(self, log: LmdbLog, other: Child) -> None:
         append_there(other)
-        with pytest.raises(AssertionError), log.turn() as turn:
+        with pytest.raises(StoreCorrupt), log.turn() as turn:
             turn.write(1, [b"in the way"], [commit_row(1, 2)])
         with log.turn() as turn:
             assert turn.moved
@@ -239,7 +239,7 @@ class TestWaiting:
         for _ in range(10):
             with log.turn() as turn:
                 assert not turn.moved
-            with pytest.raises(AssertionError), log.turn() as turn:
+            with pytest.raises(StoreCorrupt), log.turn() as turn:
                 turn.write(7, [b"in the way"], [commit_row(7, 8)])
         is_done.set()
         for thread in threads:

@@ -11,6 +11,8 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
+from refold.errors import StoreCorrupt
+
 FLAG_ERASED: Final = 1
 """The body was blanked and the salt zeroed."""
 
@@ -158,7 +160,8 @@ class View(Generic[S]):
 
     ``pack(state)`` returns small values to keep inline and the seqs of the events that hold the rest;
     ``unpack(inline, events)`` is its inverse. ``logical(state)`` is what the digest covers, ``None`` for an
-    empty state; ``plain(state)`` is what a person compares, a nested dict with ``str`` keys.
+    empty state; ``plain(state)`` is what a person compares, a nested dict with ``str`` keys. ``content(state)`` is
+    what two states are quickly compared by: where it is equal, ``logical`` is. Without it, that is ``logical`` itself.
     """
 
     def __init__(
@@ -171,6 +174,7 @@ class View(Generic[S]):
         unpack: Callable[[Any, Located], S],
         logical: Callable[[S], Any],
         plain: Callable[[S], dict[str, Any]],
+        content: Callable[[S], Any] | None = None,
     ) -> None:
         self.name = name
         self.kinds = kinds
@@ -179,6 +183,7 @@ class View(Generic[S]):
         self.unpack = unpack
         self.logical = logical
         self.plain = plain
+        self.content = content or logical
         self.handlers: dict[type[Event], Handler] = {}
 
     def on(self, kind: type[E]) -> Callable[[Callable[[S, Stamp, E], None]], Callable[[S, Stamp, E], None]]:
@@ -212,6 +217,14 @@ def pack_json(value: Any) -> bytes:
     return _ENCODER.encode(value)
 
 
+decode_json: Final = _JSON_VALUE.decode
+"""Return the JSON value of msgpack bytes that nobody has vouched for; ``msgspec.DecodeError`` where they are none."""
+
+
 def unpack_json(packed: bytes) -> Any:
     """Return a fresh JSON value: what leaves the engine may be changed without changing a state."""
-    return _JSON_VALUE.decode(packed)
+    try:
+        return _JSON_VALUE.decode(packed)
+    except ValueError as error:
+        message = f"a stored JSON value cannot be read ({error}); run `refold verify` and restore a backup"
+        raise StoreCorrupt(message) from error

@@ -122,10 +122,20 @@ SLICE_BYTES: Final = 2_047
 # Bytes of the record.
 SALT_BYTES: Final = 16
 HASH_BYTES: Final = 32
+KEYED_HASH_BYTES: Final = 16
+STORE_ID_BYTES: Final = 16
+HASH_KEY_BYTES: Final = 32
 ID_HEX_CHARS: Final = 20
 """80 random bits: among a billion ids the chance of one collision is under one in a million."""
 
 LMDB_KEY_BYTES_MAX: Final = 511
+STRUCTURE_BYTES_MAX: Final = 4 * 1024**2
+"""A data file up to this size is walked as bytes, at 2 ms a MB, before LMDB follows the pointers in it: opening a
+larger one would take too long."""
+
+LMDB_HEADER_BYTES: Final = 16
+"""The head of a page of LMDB 0.9 on a machine of 64 bits."""
+
 SEQ_BYTES: Final = 8
 BRANCH_BYTES: Final = 4
 

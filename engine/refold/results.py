@@ -43,6 +43,8 @@ class Report(Struct, frozen=True):
     events: int
     streams: int
     state_hash: str
+    first_bad_seq: int = 0
+    """The lowest seq that a finding names, 0 where none does."""
 
 
 class Stats(Struct, frozen=True):

@@ -21,6 +21,9 @@ from refold.store.turns import LmdbTurn
 EVERY: Final = 7
 """One of how many goes wrong."""
 
+ENOUGH: Final = 20
+"""How many writes go well in a process that then loses all: enough for the streams that threads share to be opened."""
+
 Method: TypeAlias = Callable[..., Any]
 
 
@@ -51,6 +54,19 @@ def lose_acknowledgements() -> None:
     _replace("write", skipping)
 
 
+def lose_the_end() -> None:
+    """Write nothing any more after some writes, and return as if it were durable: no gap in the log tells of it."""
+    numbers = count(1)
+
+    def skipping(write: Method) -> Method:
+        def written(*arguments: Any) -> Any:
+            return write(*arguments) if next(numbers) < ENOUGH else None
+
+        return written
+
+    _replace("write", skipping)
+
+
 def skip_folds() -> None:
     """Leave a message out of the state now and then."""
     apply, numbers = fold.fold, count(1)
@@ -73,6 +89,7 @@ def forget_requests() -> None:
 
 BUILDS: Final[dict[str, Callable[[], None]]] = {
     "lost-acknowledgement": lose_acknowledgements,
+    "lost-end": lose_the_end,
     "skipped-fold": skip_folds,
     "forgotten-request": forget_requests,
 }

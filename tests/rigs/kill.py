@@ -14,7 +14,7 @@ from random import Random
 from time import monotonic_ns
 from typing import Final
 
-from refold import Memory
+from refold import Memory, StoreCorrupt
 from tests.rigs.broken import MOMENTS, Doom
 from tests.rigs.checker import Violation
 from tests.rigs.performing import facts, perform
@@ -65,6 +65,8 @@ def _guarded(store: Store, tally: Tally, loop: int, broken: str) -> list[Violati
     """Run one loop; an error, of whatever kind, is a violation too."""
     try:
         return _loop(store, tally, loop, broken)
+    except StoreCorrupt as error:
+        return [Violation("the_log_can_be_read", f"loop {loop}: {error}")]
     except Exception:  # noqa: BLE001 - a store that cannot be opened any more may fail in any way
         return [Violation("a_kill_stops_nobody_else", f"loop {loop}: {traceback.format_exc()}")]
 

@@ -1,8 +1,9 @@
 """Branches: what one branch of a memory sees at a seq, and in which streams two such states may differ."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from refold.engine.damage import guarded
 from refold.engine.keys import Names
 from refold.engine.reading import Reading
 from refold.engine.streams import STORE_STREAM
@@ -83,7 +84,12 @@ def _begin(engine: Reading, branch: int) -> int:
 def _heads(engine: Reading, after: int, until: int) -> Iterator[tuple[int, int, int]]:
     """Return seq, stream and branch of the events with ``after < seq <= until``."""
     while after < until:
-        records = engine.log.read(after + 1, min(PAGE_EVENTS, until - after))
-        for seq, record in enumerate(records, after + 1):
-            yield seq, STAMP.unpack_from(record)[0], branch_of(record)
-        after += len(records)
+        seqs = range(after + 1, min(after + PAGE_EVENTS, until) + 1)
+        yield from zip(seqs, *_places(engine.log.read_at(seqs)), strict=True)
+        after = seqs[-1]
+
+
+@guarded
+def _places(records: Sequence[bytes]) -> tuple[list[int], list[int]]:
+    """Return the streams and the branches of records."""
+    return [STAMP.unpack_from(record)[0] for record in records], [branch_of(record) for record in records]

@@ -11,10 +11,20 @@ from refold import fold
 from refold.engine.loader import Loader
 from refold.engine.slots import Slot
 from refold.engine.streams import Streams, number_key
+from refold.errors import StoreCorrupt
 from refold.store.protocol import Log, Row
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODE: Final = msgspec.msgpack.Decoder(tuple[int, list[tuple[str, bytes]]]).decode
+
+
+def digests_of(packed: bytes) -> tuple[int, list[tuple[str, bytes]]]:
+    """Return the seq and the digests that a stored row holds."""
+    try:
+        return _DECODE(packed)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        message = f"a row of digests cannot be read ({error}); run `refold verify` and restore a backup"
+        raise StoreCorrupt(message) from error
 
 
 class Digests:
@@ -35,7 +45,7 @@ class Digests:
             slot = elder
         if slot.digest is None:
             row = self._log.row("digests", number_key(slot.number))
-            slot.digest = None if row is None else _DECODE(row)
+            slot.digest = None if row is None else digests_of(row)
         if slot.digest is None or slot.digest[0] != slot.seq:
             slot.digest = (slot.seq, fold.digests(self._loader.live(slot)))
             self._fresh[slot.number] = slot

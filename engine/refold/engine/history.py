@@ -1,6 +1,6 @@
 """What is asked of the whole log: hashes, differences, counts, and whether everything is as it should be."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -104,17 +104,26 @@ def verify(
     All branches are looked at, whichever one's hash is in the report. The log is held against the ``witness``, or
     against that of the engine.
     """
-    from refold.engine.inspection import Inspection  # noqa: PLC0415 - loaded only by those who ask
+    from refold.engine.inspection import Inspection  # noqa: PLC0415 - loaded only by those who verify
 
     with engine.exclusive():
         engine.check_open()
         with engine.log.still() as turn, engine.state_lock:
             if turn.moved:
                 engine.catch_up()
-            inspection = Inspection(engine, lambda: from_zero(engine, engine.head))
+            inspection = Inspection(engine, lambda: from_zero(engine, engine.head), engine.memory_bytes)
             findings = (*_witnessed(engine, witness), *inspection.findings(progress or _silent))
-            hashed = "" if findings else state_hash(engine, branch, None)
-            return Report(not findings, findings, engine.head, inspection.streams, hashed)
+            hashed = "" if findings else _hash_of(engine, branch, inspection.digests)
+            bad = min((finding.seq for finding in findings if finding.seq), default=0)
+            return Report(not findings, findings, engine.head, inspection.streams, hashed, bad)
+
+
+def _hash_of(engine: Engine, branch: int, digests: Mapping[int, list[tuple[str, bytes]]]) -> str:
+    """Return the state hash of a branch whose streams were folded anew; a fork inherits some of them."""
+    if branch:
+        return state_hash(engine, branch, None)
+    streams = engine.streams
+    return _hash((streams.name_of(number), digests[number]) for number in digests if not streams.branch_of(number))
 
 
 def _witnessed(engine: Engine, path: str | None) -> Sequence[Finding]:

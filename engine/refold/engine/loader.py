@@ -4,16 +4,16 @@ The same ``fold`` runs here as on a live write. A fork or a restore starts from 
 of such places is walked with a list, not by recursion, so that it may be of any length.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import starmap
 from operator import itemgetter
-from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
 from typing import Final, NamedTuple
 
 import msgspec
 
 from refold import fold
 from refold.engine.checkpoints import Checkpoint, Checkpoints
+from refold.engine.damage import UNREADABLE, guarded
 from refold.engine.keys import kind_of
 from refold.engine.slots import Slot
 from refold.engine.streams import STORE_STREAM, Streams
@@ -65,19 +65,22 @@ class Loader:
         slot.is_used = True
         return self.live(slot).part(SETTINGS).branches
 
+    @guarded
     def recorded(self, seqs: Sequence[int]) -> list[Recorded]:
         """Return the events at the seqs, in the given order."""
         return list(starmap(Recorded, self._read(seqs, self._log.read_at(seqs))))
 
+    @guarded
     def page(self, first_seq: int, limit: int, bounds: Mapping[int, int] | None = None) -> list[Recorded]:
         """Return those of ``limit`` events from ``first_seq`` on that count within the bounds of branches."""
-        seqs, records = counted(first_seq, self._log.read(first_seq, limit), bounds)
+        seqs, records = counted(first_seq, self._log.read_at(range(first_seq, first_seq + limit)), bounds)
         return list(starmap(Recorded, self._read(seqs, records)))
 
+    @guarded
     def numbered(self, first_seq: int, limit: int) -> list[tuple[int, Event, Stamp]]:
         """Return up to ``limit`` events of the whole log from ``first_seq`` on, with the numbers of their streams."""
-        records = self._log.read(first_seq, limit)
-        seqs = range(first_seq, first_seq + len(records))
+        seqs = range(first_seq, first_seq + limit)
+        records = self._log.read_at(seqs)
         events = self._read(seqs, records)
         return [(head[0], *pair) for head, pair in zip(_heads(seqs, records), events, strict=True)]
 
@@ -93,6 +96,7 @@ class Loader:
         ]
         return list(zip(decoded(records, heads), stamps, strict=True))
 
+    @guarded
     def replayed(self, until: int, bounds: Mapping[int, int] | None = None) -> dict[int, fold.State]:
         """Return the state of every stream, by number, after folding the log from its first event to ``until``.
 
@@ -104,7 +108,7 @@ class Loader:
         apply = fold.fold
         begin = 0
         while begin < until:
-            page = self._log.read(begin + 1, min(PAGE_EVENTS, until - begin))
+            page = self._log.read_at(range(begin + 1, min(begin + PAGE_EVENTS, until) + 1))
             seqs, records = counted(begin + 1, page, bounds)
             begin += len(page)
             heads = _heads(seqs, records)
@@ -149,6 +153,7 @@ class Loader:
             self._streams.loaded_from(slot, self.bytes_read, self._events_read)
         return slot.state
 
+    @guarded
     def state_at(self, slot: Slot, seq: int) -> fold.State:
         """Return the state of a stream at a seq, built anew: changing it changes nothing else."""
         segments = self._segments(slot, seq)
@@ -185,6 +190,9 @@ class Loader:
             if not base.base_seq:
                 segments.append(_Segment(None, []))
                 return segments
+            if base.base_seq >= events[0][1].seq:
+                message = f"seq {events[0][1].seq} goes on from seq {base.base_seq}, behind itself; run `refold verify`"
+                raise StoreCorrupt(message)
             slot, seq = self._streams.at_number(base.base_stream), base.base_seq
 
     def _since_base(self, seqs: Sequence[int]) -> list[tuple[Event, Stamp]]:
@@ -211,7 +219,7 @@ class Loader:
         events = self.recorded(checkpoint.pointed)
         try:
             return fold.unpack(kind, checkpoint.inline, events)
-        except (AssertionError, LookupError, StopIteration, TypeError, ValueError) as error:
+        except (*UNREADABLE, StopIteration) as error:
             message = f"a checkpoint row at seq {checkpoint.seq} holds no state ({error}); run `refold verify`"
             raise StoreCorrupt(message) from error
 
@@ -253,14 +261,13 @@ def counted(
 
 def _heads(seqs: Sequence[int], records: list[bytes]) -> list[tuple[int, ...]]:
     """Return the front of each record's header; ``StoreCorrupt`` where a record is too short to have one."""
-    try:
-        return list(map(STAMP.unpack_from, records))
-    except StructError as error:
+    if records and min(map(len, records)) < ARRAY_BEGIN:
         message = f"a record at or behind seq {seqs[0]} is cut off; run `refold verify` and restore a backup"
-        raise StoreCorrupt(message) from error
+        raise StoreCorrupt(message)
+    return list(map(STAMP.unpack_from, records))
 
 
-def decoded(records: Sequence[bytes], heads: Sequence[tuple[int, ...]]) -> list[Event]:
+def decoded(records: Sequence[bytes], heads: Iterable[tuple[int, ...]]) -> list[Event]:
     """Return the events of records: all in one sweep, one by one only where a tag is unknown or bytes are damaged."""
     try:
         return list(map(fold.decode_known, map(_ARRAY, records)))

@@ -1,17 +1,11 @@
 """Opening an engine over a directory or over RAM."""
 
 from collections.abc import Callable
-from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
-
-from msgspec import DecodeError
 
 from refold.engine.core import Engine
 from refold.engine.reading import HASH_KEY, STORE_ID_KEY, UNSWEPT_KEY
-from refold.errors import StoreCorrupt
+from refold.limits import HASH_KEY_BYTES, STORE_ID_BYTES
 from refold.store.protocol import Log
-
-_STORE_ID_BYTES = 16
-_HASH_KEY_BYTES = 32
 
 
 def open_engine(
@@ -37,10 +31,6 @@ def open_engine(
             from refold.engine.erasure import sweep_again  # noqa: PLC0415 - hardly ever is there something to do
 
             sweep_again(engine)
-    except (DecodeError, StructError) as error:
-        log.close()
-        message = f"the store at {path} cannot be read ({error}); run `python -m lmdb verify` on it, restore a backup"
-        raise StoreCorrupt(message) from error
     except BaseException:
         log.close()
         raise
@@ -51,7 +41,7 @@ def open_engine(
 def _opened_log(
     path: str | None, *, readonly: bool, random_bytes: Callable[[int], bytes], delayed: bool, witness: str | None
 ) -> Log:
-    seed = {STORE_ID_KEY: random_bytes(_STORE_ID_BYTES), HASH_KEY: random_bytes(_HASH_KEY_BYTES)}
+    seed = {STORE_ID_KEY: random_bytes(STORE_ID_BYTES), HASH_KEY: random_bytes(HASH_KEY_BYTES)}
     if path is None:
         from refold.store.ram import RamLog  # noqa: PLC0415 - and one on disk no log in RAM
 

@@ -16,6 +16,7 @@ import msgspec
 from refold import fold
 from refold.engine import times
 from refold.engine.checkpoints import APPLIED_KEY, Checkpoints
+from refold.engine.damage import guarded
 from refold.engine.digests import Digests
 from refold.engine.ids import Ids
 from refold.engine.keeper import Keeper
@@ -25,7 +26,7 @@ from refold.engine.pending import Request
 from refold.engine.residents import Residents
 from refold.engine.slots import Slot
 from refold.engine.streams import Streams, Uncovered
-from refold.errors import Closed, InvalidInput, ReadOnly
+from refold.errors import Closed, InvalidInput, ReadOnly, StoreCorrupt
 from refold.event import Forked, Restored
 from refold.limits import EVICTED_COUNT_MIN, FROZEN_STATES_MAX, PAGE_EVENTS, SETTLE_COUNT_MAX
 from refold.store.protocol import Log
@@ -52,7 +53,7 @@ class Reading:
         memory_bytes: int,
     ) -> None:
         self.log = log
-        self._memory_bytes = memory_bytes
+        self.memory_bytes = memory_bytes
         self.clock_ns = clock_ns
         self.random_bytes = random_bytes
         self.state_lock = threading.RLock()
@@ -64,6 +65,7 @@ class Reading:
         """What is called when a commit of this process was folded, ``None`` while nobody subscribes."""
         self.restart()
 
+    @guarded
     def restart(self, uncovered: Uncovered | None = None) -> None:
         """Read where the log stands: last commit, tail, keys; ``uncovered`` says what an erasure left without rows."""
         self.head = self.log.head()
@@ -73,7 +75,7 @@ class Reading:
         self.streams = Streams(self.log, self.checkpoints)
         self.loader = Loader(self.log, self.streams, self.checkpoints)
         self.keeper = Keeper(self.log, self.streams, self.checkpoints, self.loader)
-        self.residents = Residents(self.log, self.streams, self.keeper, self._memory_bytes)
+        self.residents = Residents(self.log, self.streams, self.keeper, self.memory_bytes)
         self.streams.reach = self._reach
         if uncovered is None:
             applied = self.log.row("checkpoints", APPLIED_KEY)
@@ -92,6 +94,11 @@ class Reading:
         """Read what moves with the log's head: its last commit, the next number of a stream, the tags it holds."""
         last = self.log.commit_at(self.head) if self.head else None
         commit = CommitRow._make(COMMIT.unpack(last)) if last else CommitRow(0, 1, 0, NO_LINK)
+        if commit.next_seq != self.head + 1:
+            message = (
+                f"the last commit row ends at seq {commit.next_seq - 1}, the log at {self.head}; run `refold verify`"
+            )
+            raise StoreCorrupt(message)
         self.link, self.time_ns = commit.link, commit.time_ns
         self.streams.renumber()
         self.tags: set[int] = set(msgspec.msgpack.decode(self.log.row("meta", TAGS_KEY) or b"\x90", type=list[int]))
@@ -204,6 +211,7 @@ class Reading:
             if not self.is_writing and self.log.changed():
                 self.catch_up()
 
+    @guarded
     def catch_up(self) -> None:
         """Fold the events behind the head that is known here, all at once: no read sees half of a commit."""
         self.checkpoints.is_shared = True

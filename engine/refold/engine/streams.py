@@ -12,6 +12,7 @@ import msgspec
 
 from refold import fold
 from refold.engine.checkpoints import Checkpoints
+from refold.engine.damage import guarded
 from refold.engine.keys import key_of, kind_of, parted
 from refold.engine.slots import Slot
 from refold.errors import StoreCorrupt
@@ -57,6 +58,16 @@ class Uncovered(NamedTuple):
     """Number of a stream -> version at its last uncovered event, and the seqs of all of them; by the first seq."""
 
 
+@guarded
+def _name_in(key: bytes) -> str:
+    """Return the name that a row of names is of."""
+    name = key[BRANCH.size :].decode()
+    if kind_of(name) not in fold.KINDS:
+        message = f"a stream is named {name!r}, which is of no known kind; run `refold verify`"
+        raise StoreCorrupt(message)
+    return name
+
+
 def _stay(_seq: int) -> None:
     """Know what is known: nobody else writes."""
 
@@ -89,15 +100,21 @@ class Streams:
         self.renumber()
 
     def renumber(self) -> None:
-        """Read which number the next new stream gets."""
-        stored = self._log.row("meta", NEXT_NUMBER_KEY)
-        self.next_number = int.from_bytes(stored, "big") if stored else 1
+        """Read which number the next new stream gets: never one that has been given out, whatever is stored.
 
+        What is stored is read last, since others may write between the two.
+        """
+        last = self._log.row_before("streams", b"\xff" * NUMBER_BYTES)
+        stored = self._log.row("meta", NEXT_NUMBER_KEY)
+        given = int.from_bytes(last[0], "big") if last is not None else 0
+        self.next_number = max(int.from_bytes(stored, "big") if stored else 1, given + 1)
+
+    @guarded
     def scan_tail(self, applied_seq: int, head: int) -> None:
         """Read the headers of the tail: which streams have events that no checkpoint row covers."""
         seq = applied_seq
         while seq < head:
-            for record in self._log.read(seq + 1, min(PAGE_EVENTS, head - seq)):
+            for record in self._log.read_at(range(seq + 1, min(seq + PAGE_EVENTS, head) + 1)):
                 seq += 1
                 number, version, *_ = STAMP.unpack_from(record)
                 self._note_tail(number, version, seq)
@@ -130,6 +147,7 @@ class Streams:
             number = 0 if packed is None else int.from_bytes(packed, "big")
             # A number that is not given out yet, as far as is known here: its commit is durable, and not folded yet.
             if 0 < number < self.next_number:
+                self._check_named(number, name, branch)
                 slot = self._load(number, name, branch)
             elif branch:
                 slot = self._inherit(name, branch)
@@ -153,6 +171,13 @@ class Streams:
         branch = self._branch_of.get(number)
         return self._meet(number)[1] if branch is None else branch
 
+    def _check_named(self, number: int, name: str, branch: int) -> None:
+        """Raise ``StoreCorrupt`` unless a name and a number stand for each other."""
+        if (self.name_of(number), self.branch_of(number)) != (name, branch):
+            message = f"{name!r} stands for stream number {number}, which has another name; run `refold verify`"
+            raise StoreCorrupt(message)
+
+    @guarded
     def _meet(self, number: int) -> tuple[str, int]:
         packed = self._log.row("streams", number_key(number))
         if packed is None:
@@ -165,11 +190,11 @@ class Streams:
 
     def branch(self, number: int) -> Branch:
         """Return where a branch was forked from."""
-        try:
-            return self.branches()[number - 1]
-        except IndexError as error:
+        branches = self.branches()
+        if not 0 < number <= len(branches) or not 0 <= branches[number - 1].parent < number:
             message = f"branch {number} was never forked; run `refold verify` and restore a backup"
-            raise StoreCorrupt(message) from error
+            raise StoreCorrupt(message)
+        return branches[number - 1]
 
     def bounds(self, branch: int, until: int) -> dict[int, int]:
         """Return up to which seq the events of each branch count in one of them at a seq: its own and its elders'."""
@@ -181,6 +206,7 @@ class Streams:
         bounds[0] = until
         return bounds
 
+    @guarded
     def _inherit(self, name: str, branch: int) -> Slot | None:
         """Return a slot that stands where the stream stood when the branch was forked, ``None`` if it was not there."""
         base = self._base_of(name, branch)
@@ -238,6 +264,7 @@ class Streams:
                 return
             after = row.seq
 
+    @guarded
     def _load(self, number: int, name: str, branch: int) -> Slot:
         slot = Slot(number, name, branch)
         if branch:
@@ -327,7 +354,7 @@ class Streams:
         prefix = name_key(branch, f"{kind}/" if kind else "")
         first = name_key(branch, after) + b"\0" if after else prefix
         for key, _ in scan(self._log, "names", prefix, PAGE_EVENTS, first):
-            yield key[BRANCH.size :].decode()
+            yield _name_in(key)
 
     def applied_seq(self, head: int) -> int:
         """Return the seq up to which every event is covered by a checkpoint row."""

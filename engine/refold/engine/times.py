@@ -1,6 +1,7 @@
 """From times to seqs and back, by the commit rows of the log: every event of a commit has the commit's time."""
 
-from refold.errors import InvalidInput
+from refold.engine.damage import guarded
+from refold.errors import InvalidInput, StoreCorrupt
 from refold.limits import TIME_NS_MAX
 from refold.store.protocol import Log
 from refold.store.record import COMMIT, CommitRow
@@ -18,7 +19,11 @@ def seq_at_time(log: Log, head: int, time_ns: int) -> int:
     """Return the last seq that was acknowledged at or before a time, 0 if none was, by bisection."""
     low, high = 0, head
     while low < high:
-        commit = _commit_at(log, (low + high + 1) // 2)
+        middle = (low + high + 1) // 2
+        commit = _commit_at(log, middle)
+        if not commit.first_seq <= middle < commit.next_seq:
+            message = f"the commit row of seq {middle} is damaged; run `refold verify` and restore a backup"
+            raise StoreCorrupt(message)
         if commit.time_ns <= time_ns:
             low = commit.next_seq - 1
         else:
@@ -31,6 +36,7 @@ def time_at_seq(log: Log, seq: int) -> int:
     return _commit_at(log, seq).time_ns if seq else 0
 
 
+@guarded
 def _commit_at(log: Log, seq: int) -> CommitRow:
     row = log.commit_at(seq)
     assert row is not None, f"seq {seq} has no commit row"

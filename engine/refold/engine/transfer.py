@@ -17,6 +17,7 @@ import msgspec
 from refold import fold
 from refold.engine import branches, joining
 from refold.engine.core import Engine
+from refold.engine.damage import guarded
 from refold.engine.jsonl import (
     JSONL_FORMAT,
     Head,
@@ -87,12 +88,13 @@ def lines(engine: Engine, until: int) -> Iterator[bytes]:
     while seq <= until:
         with engine.state_lock:
             engine.check_open()
-            records = engine.log.read(seq, min(PAGE_EVENTS, until - seq + 1))
+            records = engine.log.read_at(range(seq, min(seq + PAGE_EVENTS, until + 1)))
             page = [_line(names, place, record) for place, record in enumerate(records, seq)]
         yield from page
         seq += len(page)
 
 
+@guarded
 def _line(names: Names, seq: int, record: bytes) -> bytes:
     header = header_of(record)
     event = fold.decode(record[ARRAY_BEGIN:], header.tag)

@@ -24,7 +24,7 @@ from refold.event import (
     Restored,
     SnapshotNamed,
     StateImported,
-    unpack_json,
+    decode_json,
 )
 from refold.limits import NAME_BYTES_MAX
 from refold.message import ROLES, MessageAppended
@@ -164,12 +164,12 @@ def _imported(event: StateImported) -> Iterator[str]:
         checks.key(key)
     for key, packed in event.state:
         checks.key(key)
-        unpack_json(packed)
+        decode_json(packed)
 
 
 def _check_body(body: MessageAppended | ImportedBody) -> None:
     for what, packed in (("content", body.parts), ("tool_calls", body.calls)):
         if packed is not None:
-            checks.json_objects(unpack_json(packed), what)
+            checks.json_objects(decode_json(packed), what)
     if body.extra is not None:
-        checks.json_object(unpack_json(body.extra), "metadata")
+        checks.json_object(decode_json(body.extra), "metadata")

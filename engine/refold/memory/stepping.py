@@ -8,6 +8,7 @@ from msgspec import Struct
 from refold import fold
 from refold.engine.changes import changes_between
 from refold.engine.core import Engine
+from refold.engine.damage import guarded
 from refold.engine.keys import name_of
 from refold.engine.loader import Recorded
 from refold.event import Event, Forked, Restored, Stamp
@@ -55,13 +56,20 @@ def _steps(
 ) -> Iterator[Step]:
     shown = _shown(state)
     for event, stamp in events:
-        if isinstance(event, (Forked, Restored)):
-            state = engine.base_state(event, state.kind.name)
-        fold.fold(state, stamp, event)
+        state = _folded(engine, state, event, stamp)
         before, shown = shown, _shown(state)
         changes = tuple(_changes(name_of(key), before, shown))
         evicted = tuple(_evicted(event, stamp, before.live, shown.live))
         yield Step(event, stamp, frozen(stamp.seq - 1), frozen(stamp.seq), changes, evicted)
+
+
+@guarded
+def _folded(engine: Engine, state: State, event: Event, stamp: Stamp) -> State:
+    """Return the state after an event."""
+    if isinstance(event, (Forked, Restored)):
+        state = engine.base_state(event, state.kind.name)
+    fold.fold(state, stamp, event)
+    return state
 
 
 def _shown(state: State) -> _Shown:

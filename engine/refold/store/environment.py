@@ -24,11 +24,13 @@ from refold.limits import (
     MAP_WAIT_SECONDS,
     READERS_MAX,
     RETRIES_COUNT_MAX,
+    STRUCTURE_BYTES_MAX,
 )
 from refold.store.building import flush
 from refold.store.failures import translated
 from refold.store.protocol import TABLES
 from refold.store.record import FORMAT
+from refold.store.structure import check_structure, problems
 from refold.store.turnstile import Turnstile
 
 DATA_FILE: Final = "data.mdb"
@@ -185,11 +187,14 @@ class Environment:
         """
         try:
             with self.begin_write(always=True) as txn:
+                check_structure(self.path, STRUCTURE_BYTES_MAX)
                 databases = {name: self.env.open_db(name.encode(), txn=txn, create=False) for name in NAMES}
                 _check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
         except lmdb.NotFoundError as error:
             message = f"{self.path} holds an LMDB file that refold did not write; give another path"
             raise StoreVersion(message) from error
+        except lmdb.Error as error:
+            raise translated(error, "opening", self.path) from error
         finally:
             self.turnstile.leave()
         return databases
@@ -334,11 +339,9 @@ def _check_length(env: lmdb.Environment, path: str) -> None:
     found = os.stat(file).st_size
     if found >= expected:
         return
-    import lmdb.verify as offline  # noqa: PLC0415 - only a damaged file needs it
-
-    problems: list[str] = offline.verify(path)  # type: ignore[no-untyped-call]
-    if problems:
-        message = f"{file} was cut off: {found} of {expected} bytes are there ({problems[0]}); restore a backup"
+    found_problems = problems(path)
+    if found_problems:
+        message = f"{file} was cut off: {found} of {expected} bytes are there ({found_problems[0]}); restore a backup"
         raise StoreCorrupt(message)
     os.truncate(file, expected)
 

@@ -11,11 +11,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import lmdb
 
-from refold.errors import StoreVersion
+from refold.errors import StoreCorrupt, StoreVersion
 from refold.store.directory import WRITER_LOCK
 from refold.store.environment import DATA_FILE, FORMAT_KEY, NAMES, open_to_look, share_open, unshare
 from refold.store.failures import translated
 from refold.store.protocol import Table
+from refold.store.structure import problems
 
 _META_PAGES: Final = 2
 _LOCKS: Final = "/proc/locks"
@@ -116,10 +117,10 @@ def _look(env: lmdb.Environment, databases: _Databases, path: str, wanted: Seque
 
 
 def _problem(path: str) -> str:
-    import lmdb.verify as offline  # noqa: PLC0415 - only a damaged file needs it
-
-    problems: list[str] = offline.verify(path)  # type: ignore[no-untyped-call]
-    return problems[0] if problems else ""
+    try:
+        return next(iter(problems(path)), "")
+    except StoreCorrupt as error:
+        return str(error)
 
 
 def _last(txn: "lmdb.Transaction[bytes]", database: Any) -> tuple[bytes, bytes] | None:

@@ -208,10 +208,9 @@ class LmdbLog:
 
     def verify(self) -> list[str]:
         """Return what LMDB's offline verifier finds; it reads the file as it lies on disk."""
-        import lmdb.verify as offline  # noqa: PLC0415 - loaded only by those who ask
+        from refold.store.structure import problems  # noqa: PLC0415 - loaded only by those who ask
 
-        problems: list[str] = offline.verify(self._path)  # type: ignore[no-untyped-call]
-        return problems
+        return problems(self._path)
 
     def close(self) -> None:
         """Release the environment and the locks."""

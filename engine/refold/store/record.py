@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from refold.event import FLAG_BODY_ELSEWHERE, FLAG_ERASED
 from refold.hashing import blake2b
-from refold.limits import BRANCH_BYTES, HASH_BYTES, SALT_BYTES, SLICE_BYTES
+from refold.limits import BRANCH_BYTES, HASH_BYTES, KEYED_HASH_BYTES, SALT_BYTES, SLICE_BYTES
 
 FORMAT: Final = 1
 """The format of records written by this program. A reader refuses a higher one."""
@@ -166,6 +166,21 @@ def is_intact(record: bytes, known: Header | None = None) -> bool:
     return commit_to(salt, body) == header.commitment
 
 
+def commitments(records: Iterable[bytes], begins: Iterable[int]) -> tuple[bytes, ...]:
+    """Return what the salts and bodies of records commit to, given where each array's body begins; none is erased."""
+    copy, joined_max = _copy, SLICE_BYTES
+    found: list[bytes] = []
+    for record, begin in zip(records, begins, strict=True):
+        digest = copy()
+        content = record[HEADER_BYTES:ARRAY_BEGIN] + record[ARRAY_BEGIN + begin :]
+        if len(content) <= joined_max:
+            digest.update(content)
+        else:
+            _feed(digest, content)
+        found.append(digest.digest())
+    return tuple(found)
+
+
 def blanked(record: bytes, elements: int) -> bytes:
     """Return the erased form of a record: flag set, salt zero, the array cut to its ``elements`` structural ones."""
     header = header_of(record)
@@ -177,4 +192,4 @@ def blanked(record: bytes, elements: int) -> bytes:
 
 def keyed_hash(key: bytes, content: bytes) -> bytes:
     """Return a hash that says nothing without the store's key, of 16 bytes."""
-    return blake2b(content, key=key, digest_size=16).digest()
+    return blake2b(content, key=key, digest_size=KEYED_HASH_BYTES).digest()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NoReturn, Self, TypeAlias
 
 import lmdb
 
+from refold.errors import StoreCorrupt
 from refold.store.environment import Environment
 from refold.store.failures import translated
 from refold.store.protocol import Erasing, Overtaken, Row
@@ -115,7 +116,7 @@ class LmdbTurn:
             for commit in commits:
                 last_key = SEQ.pack(last_seq_of(commit))
                 if not self._txn.put(last_key, commit, db=databases["commits"], append=True):
-                    _refuse(f"commit row {last_key.hex()}")
+                    self._refuse(f"the commit row of seq {last_seq_of(commit)}")
             # LMDB gives the number of a transaction that changed nothing to the next one, whoever that belongs to.
             is_changed = self._put(rows) or bool(records) or bool(commits)
             if is_changed:
@@ -129,12 +130,17 @@ class LmdbTurn:
         database = self._shared.databases["log"]
         if len(records) == 1:
             if not self._txn.put(SEQ.pack(first_seq), records[0], db=database, append=True):
-                _refuse(f"record {first_seq}")
+                self._refuse(f"the record of seq {first_seq}")
             return
         keys = map(SEQ.pack, range(first_seq, first_seq + len(records)))
         items = zip(keys, records, strict=True)
         if self._txn.cursor(db=database).putmulti(items, append=True) != (len(records), len(records)):
-            _refuse(f"one of {len(records)} records from {first_seq} on")
+            self._refuse(f"one of {len(records)} records from seq {first_seq} on")
+
+    def _refuse(self, what: str) -> NoReturn:
+        """Raise, because LMDB did not append; no ``assert``: a check of a write must not go away with ``python -O``."""
+        message = f"{what} is not behind the last one of {self._shared.path}; run `refold verify` and restore a backup"
+        raise StoreCorrupt(message)
 
     def _put(self, rows: Sequence[_AnyRow]) -> bool:
         """Put or delete the rows, and return whether that changed anything."""
@@ -195,9 +201,3 @@ class DelayedTurn:
 
 def _doing(first_seq: int, records: Sequence[bytes], rows: Sequence[_AnyRow]) -> str:
     return f"writing seqs {first_seq} to {first_seq + len(records) - 1} and {len(rows)} rows"
-
-
-def _refuse(what: str) -> NoReturn:
-    """Raise, because LMDB did not append; no ``assert``: a check of a write must not go away with ``python -O``."""
-    message = f"{what} is not behind the last key"
-    raise AssertionError(message)

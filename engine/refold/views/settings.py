@@ -45,7 +45,8 @@ class Settings:
         """Name -> number of the branch."""
 
     def add(self, branch: Branch) -> None:
-        """Give a branch the next number."""
+        """Give a branch the next number; it was forked from one that was there before."""
+        assert 0 <= branch.parent <= len(self.branches), f"branch {branch.name!r} has no parent {branch.parent}"
         self.branches.append(branch)
         self.numbers[branch.name] = len(self.branches)
 

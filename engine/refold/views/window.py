@@ -222,6 +222,10 @@ def _logical(window: Window) -> Any:
     return [window.window_tokens, window.counter, window.policy, digests]
 
 
+def _content(window: Window) -> Any:
+    return [window.window_tokens, window.counter, window.policy, window.live()]
+
+
 def _plain(window: Window) -> dict[str, Any]:
     messages = {message.id: plain_message(message) for message in window.live()}
     counts = {"window_tokens": window.window_tokens, "tokens": window.tokens} if window.policy else {}
@@ -236,6 +240,7 @@ WINDOW = View(
     unpack=_unpack,
     logical=_logical,
     plain=_plain,
+    content=_content,
 )
 
 

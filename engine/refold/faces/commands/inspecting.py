@@ -52,7 +52,8 @@ def verify_command(context: click.Context, *, witness: str | None, db: str, as_j
         for finding in report.findings:
             console.line((f"{finding.check} at seq {finding.seq}: {finding.message}", "red"))
         sound = f"sound, state hash {report.state_hash}" if report.ok else f"{len(report.findings)} findings"
-        console.line(f"{report.events} events in {report.streams} streams: ", (sound, "bold"))
+        place = f", the first bad seq is {report.first_bad_seq}" if report.first_bad_seq else ""
+        console.line(f"{report.events} events in {report.streams} streams: ", (sound + place, "bold"))
     if not report.ok:
         context.exit(EXIT_INTEGRITY)
 

@@ -1,0 +1,311 @@
+"""Folding the whole log anew beside the sweep, and holding every cache against it: checkpoints, digests, live states.
+
+States of streams that do not fit into ``memory_bytes`` together are left to another pass over the log.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Final
+
+from refold import fold
+from refold.engine.checkpoints import APPLIED_KEY, Checkpoint, checkpoint_of, number_of
+from refold.engine.core import Engine
+from refold.engine.damage import UNREADABLE
+from refold.engine.digests import digests_of
+from refold.engine.loader import Loader, decoded
+from refold.engine.slots import Slot
+from refold.engine.streams import Streams, number_key
+from refold.engine.sweeping import Page
+from refold.errors import RefoldError, StoreCorrupt
+from refold.event import FLAG_BASE, Event, Stamp
+from refold.limits import EVENT_OVERHEAD_BYTES, PAGE_EVENTS, STREAM_OVERHEAD_BYTES
+from refold.results import Finding
+from refold.store.protocol import scan
+from refold.store.record import SEQ, STAMP
+
+_STAMPED: Final = 7
+"""How many of the header's fields, from the first on, a stamp holds or is found by."""
+
+DAMAGE: Final = (RefoldError, *UNREADABLE)
+
+
+class _Stream:
+    """One stream as folded so far."""
+
+    __slots__ = ("digests", "events", "name", "row", "rows", "seqs", "stamps", "state", "version")
+
+    def __init__(self, name: str, state: fold.State, rows: int) -> None:
+        self.name = name
+        self.state = state
+        self.rows = rows
+        """How many checkpoint rows are still to come."""
+        self.events: dict[int, Event] = {}
+        """The events that the next checkpoint row may point at, by their seqs."""
+        self.stamps: dict[int, Stamp] = {}
+        self.row = 0
+        """The seq of the last checkpoint row."""
+        self.seqs: list[int] = []
+        """The seqs of the events since the last kept row."""
+        self.version = 0
+        self.digests: tuple[int, list[tuple[str, bytes]]] = (0, [])
+        """The digests of the views at a seq, if they were asked for."""
+
+    def located(self, seqs: Sequence[int]) -> list[tuple[Event, Stamp]]:
+        """Return the events at the seqs with their stamps."""
+        return list(zip(map(self.events.__getitem__, seqs), map(self.stamps.__getitem__, seqs), strict=True))
+
+    def keep(self, seqs: Sequence[int]) -> None:
+        """Forget the events but for those at the seqs; one that is not here is read when it is asked for."""
+        here = [seq for seq in seqs if seq in self.events]
+        self.events = {seq: self.events[seq] for seq in here}
+        self.stamps = {seq: self.stamps[seq] for seq in here}
+
+    def digests_at(self, seq: int) -> list[tuple[str, bytes]]:
+        """Return the digests of the views at the event that was folded last."""
+        if self.digests[0] != seq:
+            self.digests = (seq, fold.digests(self.state))
+        return self.digests[1]
+
+
+class Refolding:
+    """One fold of the whole log; takes the pages of a sweep, and then what was left out in passes of its own."""
+
+    def __init__(self, engine: Engine, zero: Callable[[], tuple[Streams, Loader]], memory_bytes: int) -> None:
+        self._engine = engine
+        self._from_zero = zero
+        self._memory_bytes = memory_bytes
+        self._streams: dict[int, _Stream] = {}
+        self._weight = self._folded = self._folded_bytes = 0
+        self._postponed: set[int] = set()
+        self._wanted: set[int] | None = None
+        """The streams of this pass, ``None``: all but those postponed."""
+        self._rows: dict[int, int] = {}
+        """Number of a stream -> how many checkpoint rows it has."""
+        self._due: dict[int, int] = {}
+        """Seq of a checkpoint row -> number of its stream."""
+        self._held: set[int] = set()
+        """The seqs of the checkpoint rows that are what they should be."""
+        self._doubtful: set[int] = set()
+        """Numbers of streams two of whose checkpoint rows stand where one can."""
+        self._digests_due: dict[int, int] = {}
+        self._applied = 0
+        """Up to which seq checkpoint rows are said to cover every event."""
+        self._findings: list[Finding] = []
+        self.hashed: dict[int, list[tuple[str, bytes]]] = {}
+        """Number of a stream -> the digests of its views at its last event."""
+        self._schedule()
+
+    @cached_property
+    def zero(self) -> tuple[Streams, Loader]:
+        """What reads the log without any checkpoint row; made when a base pointer or a doubtful row asks for it."""
+        return self._from_zero()
+
+    def _schedule(self) -> None:
+        """Take note of where checkpoint rows and digests stand."""
+        applied = self._engine.log.row("checkpoints", APPLIED_KEY)
+        self._applied = SEQ.unpack(applied)[0] if applied is not None else 0
+        for key, _ in scan(self._engine.log, "checkpoints", b"", PAGE_EVENTS):
+            if len(key) != len(APPLIED_KEY):
+                self._findings.append(Finding("checkpoint", 0, f"{key.hex()} is no key of a checkpoint row"))
+            elif key != APPLIED_KEY:
+                number, seq = number_of(key), SEQ.unpack(key[4:])[0]
+                self._doubtful |= {number, self._due[seq]} if seq in self._due else set()
+                self._due[seq] = number
+                self._rows[number] = self._rows.get(number, 0) + 1
+        for key, packed in scan(self._engine.log, "digests", b"", PAGE_EVENTS):
+            try:
+                number, seq = int.from_bytes(key, "big"), digests_of(packed)[0]
+            except StoreCorrupt as error:
+                self._findings.append(Finding("digests", 0, str(error)))
+                continue
+            if seq in self._digests_due:
+                self._findings.append(_stray(seq, number))
+            self._digests_due[seq] = number
+
+    def take(self, page: Page) -> None:
+        """Fold a page, and hold what is cached at its seqs against the states."""
+        streams, due, digests_due = self._streams, self._due, self._digests_due
+        apply = fold.fold
+        for seq, event, number, version, time_ns, occurred_ns, cause, actor, flags in zip(
+            page.seqs, page.events, *page.columns[:_STAMPED], strict=True
+        ):
+            stream = streams.get(number) or self._begin(number)
+            if stream is None:
+                continue
+            if flags & FLAG_BASE:
+                stream.state = self.zero[1].base_state(event, stream.state.kind.name)
+            stamp = Stamp(seq, stream.name, version, time_ns, occurred_ns, cause, actor, flags)
+            apply(stream.state, stamp, event)
+            stream.version = version
+            stream.seqs.append(seq)
+            if stream.rows:
+                stream.events[seq] = event
+                stream.stamps[seq] = stamp
+                if seq in due:
+                    self._compare(number, stream, seq)
+            if seq in digests_due:
+                self._compare_digests(number, stream, seq)
+        page_bytes = sum(map(len, page.records)) + EVENT_OVERHEAD_BYTES * len(page.records)
+        self._folded += len(page.records)
+        self._folded_bytes += page_bytes
+        self._weight += page_bytes
+        if self._weight > self._memory_bytes:
+            self._shed()
+
+    def _begin(self, number: int) -> _Stream | None:
+        """Return a stream as it is before its first event; ``None`` if it is not one of this pass."""
+        if number in self._postponed if self._wanted is None else number not in self._wanted:
+            return None
+        streams = self._engine.streams
+        name, state = streams.name_of(number), None
+        if streams.branch_of(number):
+            slot = self.zero[0].at_number(number)
+            if slot.base is not None:
+                state = self.zero[1].state_at(self.zero[0].at_number(slot.base[0]), slot.base[1])
+        state = fold.empty(name.partition("/")[0]) if state is None else state
+        self._streams[number] = found = _Stream(name, state, self._rows.get(number, 0))
+        self._weight += STREAM_OVERHEAD_BYTES
+        return found
+
+    def _compare(self, number: int, stream: _Stream, seq: int) -> None:
+        """Take note of a checkpoint row that is the state at its seq, and names the events since the last."""
+        if self._due[seq] != number:
+            return
+        stream.rows -= 1
+        stream.row = seq
+        key = number_key(number) + SEQ.pack(seq)
+        try:
+            row = checkpoint_of(key, self._engine.log.row("checkpoints", key) or b"")
+            if self._holds(stream, row):
+                self._held.add(seq)
+        except DAMAGE:
+            return  # Whoever looks at it closely says what it is.
+        stream.keep(row.pointed if stream.rows else ())
+        if row.kept:
+            stream.seqs = []
+
+    def _holds(self, stream: _Stream, row: Checkpoint) -> bool:
+        if row.version != stream.version or row.since != stream.seqs:
+            return False
+        missing = [seq for seq in row.pointed if seq not in stream.events]
+        for event, stamp in self._engine.loader.recorded(missing):
+            stream.events[stamp.seq], stream.stamps[stamp.seq] = event, stamp
+        cached = fold.unpack(stream.state.kind.name, row.inline, stream.located(row.pointed))
+        return fold.contents(cached) == fold.contents(stream.state)
+
+    def _compare_digests(self, number: int, stream: _Stream, seq: int) -> None:
+        if self._digests_due[seq] != number:
+            return
+        del self._digests_due[seq]
+        packed = self._engine.log.row("digests", number_key(number)) or b""
+        if digests_of(packed)[1] != stream.digests_at(seq):
+            said = f"the stored digests of {stream.name} are not those of the fold of its events"
+            self._findings.append(Finding("digests", seq, said))
+
+    # Memory.
+
+    def _shed(self) -> None:
+        """Weigh what is held; where it is too much, leave the streams that came last to another pass."""
+        event_bytes = self._folded_bytes // self._folded
+        weights = {number: _weight(stream, event_bytes) for number, stream in self._streams.items()}
+        self._weight = sum(weights.values())
+        while self._weight > self._memory_bytes // 2 and len(weights) > 1:
+            number, weight = weights.popitem()
+            self._weight -= weight
+            del self._streams[number]
+            self._postponed.add(number)
+        # What a single stream takes, it takes.
+        self._weight = min(self._weight, self._memory_bytes // 2)
+
+    def finish(self, heads: dict[int, tuple[int, int]]) -> Iterator[Finding]:
+        """Return what is wrong with the caches: of the streams folded so far, and then of those left out."""
+        yield from self._against_live(heads)
+        while self._postponed:
+            self._wanted, self._postponed = self._postponed, set()
+            self._streams, self._weight = {}, 0
+            for begin in range(0, self._engine.head, PAGE_EVENTS):
+                self.take(self._again(begin + 1, min(PAGE_EVENTS, self._engine.head - begin)))
+                self._wanted -= self._postponed
+            yield from self._against_live(heads)
+        yield from self._findings
+        for seq, number in sorted(self._digests_due.items()):
+            yield _stray(seq, number)
+        for number in sorted(self._doubtful.union(self._due[seq] for seq in self._due.keys() - self._held)):
+            yield from self._closely(number)
+
+    def _again(self, first_seq: int, limit: int) -> Page:
+        records = self._engine.log.read(first_seq, limit)
+        heads = list(map(STAMP.unpack_from, records))
+        columns = list(zip(*heads, strict=True))
+        return Page(range(first_seq, first_seq + len(records)), records, decoded(records, heads), columns)
+
+    def _against_live(self, heads: dict[int, tuple[int, int]]) -> Iterator[Finding]:
+        for number, stream in self._streams.items():
+            self.hashed[number] = digests = stream.digests_at(heads[number][1])
+            live = self._engine.streams.at_number(number)
+            if (live.version, live.seq) != heads[number]:
+                said = f"{live.name} is at version {live.version}, its log at {heads[number][0]}"
+                yield Finding("head", live.seq, said)
+            elif uncovered := next((seq for seq in stream.seqs if stream.row < seq <= self._applied), 0):
+                said = (
+                    f"no checkpoint row of {live.name} covers it, though they are said to reach up to {self._applied}"
+                )
+                yield Finding("checkpoint", uncovered, said)
+            elif live.state is not None and not _is_same(live.state, stream.state, digests):
+                yield Finding("replay", live.seq, f"the live state of {live.name} is not the replay of its events")
+
+    def _closely(self, number: int) -> Iterator[Finding]:
+        """Look closely at the checkpoint rows of a stream, one of which is not what it should be at first sight."""
+        rows = list(scan(self._engine.log, "checkpoints", number_key(number), PAGE_EVENTS))
+        streams, loader = self.zero
+        try:
+            yield from _stream_rows(loader, streams.at_number(number), rows)
+        except DAMAGE as error:
+            said = f"what is stored cannot be read: {type(error).__name__}: {error}"
+            yield Finding("checkpoint", SEQ.unpack(rows[0][0][4:])[0], said)
+
+
+def _stray(seq: int, number: int) -> Finding:
+    return Finding("digests", seq, f"the digests of stream number {number} are of a seq that is no event of it")
+
+
+def _weight(stream: _Stream, event_bytes: int) -> int:
+    """Return what a stream takes in RAM, roughly: what would stand in its checkpoint, and the events it points at."""
+    inline, pointed = fold.pack(stream.state)
+    return STREAM_OVERHEAD_BYTES + len(inline) + event_bytes * len(stream.events.keys() | set(pointed))
+
+
+def _is_same(live: fold.State, replayed: fold.State, digests: list[tuple[str, bytes]]) -> bool:
+    return fold.contents(live) == fold.contents(replayed) or fold.digests(live) == digests
+
+
+def _stream_rows(loader: Loader, slot: Slot, rows: list[tuple[bytes, bytes]]) -> Iterator[Finding]:
+    """Fold a stream from its first event and compare at each checkpoint row."""
+    checkpoints = [checkpoint_of(key, packed) for key, packed in rows]
+    assert all(a.seq < b.seq for a, b in pairwise(checkpoints)), f"checkpoints of {slot.name} out of order"
+    state, at = fold.empty(slot.kind), 0
+    kept = slot.base[1] if slot.base is not None else 0
+    for checkpoint in checkpoints:
+        state = _advance(loader, slot, state, at, checkpoint.seq)
+        at = checkpoint.seq
+        cached = fold.unpack(slot.kind, checkpoint.inline, loader.recorded(checkpoint.pointed))
+        if fold.digests(cached) != fold.digests(state):
+            yield Finding("checkpoint", at, f"the checkpoint of {slot.name} is not the fold of its events")
+        # A row of a process that did not know of another's may reach back further; it must leave no gap.
+        begin = min(kept, checkpoint.since[0] - 1) if checkpoint.since else kept
+        since = list(loader.seqs_between(slot, begin, at))
+        version = loader.recorded([at])[0].stamp.version
+        if (checkpoint.version, checkpoint.since) != (version, since):
+            yield Finding("checkpoint", at, f"the checkpoint of {slot.name} names other events than those before it")
+        kept = at if checkpoint.kept else kept
+
+
+def _advance(loader: Loader, slot: Slot, state: fold.State, after: int, until: int) -> fold.State:
+    seqs = list(loader.seqs_between(slot, after, until))
+    for begin in range(0, len(seqs), PAGE_EVENTS):
+        for event, stamp in loader.recorded(seqs[begin : begin + PAGE_EVENTS]):
+            if type(event) in fold.BASE_TYPES:
+                state = loader.base_state(event, slot.kind)
+            fold.fold(state, stamp, event)
+    return state

@@ -106,7 +106,7 @@ class TestWhereAStoreMayBe:
 
     def test_creating_leaves_nothing_else_behind(self, store: Path) -> None:
         assert sorted(entry.name for entry in store.parent.iterdir()) == ["store"]
-        files = ["data.mdb", "lock.mdb", "owner.lock", "turn.lock", "writer.lock"]
+        files = ["ballast", "data.mdb", "lock.mdb", "owner.lock", "turn.lock", "writer.lock"]
         assert sorted(entry.name for entry in store.iterdir()) == files
 
     def test_a_moved_store_opens_where_it_is(self, store: Path) -> None:

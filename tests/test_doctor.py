@@ -26,7 +26,7 @@ from tests.support import Child
 
 CHECKS = [
     "directory",
-    *("file system", "disk space", "writers", "open files", "search"),
+    *("file system", "disk space", "ballast", "writers", "open files", "search"),
     *("file", "format"),
     *("map", "readers", "log", "tail", "pages", "event kinds"),
 ]

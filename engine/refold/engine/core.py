@@ -15,6 +15,7 @@ from refold.engine.loader import Recorded
 from refold.engine.pending import Noted, Pending
 from refold.engine.reading import Reading
 from refold.engine.sequencer import Sequencer
+from refold.errors import StoreFull
 from refold.limits import MEMORY_BYTES_DEFAULT
 from refold.store.protocol import Log, Row
 
@@ -80,7 +81,7 @@ class Engine(Reading):
         """End the subscriptions, store what is worth storing and release the log; a second call does nothing.
 
         Where acknowledged events cannot be made durable, the error is raised and the engine stays open, so that
-        somebody can make room and close again.
+        somebody can make room or mend the disk, and close again.
         """
         if self.is_closed:
             return  # Before any lock: in a child that forked, a thread that is not there may hold it.
@@ -90,9 +91,22 @@ class Engine(Reading):
             if self._closed:
                 return
             try:
-                self.flush()
+                self._rest()
             finally:
                 self._release()
+
+    def _rest(self) -> None:
+        """Store what is worth storing; checkpoint rows that find no room, or a disk that fails, are worth no error."""
+        has_tail = self.log.durable_head() < self.log.head()
+        if self.log.is_stopped:
+            if not has_tail:
+                return
+            self.log.resume()
+        try:
+            self.flush()
+        except StoreFull:
+            if has_tail:
+                raise
 
     def _release(self) -> None:
         head = self.log.head()  # Looked at first: another process may add to it, and what it added is durable.

@@ -10,6 +10,7 @@ import os
 from typing import Final
 
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFull, StoreVersion
+from refold.store.ballast import Ballast
 from refold.store.environment import DATA_FILE, Environment, create_databases, share, unshare
 from refold.store.turnstile import TURN_LOCK
 
@@ -27,6 +28,7 @@ class Directory:
         self.environment = environment
         self.readonly = readonly
         self.exclusive = exclusive
+        self.ballast = Ballast(path)
         self._locks = locks
         self._is_released = False
 
@@ -73,7 +75,10 @@ def open_directory(path: str, *, readonly: bool, seed: dict[bytes, bytes], exclu
         for lock in locks:
             os.close(lock)
         raise
-    return Directory(path, environment, locks, readonly=readonly, exclusive=exclusive)
+    directory = Directory(path, environment, locks, readonly=readonly, exclusive=exclusive)
+    if not readonly:
+        directory.ballast.fill()
+    return directory
 
 
 def _exists(path: str, *, readonly: bool) -> bool:

@@ -7,6 +7,7 @@ import errno
 import mmap
 import os
 import threading
+from collections.abc import Callable
 from typing import Any, Final
 
 import lmdb
@@ -25,7 +26,7 @@ from refold.limits import (
     READERS_MAX,
     RETRIES_COUNT_MAX,
 )
-from refold.store.failures import translated
+from refold.store.failures import is_of_disk, of_stopped, translated
 from refold.store.protocol import TABLES
 from refold.store.record import FORMAT
 from refold.store.turnstile import Turnstile
@@ -58,6 +59,10 @@ class Environment:
         """Held by a thread for its turn at writing, and to change the map: LMDB may not do both at once."""
         self._map_changes = 0
         self._is_map_changing = False
+        self._is_lost = False
+        """Whether LMDB's environment was closed to be opened anew, and that has not succeeded yet."""
+        self.stopped = ""
+        """The I/O error after which nothing is written here any more, empty while there was none."""
         self.map_bytes: int = self.env.info()["map_size"]
         try:
             _check_length(self.env, path)
@@ -98,7 +103,14 @@ class Environment:
         while self._is_map_changing:
             if self.writing.acquire(timeout=MAP_WAIT_SECONDS):
                 self.writing.release()
+        if self._is_lost or isinstance(error, lmdb.PanicError):
+            return self._regain()
         return self._map_changes > 0
+
+    def check_writing(self) -> None:
+        """Raise after an I/O error, which stops writing until the store is opened again."""
+        if self.stopped:
+            raise of_stopped(self.stopped, self.path)
 
     def grow(self) -> bool:
         """Make the map that is full larger, and return whether the system grants it.
@@ -120,6 +132,51 @@ class Environment:
             return self._is_readable() or self._enlarge((self.env.info()["last_pgno"] + 1) * self.env.stat()["psize"])
         finally:
             self.writing.release()
+
+    def is_panicked(self) -> bool:
+        """Return whether LMDB refuses even to read, as it does once it could not write its last page."""
+        try:
+            self.env.begin().abort()
+        except lmdb.PanicError:
+            return True
+        except lmdb.Error:
+            return self._is_lost
+        return False
+
+    def _regain(self) -> bool:
+        """Make a panicked store readable again, unless the thread that has its turn does so first."""
+        while not self.writing.acquire(timeout=MAP_WAIT_SECONDS):
+            if not self.is_panicked():
+                return True
+        try:
+            if self.is_panicked():
+                self.renew()
+            return True
+        finally:
+            self.writing.release()
+
+    def renew(self, meanwhile: Callable[[], None] | None = None) -> None:
+        """Open LMDB's environment anew, with a call while it is closed; the thread holds ``writing``.
+
+        Reads of other threads that are cut off begin again.
+        """
+        is_held = self.turnstile.is_held
+        self._is_map_changing = self._is_lost = True
+        try:
+            self.env.close()
+            try:
+                if meanwhile is not None:
+                    meanwhile()
+            finally:
+                self.env = open_lmdb(self.path)
+                self.map_bytes = self.env.info()["map_size"]
+                self.databases = self._open_databases()
+                self._is_lost = False
+        finally:
+            self._map_changes += 1
+            self._is_map_changing = False
+            if is_held:
+                self.turnstile.enter(always=True)
 
     def _is_readable(self) -> bool:
         try:
@@ -249,7 +306,7 @@ def _open(path: str, **options: Any) -> lmdb.Environment:
             continue
         except lmdb.Error as error:
             told = translated(error, "opening", path)
-            if isinstance(told, (StoreBusy, StoreFull)):
+            if isinstance(told, (StoreBusy, StoreFull)) or is_of_disk(error, path):
                 raise told from error
             message = f"{path} cannot be opened as a store ({error}); run `python -m lmdb verify {path}`"
             raise StoreVersion(message) from error

@@ -157,6 +157,14 @@ class RamLog:
         """Return whether another process has committed since this one's last turn at writing began and committed."""
         return False
 
+    @property
+    def is_stopped(self) -> bool:
+        """Return ``False``: there is no disk that could fail."""
+        return False
+
+    def resume(self) -> None:
+        """Do nothing: writing never stops."""
+
     def relieve(self) -> None:
         """Do nothing: all of it is meant to be in RAM."""
 

@@ -1,0 +1,126 @@
+"""Ballast: bytes of the disk that a store reserves, so that erasing, which makes room, has room when the disk is full.
+
+It is a file beside the data. When erasing or making a compact copy meets a full disk, its bytes are given back to the
+disk; they are taken again once the disk has room. No verb that only adds may have them: it would use them up, and a
+full store could not be emptied any more. A disk without room for ballast is no reason to refuse a store.
+"""
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from refold.errors import StoreFull
+from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN
+from refold.store.environment import DATA_FILE
+
+BALLAST_FILE: Final = "ballast"
+_BLOCK_BYTES: Final = 512
+"""What ``st_blocks`` counts in."""
+_CHUNK: Final = bytes(64 * 1024)
+
+_Done = TypeVar("_Done")
+
+
+def wanted_bytes(data_bytes: int) -> int:
+    """Return how much a store with a data file of this size reserves: room to rewrite it and to copy it, in bounds."""
+    return min(max(2 * data_bytes, BALLAST_BYTES_MIN), BALLAST_BYTES_MAX)
+
+
+def reserved_bytes(path: str) -> int:
+    """Return how many bytes of the disk are reserved in a store's directory."""
+    try:
+        status = os.stat(os.path.join(path, BALLAST_FILE))
+    except OSError:
+        return 0
+    return min(status.st_size, status.st_blocks * _BLOCK_BYTES)
+
+
+class Ballast:
+    """The ballast of the store in a directory."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file = os.path.join(path, BALLAST_FILE)
+
+    def _wanted_bytes(self) -> int:
+        return wanted_bytes(os.stat(os.path.join(self._path, DATA_FILE)).st_size)
+
+    def fill(self) -> bool:
+        """Reserve what is missing, if the disk has twice as much; return whether all of it is there."""
+        wanted = self._wanted_bytes()
+        missing = wanted - reserved_bytes(self._path)
+        if missing <= 0:
+            return True
+        try:
+            if _free_bytes(self._path) < 2 * missing:
+                return False
+            _reserve(self._file, wanted)
+        except OSError:
+            return False
+        return True
+
+    def release(self) -> bool:
+        """Give everything back to the disk; return whether there was anything."""
+        if not reserved_bytes(self._path):
+            return False
+        try:
+            os.truncate(self._file, 0)
+        except OSError:
+            return False
+        return True
+
+    def retried(self, write: Callable[[], _Done]) -> _Done:
+        """Return what a write returns that makes room; where the disk is full it is called again without ballast."""
+        try:
+            done = write()
+        except StoreFull:
+            if not self.release():
+                raise
+            try:
+                done = write()
+            finally:
+                self._retake()
+        self.fill()
+        return done
+
+    @contextmanager
+    def relieved(self, needed_bytes: int) -> Generator[None]:
+        """Do without ballast in the block, if the disk has fewer free bytes than it needs; refill behind it."""
+        is_released = _free_bytes(self._path) < needed_bytes and self.release()
+        try:
+            yield
+        finally:
+            if is_released:
+                self._retake()
+            self.fill()
+
+    def _retake(self) -> None:
+        """Reserve again what is left of the ballast, before verbs that only add find it."""
+        size_bytes = self._wanted_bytes()
+        while size_bytes >= len(_CHUNK):
+            try:
+                _reserve(self._file, size_bytes)
+            except OSError:
+                self.release()
+                size_bytes //= 2
+            else:
+                return
+
+
+def _free_bytes(path: str) -> int:
+    disk = os.statvfs(path)
+    return disk.f_bavail * disk.f_frsize
+
+
+def _reserve(file: str, size_bytes: int) -> None:
+    """Make the file so long, with blocks of the disk behind all of its bytes."""
+    descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size_bytes)
+        else:
+            for begin in range(0, size_bytes, len(_CHUNK)):
+                os.pwrite(descriptor, _CHUNK[: size_bytes - begin], begin)
+    finally:
+        os.close(descriptor)

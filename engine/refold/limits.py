@@ -148,8 +148,8 @@ DISK_FULL_BYTES: Final = 1024**2
 ENDING_COMMITS_COUNT: Final = 256
 """Commits that are checked when a store is opened after an I/O error; one transaction may hold many."""
 
-BALLAST_BYTES_MIN: Final = 256 * 1024
-"""Bytes of the disk that the smallest store reserves for erasing when the disk is full."""
+BALLAST_BYTES_MIN: Final = 1024**2
+"""Bytes of the disk that the smallest store reserves for erasing when the disk is full: some hundred events."""
 
 BALLAST_BYTES_MAX: Final = 16 * 1024**2
 """What the largest store reserves; up to half of this, all of a store can be rewritten and copied beside itself."""

@@ -158,9 +158,10 @@ class Committer:
         except BaseException as error:
             # An interrupt may come when everything is durable already: then it must not be written once more. What the
             # store itself could not write is durable to nobody, whatever the log shows.
+            answered, admitted = admitted, []
             stamps = () if isinstance(error, StoreError) else self._durable()
-            if not stamps:
-                admitted.clear()
+            if stamps:
+                admitted = answered
             raise
         finally:
             for ticket, begin, end in admitted:

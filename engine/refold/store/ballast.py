@@ -47,18 +47,18 @@ class Ballast:
         return wanted_bytes(os.stat(os.path.join(self._path, DATA_FILE)).st_size)
 
     def fill(self) -> bool:
-        """Reserve what is missing, if the disk has twice as much; return whether all of it is there."""
-        wanted = self._wanted_bytes()
-        missing = wanted - reserved_bytes(self._path)
-        if missing <= 0:
-            return True
-        try:
-            if _free_bytes(self._path) < 2 * missing:
-                return False
-            _reserve(self._file, wanted)
-        except OSError:
-            return False
-        return True
+        """Reserve what is missing, or the least of it, if the disk has twice as much; return whether all is there."""
+        wanted, reserved = self._wanted_bytes(), reserved_bytes(self._path)
+        for size_bytes in (wanted, BALLAST_BYTES_MIN):
+            if reserved >= size_bytes:
+                break
+            try:
+                if _free_bytes(self._path) >= 2 * (size_bytes - reserved):
+                    _reserve(self._file, size_bytes)
+                    return size_bytes == wanted
+            except OSError:
+                continue
+        return reserved >= wanted
 
     def release(self) -> bool:
         """Give everything back to the disk; return whether there was anything."""

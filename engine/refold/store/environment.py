@@ -304,6 +304,9 @@ def _open(path: str, **options: Any) -> lmdb.Environment:
             env = lmdb.open(path, map_size=map_bytes, max_dbs=DATABASES_MAX, **options)
         except lmdb.MemoryError:
             continue
+        except OSError as error:
+            message = f"opening {path}: {error}; check the disk and who owns it, and open it again"
+            raise StoreError(message) from error
         except lmdb.Error as error:
             told = translated(error, "opening", path)
             if isinstance(told, (StoreBusy, StoreFull)) or is_of_disk(error, path):
@@ -324,16 +327,19 @@ def _allocate_lock_file(path: str) -> None:
     """Give LMDB's lock file its blocks before it is mapped: writing to a hole on a full disk kills the process."""
     if not hasattr(os, "posix_fallocate"):
         return
-    descriptor = os.open(os.path.join(path, LOCK_FILE), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    descriptor = -1
     try:
+        descriptor = os.open(os.path.join(path, LOCK_FILE), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         if os.fstat(descriptor).st_blocks * _BLOCK_BYTES < LOCK_BYTES:
             os.posix_fallocate(descriptor, 0, LOCK_BYTES)
     except OSError as error:
         kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
-        message = f"opening {path}: {error} for {LOCK_BYTES} bytes of {LOCK_FILE}; free disk space and open it again"
+        step = "free disk space" if kind is StoreFull else "check the disk and who owns it"
+        message = f"opening {path}: {error} for {LOCK_BYTES} bytes of {LOCK_FILE}; {step} and open it again"
         raise kind(message) from error
     finally:
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def create_databases(path: str, seed: dict[bytes, bytes]) -> None:

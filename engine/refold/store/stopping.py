@@ -28,7 +28,7 @@ def failed(shared: Environment, error: lmdb.Error, doing: str, txnid: int) -> St
         try:
             shared.renew()
             is_visible = shared.env.info()["last_txnid"] >= txnid
-        except (StoreError, lmdb.Error):
+        except (StoreError, lmdb.Error, OSError):
             is_visible = True  # Nobody can look; who reads next tries again.
     if is_visible or is_of_disk(error, shared.path):
         _stop(shared, error)

@@ -136,9 +136,9 @@ def _rename(made: str, path: str) -> None:
     try:
         os.rename(made, path)
     except OSError as error:
-        if not os.path.isfile(os.path.join(path, DATA_FILE)):
+        is_taken = error.errno in (errno.EEXIST, errno.ENOTEMPTY)
+        if not (is_taken and os.path.isfile(os.path.join(path, DATA_FILE))):
             raise
-        assert error.errno in (errno.EEXIST, errno.ENOTEMPTY), error
 
 
 def _flush_directory(path: str) -> None:

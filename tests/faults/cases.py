@@ -75,7 +75,8 @@ class Faults:
         assert "FAULTS_ROOT" in os.environ, "the library that fails calls is not loaded"
         library: Any = ctypes.CDLL(None)
         library.faults_arm.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_int)
-        library.faults_seen.restype = library.faults_met.restype = ctypes.c_long
+        for told in (library.faults_seen, library.faults_met, library.faults_removals):
+            told.restype = ctypes.c_long
         self._library = library
 
     def arm(self, case: Case) -> None:
@@ -99,3 +100,8 @@ class Faults:
     def met(self) -> int:
         """How many of them failed."""
         return int(self._library.faults_met())
+
+    @property
+    def removals(self) -> int:
+        """How many of those would have removed a name."""
+        return int(self._library.faults_removals())

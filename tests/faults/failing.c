@@ -26,7 +26,7 @@ static char root[PATH_MAX];
 static size_t root_bytes;
 static long seen, first, last;
 static enum way armed = NEVER;
-static long met;
+static long met, removals;
 
 __attribute__((constructor)) static void begin(void) {
     const char *below = getenv("FAULTS_ROOT");
@@ -42,7 +42,7 @@ __attribute__((constructor)) static void begin(void) {
 void faults_arm(long from, long until, int way) {
     pthread_mutex_lock(&mutex);
     seen = 0, first = from, last = until, armed = (enum way)way;
-    met = 0;
+    met = removals = 0;
     pthread_mutex_unlock(&mutex);
 }
 
@@ -51,6 +51,9 @@ long faults_seen(void) { return seen; }
 
 /* How many of them failed. */
 long faults_met(void) { return met; }
+
+/* How many of those would have removed a name. */
+long faults_removals(void) { return removals; }
 
 static int is_below(const char *path) {
     return root_bytes && !strncmp(path, root, root_bytes) && (path[root_bytes] == '/' || !path[root_bytes]);
@@ -256,4 +259,29 @@ int rename(const char *path, const char *other) {
     NEXT(int, rename, const char *, const char *);
     enum way way = way_of_path(AT_FDCWD, other);
     FAILING(way, real_rename(path, other));
+}
+
+/* What removes a name. */
+static enum way way_of_removal(int directory, const char *path) {
+    enum way way = way_of_path(directory, path);
+    if (way != NEVER) removals++;
+    return way;
+}
+
+int unlink(const char *path) {
+    NEXT(int, unlink, const char *);
+    enum way way = way_of_removal(AT_FDCWD, path);
+    FAILING(way, real_unlink(path));
+}
+
+int unlinkat(int directory, const char *path, int flags) {
+    NEXT(int, unlinkat, int, const char *, int);
+    enum way way = way_of_removal(directory, path);
+    FAILING(way, real_unlinkat(directory, path, flags));
+}
+
+int rmdir(const char *path) {
+    NEXT(int, rmdir, const char *);
+    enum way way = way_of_removal(AT_FDCWD, path);
+    FAILING(way, real_rmdir(path));
 }

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tests.faults.cases import Case, Faults
 from tests.faults.judging import count_calls, judge, suffer
-from tests.faults.workloads import Told
+from tests.faults.world import Told
 
 CASE_SECONDS: Final = 20
 """A case that takes longer stands still; a signal ends it."""
@@ -21,22 +21,22 @@ CASE_SECONDS: Final = 20
 
 def calls_of(workload: str, seed: int, place: Path) -> int:
     """Return how many calls a workload makes that could fail."""
-    answer = _in_child(place / "answer", lambda: count_calls(workload, seed, place / "counted" / "store"))
+    answer = _in_child(place / "answer", lambda: count_calls(workload, seed, place / "counted" / "disk" / "store"))
     assert isinstance(answer, int), answer
     return answer
 
 
 def try_case(case: Case, place: Path) -> list[str]:
     """Return what is wrong in a case."""
-    path = place / "disk" / "store"
+    path = place / "case" / "disk" / "store"
     told = _in_child(place / "answer", lambda: asdict(suffer(case, path)))
     try:
         if isinstance(told, str):
             return [told]
-        findings = _in_child(place / "answer", lambda: judge(case, path, Told(**told)))
+        findings = _in_child(place / "answer", lambda: judge(case, path, Told.of(told)))
         return [*told["findings"], *([findings] if isinstance(findings, str) else findings)]
     finally:
-        shutil.rmtree(path.parent, ignore_errors=True)
+        shutil.rmtree(path.parent.parent, ignore_errors=True)
 
 
 def _in_child(into: Path, call: Callable[[], Any]) -> Any:

@@ -1,84 +1,16 @@
-"""What is done while calls fail, and what the callers were told: the same steps can be asked for again."""
+"""What is done while calls fail: the same steps can be asked for again."""
 
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from random import Random
 from typing import Any, Final, TypeAlias
 
-from refold import Conversation, Memory, StoreError, StoreFull
-from tests.bounds import Clock, seeded_bytes
-
-CHARS: Final = (5, 300, 9_000)
-BEFORE_COUNT: Final = 6
-"""Messages that are there before anything fails."""
-
-
-@dataclass
-class Told:
-    """What callers were told: of what they wrote, in order for each of them, and what was wrong meanwhile."""
-
-    acknowledged: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    groups: list[list[str]] = field(default_factory=list)
-    """Messages that stand or fall together."""
-    errors: list[str] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)
-    is_full: bool = False
-
-
-@dataclass
-class World:
-    """A store under faults: how it is opened, what was told, and the chance that draws texts."""
-
-    path: Path
-    seed: int
-    options: Mapping[str, Any]
-    told: Told
-    opened: int = 0
-
-    def open(self) -> Memory:
-        """Open the store as a process would that starts anew."""
-        self.opened += 1
-        random_bytes = seeded_bytes(self.seed * 1_000 + self.opened)
-        return Memory(self.path, clock_ns=Clock(), random_bytes=random_bytes, **self.options)
-
-    def text(self, name: str) -> str:
-        """Return a text that occurs once, the same whenever it is asked for."""
-        return f"{name} " + "x" * Random(f"{self.seed}/{name}").choice(CHARS)
-
-    def tried(self, texts: list[str], write: Callable[[], object]) -> None:
-        """Write, and note what the caller was told of the texts; only errors of the store are told."""
-        try:
-            write()
-        except StoreError as error:
-            self.told.unknown += texts
-            self.told.errors.append(f"{type(error).__name__}: {error}")
-            self.told.is_full |= isinstance(error, StoreFull)
-            self._check_told(error)
-        else:
-            self.told.acknowledged += texts
-
-    def _check_told(self, error: StoreError) -> None:
-        words = ("free ", "check ")
-        if not any(word in str(error) for word in words):
-            self.told.findings.append(f"an error that says no next step: {error}")
-
+from refold import Memory, StoreError
+from tests.faults import erasing
+from tests.faults.world import World, append, chat_of, look
 
 Workload: TypeAlias = Callable[[World, Memory], None]
-
-
-def chat_of(memory: Memory) -> Conversation:
-    """Return the conversation that everybody writes to."""
-    return memory.conversation("chat", window_tokens=1_000_000)
-
-
-def append(world: World, memory: Memory, name: str) -> None:
-    """Append a message that can be asked for again."""
-    text = world.text(name)
-    world.tried([text], lambda: chat_of(memory).append("user", text, tokens=1, request_id=name))
 
 
 def steps(world: World, memory: Memory) -> None:
@@ -157,19 +89,6 @@ def flushes(world: World, memory: Memory) -> None:
         look(world, memory)
 
 
-def look(world: World, memory: Memory) -> None:
-    """Read while calls fail: everything acknowledged is there, once, and nothing that nobody wrote."""
-    known = list(world.told.acknowledged)
-    try:
-        found = [str(message.content) for message in chat_of(memory).window()]
-    except Exception as error:  # noqa: BLE001 - whatever a read raises is a finding
-        world.told.findings.append(f"reading failed: {type(error).__name__}: {error}")
-        return
-    missing = [text[:12] for text in known if found.count(text) != 1]
-    if missing:
-        world.told.findings.append(f"read while calls fail, {missing} are not there once")
-
-
 @dataclass(frozen=True)
 class Row:
     """A workload, how the store is opened, and whether it is there before calls fail."""
@@ -177,6 +96,8 @@ class Row:
     work: Workload
     options: Mapping[str, Any] = field(default_factory=dict)
     is_there: bool = True
+    before: Callable[[World, Memory], None] | None = None
+    """What is done besides before calls fail."""
 
 
 WORKLOADS: Final[Mapping[str, Row]] = {
@@ -185,4 +106,7 @@ WORKLOADS: Final[Mapping[str, Row]] = {
     "tasks": Row(tasks),
     "delayed": Row(flushes, {"durability": "delayed"}),
     "creation": Row(steps, is_there=False),
+    "erasing": Row(erasing.erasures, before=erasing.write_before),
+    "erasing-delayed": Row(erasing.erasures, {"durability": "delayed"}, before=erasing.write_before),
+    "backups": Row(erasing.backups, before=erasing.write_before),
 }

@@ -88,8 +88,9 @@ class DelayedLog:
             # It would fail in every flush, and everything behind it with it.
             message = f"a key of writing seq {first_seq} has no byte or more than LMDB_KEY_BYTES_MAX"
             raise StoreError(message)
-        if self._failure is not None or self._tail_bytes() > TAIL_BYTES_MAX:
+        if self._failure is not None or self._inner.is_stopped or self._tail_bytes() > TAIL_BYTES_MAX:
             self.flush()
+            self._inner.check_writing()
         with self._state:
             # Before the append, so that an interrupt between the two leaves no tail that nobody writes.
             if self._flusher is None:

@@ -20,7 +20,7 @@ from refold.limits import (
 )
 from refold.store.building import flush
 from refold.store.failures import of_stopped, of_unknown_place, translated
-from refold.store.mapping import DATA_FILE, LOCK_FILE, is_granted, open_lmdb
+from refold.store.mapping import DATA_FILE, LOCK_FILE, allocate_lock_file, is_granted, open_lmdb
 from refold.store.protocol import TABLES
 from refold.store.record import FORMAT
 from refold.store.turnstile import Turnstile
@@ -82,26 +82,28 @@ class Environment:
                 if not attempts or not self.recover(error):
                     raise translated(error, "beginning to write", self.path) from error
 
-    def replace(self, file: str) -> None:
-        """Put another data file in the place of this one, and open it; the old one stays where that fails.
+    def replace(self, made: str) -> None:
+        """Put the data file of another directory in the place of this one, and open it; the old one stays where not.
 
-        The caller holds ``writing`` and the store alone. LMDB's table of readers is of the old file and goes first: a
-        power cut between the two leaves a whole store.
+        The caller holds ``writing`` and the store alone. LMDB's table of readers is of the old file: a new one is put
+        in its place first, with all of its blocks, because none may be had once the old one is gone. A power cut
+        between the two leaves a whole store.
         """
+        allocate_lock_file(made)
         with _open_lock:
             if self.readers + self.has_writer > 1:
                 message = f"another handle of this process has the store at {self.path} open; close it and call again"
                 raise StoreBusy(message)
-            self.renew(lambda: self._put_in_place(file))
+            self.renew(lambda: self._put_in_place(made))
 
-    def _put_in_place(self, file: str) -> None:
-        """Give the data file's name to another one, durably; where that is unknown, nothing more is written.
+    def _put_in_place(self, made: str) -> None:
+        """Give the names of both files to others, durably; where that is unknown, nothing more is written.
 
         Whoever wrote to a file whose name a loss of power takes back would lose what was acknowledged.
         """
         try:
-            os.unlink(os.path.join(self.path, LOCK_FILE))
-            os.rename(file, os.path.join(self.path, DATA_FILE))
+            for name in (LOCK_FILE, DATA_FILE):
+                os.rename(os.path.join(made, name), os.path.join(self.path, name))
             flush(self.path)
         except OSError as error:
             if _identity(self.path) == self.identity:

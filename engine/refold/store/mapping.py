@@ -21,7 +21,7 @@ _BLOCK_BYTES: Final = 512
 
 def open_lmdb(path: str) -> lmdb.Environment:
     """Return the LMDB environment, with as much address space as the system grants."""
-    _allocate_lock_file(path)
+    allocate_lock_file(path)
     return _open(path, max_readers=READERS_MAX, max_spare_txns=1)
 
 
@@ -57,8 +57,11 @@ def _open(path: str, **options: Any) -> lmdb.Environment:
     raise StoreError(message)
 
 
-def _allocate_lock_file(path: str) -> None:
-    """Give LMDB's lock file its blocks before it is mapped: writing to a hole on a full disk kills the process."""
+def allocate_lock_file(path: str) -> None:
+    """Give LMDB's lock file its blocks before it is mapped: writing to a hole on a full disk kills the process.
+
+    It is made if it is not there. Nobody may have it open here: closing it gives up what LMDB has locked in it.
+    """
     if not hasattr(os, "posix_fallocate"):
         return
     descriptor = -1

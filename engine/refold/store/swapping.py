@@ -13,7 +13,6 @@ from refold.store.ballast import Ballast
 from refold.store.copying import copy
 from refold.store.environment import Environment
 from refold.store.failures import FULL
-from refold.store.mapping import DATA_FILE
 
 COPY: Final = "sweep"
 """The directory inside the store in which the copy is made; what a crash leaves of it is unused."""
@@ -41,7 +40,7 @@ def _sweep(environment: Environment) -> None:
     try:
         os.mkdir(made, 0o700)
         copy(environment, made)
-        environment.replace(os.path.join(made, DATA_FILE))
+        environment.replace(made)
     except OSError as error:
         kind = StoreFull if error.errno in FULL else StoreError
         message = f"sweeping {environment.path}: {error}; check that the directory is writable and has space"

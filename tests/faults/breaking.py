@@ -1,12 +1,16 @@
 """Builds of refold that are broken on purpose, in which the rig has to find violations."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
+from refold.engine import erasure
+from refold.engine.core import Engine
+from refold.engine.reading import UNSWEPT_KEY
 from refold.errors import StoreError
-from refold.store import delayed, directory, environment, turns
+from refold.store import building, delayed, directory, environment, turns
 from refold.store.tail import Tail
 
 
@@ -65,6 +69,27 @@ def create_in_place() -> None:
     directory._create = create
 
 
+def forget_sweeps() -> None:
+    """Leave what a sweep that failed has left to do."""
+
+    def is_unswept(engine: Engine) -> bool:
+        return engine.log.row("meta", UNSWEPT_KEY) == b""
+
+    erasure._is_unswept = is_unswept
+
+
+def back_up_in_place() -> None:
+    """Make a backup where it will stand."""
+
+    @contextmanager
+    def built(path: str, *_: Any, **__: Any) -> Generator[str]:
+        with building._telling(path):
+            Path(path).mkdir()
+            yield path
+
+    building.building = built
+
+
 BUILDS: Final[Mapping[str, Callable[[], None]]] = {
     "sound": sound,
     "go_on": go_on,
@@ -72,4 +97,6 @@ BUILDS: Final[Mapping[str, Callable[[], None]]] = {
     "stay_panicked": stay_panicked,
     "drop_tails": drop_tails,
     "create_in_place": create_in_place,
+    "forget_sweeps": forget_sweeps,
+    "back_up_in_place": back_up_in_place,
 }

@@ -56,12 +56,13 @@ def erase(world: World, memory: Memory, erasure: Erasure) -> None:
         receipt = _erase(memory, erasure)
     except StoreError as error:
         world.check_told(error)
+        erasure.is_erased |= ERASED in str(error)
         if isinstance(error, StoreFull) or STOPPED in str(error):
             world.told.errors.append(f"{type(error).__name__}: {error}")
         elif ERASED not in str(error):
             world.told.findings.append(f"an erasure failed, and does not say what became of it: {error}")
     else:
-        erasure.is_done = True
+        erasure.is_done = erasure.is_erased = True
         if receipt.occurrences:
             world.told.findings.append(f"a receipt counts {receipt.occurrences} occurrences")
 
@@ -102,7 +103,7 @@ def half_done(memory: Memory, world: World) -> list[str]:
     findings = []
     for erasure in world.told.erasures:
         there = [text for text in erasure.texts if text in found]
-        if there and (erasure.is_done or len(there) < len(erasure.texts)):
+        if there and (erasure.is_erased or len(there) < len(erasure.texts)):
             findings.append(
                 f"{there[0][:20]} and {len(there) - 1} more of {len(erasure.texts)} are there and were erased"
             )
@@ -115,9 +116,9 @@ def _all_texts(memory: Memory) -> list[str]:
 
 
 def left_over(world: World) -> list[str]:
-    """Return what files of the store still hold of erasures that are done; the store is closed."""
+    """Return what files of the store still hold of what is erased; it was opened since, and is closed."""
     markers = [
-        text[:MARKER_CHARS].encode() for erasure in world.told.erasures if erasure.is_done for text in erasure.texts
+        text[:MARKER_CHARS].encode() for erasure in world.told.erasures if erasure.is_erased for text in erasure.texts
     ]
     return [
         f"{file.name} holds {marker!r}, which was erased"
@@ -134,7 +135,7 @@ def erase_again(world: World, memory: Memory) -> list[str]:
         receipt = _erase(memory, erasure)
         if receipt.occurrences:
             return [f"asked for again, a receipt counts {receipt.occurrences} occurrences"]
-        erasure.is_done = True
+        erasure.is_done = erasure.is_erased = True
     return half_done(memory, world)
 
 

@@ -42,6 +42,8 @@ def judge(case: Case, path: Path, told: Told) -> list[str]:
     world = _world(case.workload, case.seed, path, told)
     with world.open() as memory:
         findings = _missing(memory, told) + _sound(memory) + erasing.half_done(memory, world)
+    findings += erasing.left_over(world)
+    with world.open() as memory:
         repeated = [
             text for text in told.acknowledged + told.unknown if not any(text in group for group in told.groups)
         ]

@@ -40,12 +40,17 @@ class Ballast:
         self._path = path
         self._file = os.path.join(path, BALLAST_FILE)
         self._is_lent = self._is_given = False
+        self._written_bytes = 0
+        """What was written since it was last compared with the data."""
 
     def _wanted_bytes(self) -> int:
         return wanted_bytes(os.stat(os.path.join(self._path, DATA_FILE)).st_size)
 
     def fill(self) -> bool:
         """Reserve what is missing, or the least of it, if the disk has twice as much; return whether all is there."""
+        if self._is_lent:
+            return False
+        self._written_bytes = 0
         wanted, reserved = self._wanted_bytes(), reserved_bytes(self._path)
         for size_bytes in (wanted, BALLAST_BYTES_MIN):
             if reserved >= size_bytes:
@@ -57,6 +62,12 @@ class Ballast:
             except OSError:
                 continue
         return reserved >= wanted
+
+    def follow(self, written_bytes: int) -> None:
+        """Let the ballast grow with the data, to which so much was added; looked at once in a while."""
+        self._written_bytes += written_bytes
+        if self._written_bytes >= BALLAST_BYTES_MIN:
+            self.fill()
 
     @contextmanager
     def lent(self) -> Generator[None]:

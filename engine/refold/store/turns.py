@@ -127,6 +127,7 @@ class LmdbTurn:
             is_changed = self._put(rows) or bool(records) or bool(commits)
             if is_changed:
                 self._txn.commit()
+                self._log.ballast.follow(sum(map(len, records)))
             return is_changed
         finally:
             self._txn = None

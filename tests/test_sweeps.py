@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from refold import Memory, StoreError, StoreFull
-from refold.store import building
+from refold.store import building, witness
 from refold.store.mapping import DATA_FILE, LOCK_FILE
 from tests.support import assert_sound
 
@@ -100,6 +100,27 @@ class TestASweepThatFails:
             memory.conversation("chat").append("user", "on", tokens=1)
             assert not holds_it(store)
             assert_sound(memory)
+
+    def test_so_leaves_the_witness_where_it_is(
+        self, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What the log shows then is not told to anybody who would miss it after a loss of power."""
+        with Memory(store, witness=tmp_path / "witness") as memory:
+            keeping = memory._door.engine.witness
+            assert keeping is not None
+            keeping.advance()
+            before = witness.read(str(tmp_path / "witness"))
+            with monkeypatch.context() as patch:
+                patch.setattr("refold.store.environment.flush", failing(building.flush, lambda _: True))
+                with pytest.raises(StoreError, match=UNSWEPT):
+                    memory.erase([3])
+            keeping.advance()
+            assert witness.read(str(tmp_path / "witness")) == before
+        Memory(store, witness=tmp_path / "witness").close()
+        after = witness.read(str(tmp_path / "witness"))
+        assert before is not None
+        assert after is not None
+        assert after.seq > before.seq
 
     def test_to_write_the_erasure_leaves_what_the_log_says(self, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with Memory(store) as memory:

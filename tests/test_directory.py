@@ -106,7 +106,7 @@ class TestWhereAStoreMayBe:
 
     def test_creating_leaves_nothing_else_behind(self, store: Path) -> None:
         assert sorted(entry.name for entry in store.parent.iterdir()) == ["store"]
-        files = ["data.mdb", "lock.mdb", "owner.lock", "turn.lock", "writer.lock"]
+        files = ["ballast", "data.mdb", "lock.mdb", "owner.lock", "turn.lock", "writer.lock"]
         assert sorted(entry.name for entry in store.iterdir()) == files
 
     def test_a_moved_store_opens_where_it_is(self, store: Path) -> None:
@@ -188,6 +188,12 @@ class TestWhereAStoreCannotBe:
         patch_meta(store, b"format", msgspec.msgpack.encode(2))
         with pytest.raises(StoreVersion, match="is of format 2, and this refold reads up to 1; upgrade refold"):
             Memory(store, readonly=readonly)
+
+    def test_an_older_format_is_read_and_written(self, store: Path) -> None:
+        patch_meta(store, b"format", msgspec.msgpack.encode(0))
+        with remembering(store) as memory:
+            memory.conversation("c").append("user", "again", tokens=1)
+            assert [message.content for message in memory.conversation("c").window()] == ["hello", "again"]
 
     @pytest.mark.parametrize("value", [None, b"", b"\xc1", msgspec.msgpack.encode("one")], ids=repr)
     def test_a_format_that_makes_no_sense(self, store: Path, value: bytes | None) -> None:

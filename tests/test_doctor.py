@@ -19,14 +19,14 @@ from refold.faces.cli import main
 from refold.faces.doctor import Diagnosis, examine
 from refold.limits import TAIL_EVENTS_MAX
 from refold.store import examining
-from refold.store.environment import open_lmdb
 from refold.store.examining import Facts, Reader
+from refold.store.mapping import open_lmdb
 from refold.store.record import COMMIT, FORMAT, NO_LINK, SEQ
 from tests.support import Child
 
 CHECKS = [
     "directory",
-    *("file system", "disk space", "writers", "open files", "search"),
+    *("file system", "disk space", "ballast", "writers", "open files", "search"),
     *("file", "format"),
     *("map", "readers", "log", "tail", "pages", "event kinds"),
 ]

@@ -9,8 +9,8 @@ from typing import Final
 import lmdb
 import pytest
 
-import refold.store.environment as environment_module
 from refold import StoreFull
+from refold.store import mapping
 from refold.store.directory import open_directory
 from refold.store.log import LmdbLog
 from refold.store.protocol import Overtaken
@@ -22,7 +22,7 @@ SMALL_BYTES: Final = 8 * MIB
 
 COMMON = """
 import os, resource, sys
-import refold.store.environment as environment
+import refold.store.mapping as mapping
 from refold import RefoldError
 from refold.store.directory import open_directory
 from refold.store.log import LmdbLog
@@ -54,7 +54,7 @@ def answer(call):
 OBEDIENT = (
     COMMON
     + """
-environment.MAP_BYTES = int(sys.argv[2]) or environment.MAP_BYTES
+mapping.MAP_BYTES = int(sys.argv[2]) or mapping.MAP_BYTES
 log = None
 def start():
     global log
@@ -116,7 +116,7 @@ def append_all(log: LmdbLog, size: int, count: int) -> None:
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LmdbLog]:
     """A log whose map is full after a few megabytes."""
-    monkeypatch.setattr(environment_module, "MAP_BYTES", SMALL_BYTES)
+    monkeypatch.setattr(mapping, "MAP_BYTES", SMALL_BYTES)
     log = opened(tmp_path / "store")
     assert log._shared.map_bytes == SMALL_BYTES
     yield log
@@ -334,7 +334,7 @@ class TestReaders:
     @pytest.fixture
     def few(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LmdbLog]:
         """A log whose table of readers has few places; one of them is its own."""
-        monkeypatch.setattr(environment_module, "READERS_MAX", 2)
+        monkeypatch.setattr(mapping, "READERS_MAX", 2)
         opened(tmp_path / "store").close()
         (tmp_path / "store" / "lock.mdb").unlink()
         log = opened(tmp_path / "store")

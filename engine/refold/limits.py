@@ -167,6 +167,15 @@ LOCK_BYTES: Final = READERS_MAX * 64 + 4_096
 DISK_FULL_BYTES: Final = 1024**2
 """With less than this free, an error of output is taken for one of space: LMDB does not tell them apart."""
 
+ENDING_COMMITS_COUNT: Final = 256
+"""Commits that are checked when a store is opened after an I/O error; one transaction may hold many."""
+
+BALLAST_BYTES_MIN: Final = 1024**2
+"""Bytes of the disk that the smallest store reserves for erasing when the disk is full: some hundred events."""
+
+BALLAST_BYTES_MAX: Final = 16 * 1024**2
+"""What the largest store reserves; up to half of this, all of a store can be rewritten and copied beside itself."""
+
 # What `refold doctor` warns of.
 DISK_BYTES_MIN: Final = 1024**3
 """Free disk space; under VALUE_BYTES_MAX, where one value may not fit, it is more than a warning."""
@@ -206,6 +215,7 @@ OWNER_WAIT_SECONDS_MAX: Final = 10
 """How long opening a store waits for somebody who has it for itself alone, to replace its file."""
 
 assert MARKER_BYTES_MIN >= 2 * SEQ_BYTES, "a marker covers an aligned word of eight bytes wherever it stands"
+assert LOCK_BYTES < BALLAST_BYTES_MIN < BALLAST_BYTES_MAX <= VALUE_BYTES_MAX < DISK_BYTES_MIN
 assert MAP_STEP_BYTES_MIN < MAP_BYTES_MIN < MAP_BYTES
 assert INLINE_BYTES_MAX < VALUE_BYTES_MAX
 assert CHECKPOINT_EVENTS < TAIL_EVENTS_MAX

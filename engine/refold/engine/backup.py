@@ -57,7 +57,7 @@ def backup(engine: Engine, path: str, store_path: str, progress: Progress | None
 
 def _vetted(engine: Engine, made: str, time_ns: int, progress: Progress | None) -> Manifest:
     """Return the manifest of a copy that was verified, and leave nothing but its data beside it."""
-    from refold.store.environment import DATA_FILE  # noqa: PLC0415 - as above
+    from refold.store.mapping import DATA_FILE  # noqa: PLC0415 - as above
 
     try:
         with opened(made, like=engine, readonly=True) as copy:

@@ -14,6 +14,7 @@ from refold.engine.loader import Recorded
 from refold.engine.pending import Noted, Pending
 from refold.engine.reading import TAGS_KEY, Reading
 from refold.engine.slots import Slot
+from refold.errors import StoreError
 from refold.event import Event, Forked, Stamp
 from refold.limits import (
     EVENT_OVERHEAD_BYTES,
@@ -48,8 +49,8 @@ class Committer:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._under_way: Sequence[Stamp] = ()
-        """The stamps of the last group that was handed to the log."""
+        self._under_way: writer.Batch | None = None
+        """The last group that was handed to the log."""
         self._salts = b""
         """Random bytes that no commit has used yet."""
         self._is_crowded = False
@@ -154,11 +155,13 @@ class Committer:
         stamps: Sequence[Stamp] = ()
         try:
             stamps = self._seal(turn, group, doors) if group.events or group.requests else ()
-        except BaseException:
-            # An interrupt may come when everything is durable already: then it must not be written once more.
-            stamps = self._durable()
-            if not stamps:
-                admitted.clear()
+        except BaseException as error:
+            # An interrupt may come when everything is durable already: then it must not be written once more. What the
+            # store itself could not write is durable to nobody, whatever the log shows.
+            answered, admitted = admitted, []
+            stamps = () if isinstance(error, StoreError) else self._durable()
+            if stamps:
+                admitted = answered
             raise
         finally:
             for ticket, begin, end in admitted:
@@ -182,11 +185,11 @@ class Committer:
     def _seal(self, turn: Turn, group: Group, doors: tuple[int, bytes]) -> list[Stamp]:
         """Write a group and fold it; return the stamps of its events."""
         reading = self._reading
-        self._under_way = ()
+        self._under_way = None
         time_ns = max(doors[0], reading.time_ns)
         try:
             batch = writer.build(group, first_seq=reading.head + 1, time_ns=time_ns, link=reading.link, salts=doors[1])
-            self._under_way = batch.stamps
+            self._under_way = batch
             kinds = set(map(type, group.events))
             bases = {} if kinds.isdisjoint(fold.BASE_TYPES) else self._bases(group, batch)
             fresh = self._write(turn, group, batch, kinds)
@@ -207,8 +210,11 @@ class Committer:
 
     def _durable(self) -> Sequence[Stamp]:
         """Return the stamps of the group that was cut off, if the log says that it was written."""
-        stamps = self._under_way
-        return stamps if stamps and stamps[-1].seq <= self._reading.head else ()
+        batch = self._under_way
+        if batch is None or not batch.stamps:
+            return ()
+        # Its seqs may be those of another process, which wrote when this one could not.
+        return batch.stamps if self._reading.log.commit_at(batch.stamps[-1].seq) == batch.commit else ()
 
     def _bases(self, group: Group, batch: writer.Batch) -> dict[int, fold.State | None]:
         """Return the states that events start from, by seq; a fork's is built when somebody asks for it."""

@@ -15,6 +15,7 @@ from refold.engine.loader import Recorded
 from refold.engine.pending import Noted, Pending
 from refold.engine.reading import Reading
 from refold.engine.sequencer import Sequencer
+from refold.errors import StoreFull
 from refold.limits import MEMORY_BYTES_DEFAULT
 from refold.store.protocol import Log, Row
 
@@ -78,6 +79,9 @@ class Engine(Reading):
         Then the witness is told of the log's head; where that fails, the rows are stored all the same.
         """
         self.settle()
+        self._advance()
+
+    def _advance(self) -> None:
         if self.witness is not None and not self.log.readonly:
             self.witness.advance()
 
@@ -100,7 +104,8 @@ class Engine(Reading):
         """End the subscriptions, store what is worth storing and release the log; a second call does nothing.
 
         Where acknowledged events cannot be made durable, the error is raised and the engine stays open, so that
-        somebody can make room and close again. Where the witness cannot be told, the engine is closed and it is raised.
+        somebody can make room or mend the disk, and close again. Where the witness cannot be told, the engine is closed
+        and it is raised.
         """
         if self.is_closed:
             return  # Before any lock: in a child that forked, a thread that is not there may hold it.
@@ -111,13 +116,30 @@ class Engine(Reading):
                 if self._closed:
                     return
                 try:
-                    self.flush()
+                    self._rest()
                 finally:
                     self._release()
         finally:
             # Without the locks: its thread may wait for them.
             if self.witness is not None and self._closed:
                 self.witness.stop()
+
+    def _rest(self) -> None:
+        """Store what is worth storing, and tell the witness.
+
+        Checkpoint rows that find no room, or a disk that failed before, are worth no error.
+        """
+        has_tail = self.log.durable_head() < self.log.head()
+        if self.log.is_stopped:
+            if not has_tail:
+                return
+            self.log.resume()
+        try:
+            self.settle()
+        except StoreFull:
+            if has_tail:
+                raise
+        self._advance()
 
     def _release(self) -> None:
         head = self.log.head()  # Looked at first: another process may add to it, and what it added is durable.

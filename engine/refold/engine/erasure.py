@@ -89,32 +89,42 @@ def _erase(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
                 known = bases(engine)
                 reached = plan(known)
                 seqs = sorted({*reached.asked, *reached.derived})
-                if not seqs and not reached.renamed:
+                if not (seqs or reached.renamed or _is_unswept(engine)):
                     return _receipt(engine, reached, set(), 0)
                 markers = _markers(engine, seqs)
-                rows = _commit(engine, seqs, reached.renamed, known)
-                sweep(engine)
+                rows = _commit(engine, seqs, reached.renamed, known) if seqs or reached.renamed else 0
+                _finish(engine)
             if engine.ring is not None:
                 engine.ring()
             return _receipt(engine, reached, markers, rows)
 
 
-def sweep(engine: Engine) -> None:
-    """Replace the file by a clean copy; the store is held alone. Where there is no room, a later opening does it."""
+def _is_unswept(engine: Engine) -> bool:
+    return engine.log.row("meta", UNSWEPT_KEY) is not None
+
+
+def _finish(engine: Engine) -> None:
+    """Store what the erasure packed anew, and sweep; the store is held alone."""
     try:
-        engine.log.sweep()
+        engine.settle()
+        sweep(engine)
     except StoreError as error:
         message = (
-            f"the events are erased, but the file could not be rewritten without their bytes: {error}; "
-            f"free disk space and open the store again, which does it then"
+            f"the events are erased, but the file is not yet rewritten without their bytes: {error}; that is done "
+            f"by whoever erases something, or opens the store to write, once the disk allows it"
         )
         raise type(error)(message) from error
+
+
+def sweep(engine: Engine) -> None:
+    """Replace the file by a clean copy; the store is held alone. Where there is no room, a later opening does it."""
+    engine.log.sweep()
     engine.log.write_rows([("meta", UNSWEPT_KEY, None)])
 
 
 def sweep_again(engine: Engine) -> None:
     """Do what an erasure that was cut off has left to do, if the store can be had alone and has the room."""
-    if engine.log.readonly or engine.log.row("meta", UNSWEPT_KEY) is None:
+    if engine.log.readonly or not _is_unswept(engine):
         return
     try:
         with engine.exclusive(), engine.log.alone(), engine.state_lock:
@@ -146,12 +156,15 @@ def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], kno
     rows.append(("meta", UNSWEPT_KEY, b"\1"))
     lowest = min([applied, *(seqs_left[0] - 1 for _, seqs_left in uncovered.values() if seqs_left)])
     rows.append(("checkpoints", APPLIED_KEY, SEQ.pack(lowest)))
-    with engine.log.turn() as turn:
-        turn.write(batch.first_seq, batch.records, [batch.commit], rows, list(_blanked(engine, seqs)))
+    try:
+        with engine.log.turn() as turn:
+            turn.write(batch.first_seq, batch.records, [batch.commit], rows, list(_blanked(engine, seqs)))
+    except BaseException:
+        engine.restart()  # Whatever cut this off: what is erased is what the log says.
+        raise
     engine.restart(Uncovered(applied, uncovered))
     for number in uncovered:
         engine.keeper.settle(engine.streams.at_number(number))
-    engine.settle()
     return len(stale)
 
 

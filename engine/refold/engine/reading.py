@@ -68,6 +68,8 @@ class Reading:
     @guarded
     def restart(self, uncovered: Uncovered | None = None) -> None:
         """Read where the log stands: last commit, tail, keys; ``uncovered`` says what an erasure left without rows."""
+        self._is_torn, self.is_writable = True, False
+        """Whether reading it was cut off: what is in RAM then is no state, and whoever asks next reads it again."""
         self.head = self.log.head()
         self.is_writing = False
         """Whether this process is between the begin of its turn at the log and the fold of what it wrote."""
@@ -89,6 +91,7 @@ class Reading:
         """The base that a thread looked at last, by thread, stream, seq and kind: folded on by nobody else."""
         self.head_digests = Digests(self.log, self.streams, self.loader)
         self._read_marks()
+        self._is_torn = False
 
     def _read_marks(self) -> None:
         """Read what moves with the log's head: its last commit, the next number of a stream, the tags it holds."""
@@ -130,6 +133,9 @@ class Reading:
         if self._closed:
             message = f"this memory {self._closed}; open the store again with Memory(path)"
             raise Closed(message)
+        if self._is_torn:
+            with self.state_lock:
+                self.restart()
 
     def check_writable(self) -> None:
         """Raise unless events can be appended."""

@@ -52,7 +52,7 @@ class Witness:
 
         No lock of the memory is held while the file is read or written, and no transaction is open. Raises
         ``StoreCorrupt`` where the log is not the one that was seen, ``StoreFull``, ``StoreBusy`` or ``StoreError``
-        where the file cannot be written. It never goes back.
+        where the file cannot be written. It never goes back, and stays where it is once an I/O error stopped a writer.
         """
         reading = self._reading
         for _ in range(RETRIES_COUNT_MAX):
@@ -63,6 +63,9 @@ class Witness:
                 if reading.is_closed:
                     return
                 _refuse(reading, known, self.path)
+                reading.notice()
+                if reading.log.is_suspect:
+                    return  # What the log shows since the disk failed, a loss of power may take.
                 seen = _seen(reading)
             if seen.seq <= known.seq or witness.replace(self.path, known, seen):
                 return
@@ -145,8 +148,11 @@ def _problem(reading: Reading, known: Witnessed, path: str) -> tuple[int, str] |
 
 
 def _seen(reading: Reading) -> Witnessed:
-    """Return what a witness sees now: the last commit that a loss of power leaves."""
-    seq = reading.log.durable_head()
+    """Return what a witness sees now: the last commit that a loss of power leaves.
+
+    What is not folded yet may be a commit that is about to fail.
+    """
+    seq = min(reading.log.durable_head(), reading.head)
     return Witnessed(reading.store_id, seq, _link_at(reading.log, seq) if seq else NO_LINK)
 
 

@@ -19,6 +19,7 @@ from refold.engine.reading import TAGS_KEY
 from refold.errors import StoreError
 from refold.faces.exits import EXIT_ERROR, EXIT_INTEGRITY
 from refold.limits import (
+    BALLAST_BYTES_MIN,
     DISK_BYTES_MIN,
     FREE_BYTES_MAX,
     MAP_BYTES,
@@ -29,8 +30,9 @@ from refold.limits import (
     VALUE_BYTES_MAX,
 )
 from refold.store import examining
-from refold.store.environment import DATA_FILE
+from refold.store.ballast import reserved_bytes, wanted_bytes
 from refold.store.examining import Facts
+from refold.store.mapping import DATA_FILE
 from refold.store.protocol import Table
 from refold.store.record import COMMIT, FORMAT, SEQ, last_seq_of
 
@@ -107,6 +109,16 @@ def _disk_space(path: str) -> Found:
         return Found(BAD, f"{message}, less than one value may take", "free disk space; until then reads go on")
     if free_bytes < DISK_BYTES_MIN:
         return Found(WARN, f"{message}, less than {_mib(DISK_BYTES_MIN)}", "free disk space before writes fail")
+    return Found(OK, message)
+
+
+def _ballast(path: str) -> Found:
+    wanted = wanted_bytes((Path(path) / DATA_FILE).stat().st_size)
+    reserved = reserved_bytes(path)
+    message = f"{_mib(reserved)} of {_mib(wanted)} are reserved for erasing on a full disk"
+    if reserved < min(wanted, BALLAST_BYTES_MIN):
+        step = f"free {_mib(2 * wanted)} of disk space and open the store once to write: that reserves them"
+        return Found(WARN, message, step)
     return Found(OK, message)
 
 
@@ -249,6 +261,7 @@ _ROWS: Final[tuple[tuple[Table, bytes], ...]] = (("checkpoints", APPLIED_KEY), (
 OUTSIDE: Final[dict[str, tuple[Callable[[str], Found], int]]] = {
     "file system": (_file_system, EXIT_ERROR),
     "disk space": (_disk_space, EXIT_ERROR),
+    "ballast": (_ballast, EXIT_ERROR),
     "writers": (_writers, EXIT_ERROR),
     "open files": (_open_files, EXIT_ERROR),
     "search": (_search, EXIT_ERROR),

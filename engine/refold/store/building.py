@@ -129,17 +129,30 @@ def _flush_all(directory: str) -> None:
 
 
 def _put_in_place(made: str, target: str, what: str) -> None:
+    """Give a directory its name, durably; taken away again where that is not sure."""
     try:
         os.rename(made, target)
-    except OSError as error:
-        if error.errno not in _TAKEN:
-            raise
-        raise InvalidInput(_taken(target, what)) from error
-    try:
         flush(os.path.dirname(target))
-    except OSError:
-        shutil.rmtree(target, ignore_errors=True)
+    except OSError as error:
+        if os.path.lexists(made):
+            if error.errno not in _TAKEN:
+                raise
+            raise InvalidInput(_taken(target, what)) from error
+        _take_back(target, made, what)
         raise
+
+
+def _take_back(target: str, made: str, what: str) -> None:
+    try:
+        os.rename(target, made)
+    except OSError as error:
+        if os.path.lexists(made):
+            return
+        message = (
+            f"{what} stands at {target}, whole, but a loss of power may still take it ({error}); check the disk, "
+            f"remove it and call again"
+        )
+        raise StoreError(message) from error
 
 
 def flush(path: str) -> None:

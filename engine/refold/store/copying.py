@@ -6,8 +6,9 @@ from typing import Final
 import lmdb
 
 from refold.limits import RETRIES_COUNT_MAX
-from refold.store.environment import DATA_FILE, Environment
+from refold.store.environment import Environment
 from refold.store.failures import translated
+from refold.store.mapping import DATA_FILE
 from refold.store.scrubbing import Scrubbing
 
 _COPYING: Final = "copying"

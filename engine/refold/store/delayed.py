@@ -77,8 +77,8 @@ class DelayedLog:
     def append(self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row]) -> None:
         """Put everything at the end of the tail, once it is not too long; the thread has its turn.
 
-        What an earlier flush raised is raised here, unless it is done by now: nothing is appended to a tail that does
-        not reach the disk.
+        What an earlier flush raised is raised here, with the seqs that wait, unless it is done by now: nothing is
+        appended to a tail that does not reach the disk.
         """
         self._check_usable()
         if records and first_seq != self.head() + 1:
@@ -88,8 +88,9 @@ class DelayedLog:
             # It would fail in every flush, and everything behind it with it.
             message = f"a key of writing seq {first_seq} has no byte or more than LMDB_KEY_BYTES_MAX"
             raise StoreError(message)
-        if self._failure is not None or self._tail_bytes() > TAIL_BYTES_MAX:
+        if self._failure is not None or self._inner.is_stopped or self._tail_bytes() > TAIL_BYTES_MAX:
             self.flush()
+            self._inner.check_writing()
         with self._state:
             # Before the append, so that an interrupt between the two leaves no tail that nobody writes.
             if self._flusher is None:
@@ -125,9 +126,15 @@ class DelayedLog:
         tail = self._written
         assert tail is not None
         try:
+            if self._inner.is_stopped:
+                # What the log below shows of the tail is not known to be durable.
+                self._inner.check_writing()
             # A flush that was interrupted may have come to its end.
             if tail.head == self._durable or self._inner.head() < tail.head:
                 self._inner.write(tail.first_seq, tail.records(), tail.commits(), tail.all_rows())
+        except StoreError as error:
+            self._failure = self._with_waiting(error)
+            raise self._failure from error
         except Exception as error:
             self._failure = error
             raise
@@ -135,6 +142,30 @@ class DelayedLog:
             self._durable = tail.head
             self._written = None
             self._failure = None
+
+    def _with_waiting(self, error: StoreError) -> StoreError:
+        """Return the error with what it leaves undone: nothing that was acknowledged may be dropped in silence."""
+        waiting = f"seqs {self._durable + 1} to {self._waiting.head}" if self._waiting.head > self._durable else "rows"
+        return type(error)(
+            f"{error}; acknowledged and not durable are {waiting}, which are kept in RAM and tried again when somebody "
+            f"writes, flushes or closes"
+        )
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether an I/O error has stopped writing until the store is closed or opened again."""
+        return self._inner.is_stopped
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether an I/O error has left the end of the log below in doubt."""
+        return self._inner.is_suspect
+
+    def resume(self) -> None:
+        """Check the end of the log below, and let the tail be written to it; raises ``StoreError`` if it may not."""
+        self._check_usable()
+        with self._flushing:
+            self._inner.resume()
 
     def _run(self) -> None:
         """Flush again and again, until there was nothing to flush for a while."""
@@ -175,9 +206,12 @@ class DelayedLog:
         """Put everything and replace records, durably, after all that was written before; the thread has its turn."""
         self.flush()
         with self._flushing, self._inner.turn() as turn, self._state:
-            turn.write(first_seq, records, commits, rows, erased)
-            self._durable = self._inner.head()
-            self._waiting = Tail(self._durable)
+            try:
+                turn.write(first_seq, records, commits, rows, erased)
+            finally:
+                # What failed may be there all the same.
+                self._durable = self._inner.head()
+                self._waiting = Tail(self._durable)
 
     def alone(self) -> AbstractContextManager[None]:
         """Return a context in which no other handle has the store open."""
@@ -331,6 +365,8 @@ class DelayedLog:
             return
         if os.getpid() == self._owner:
             with self.turns:
+                if self.is_stopped and self._tail_bytes():
+                    self.resume()
                 self.flush()
                 self._is_closed = True
             self._stop.set()
@@ -340,8 +376,10 @@ class DelayedLog:
         self._inner.close()
 
     def flush_at_exit(self) -> None:
-        """Write the tail of a log that nobody closed, unless it is another process's."""
-        if not self._is_closed and os.getpid() == self._owner:
+        """Write the tail of a log that nobody closed, unless it is another process's; raises what keeps it back."""
+        if not self._is_closed and os.getpid() == self._owner and self._tail_bytes():
+            if self.is_stopped:
+                self.resume()
             self.flush()
 
 

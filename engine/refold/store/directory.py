@@ -14,8 +14,10 @@ from typing import Final
 
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFull, StoreVersion
 from refold.limits import MAP_WAIT_SECONDS, OWNER_WAIT_SECONDS_MAX
+from refold.store.ballast import Ballast
 from refold.store.building import flush
-from refold.store.environment import DATA_FILE, Environment, create_databases, share, unshare
+from refold.store.environment import Environment, create_databases, share, unshare
+from refold.store.mapping import DATA_FILE
 from refold.store.turnstile import TURN_LOCK
 
 OWNER_LOCK: Final = "owner.lock"
@@ -32,12 +34,16 @@ class Directory:
         self.environment = environment
         self.readonly = readonly
         self.exclusive = exclusive
+        self.ballast = Ballast(path)
         self._locks = locks
         self._is_released = False
 
     @contextmanager
     def alone(self) -> Generator[None]:
-        """Keep every other handle on the store out while the block runs; ``StoreBusy`` where there is one."""
+        """Keep every other handle on the store out while the block runs; ``StoreBusy`` where there is one.
+
+        Who asks for that makes room, so the ballast is lent to the block.
+        """
         owner = self._locks[0]
         with self.environment.writing:
             # One at a time: a lock that is not granted is lost as well, and has to be taken anew before anybody else.
@@ -47,7 +53,8 @@ class Directory:
             finally:
                 self.environment.turnstile.leave()
         try:
-            yield
+            with self.ballast.lent():
+                yield
         finally:
             fcntl.flock(owner, fcntl.LOCK_SH)
 
@@ -94,7 +101,10 @@ def open_directory(path: str, *, readonly: bool, seed: dict[bytes, bytes], exclu
         for lock in locks:
             os.close(lock)
         raise
-    return Directory(path, environment, locks, readonly=readonly, exclusive=exclusive)
+    directory = Directory(path, environment, locks, readonly=readonly, exclusive=exclusive)
+    if not readonly:
+        directory.ballast.fill()
+    return directory
 
 
 def holds_store(path: str) -> bool:
@@ -157,9 +167,9 @@ def _rename(made: str, path: str) -> None:
     try:
         os.rename(made, path)
     except OSError as error:
-        if not os.path.isfile(os.path.join(path, DATA_FILE)):
+        is_taken = error.errno in (errno.EEXIST, errno.ENOTEMPTY)
+        if not (is_taken and os.path.isfile(os.path.join(path, DATA_FILE))):
             raise
-        assert error.errno in (errno.EEXIST, errno.ENOTEMPTY), error
 
 
 def _take_alone(owner: int, path: str) -> None:

@@ -3,41 +3,31 @@
 LMDB may open a file only once in a process, so read-only handles of the same process share the writer's environment.
 """
 
-import errno
-import mmap
 import os
 import threading
+from collections.abc import Callable
 from typing import Any, Final
 
 import lmdb
 import msgspec
 
-from refold.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
+from refold.errors import StoreBusy, StoreCorrupt, StoreVersion
 from refold.limits import (
-    DATABASES_MAX,
-    LMDB_KEY_BYTES_MAX,
-    LOCK_BYTES,
-    MAP_BYTES,
-    MAP_BYTES_MIN,
     MAP_SPARE_BYTES,
     MAP_STEP_BYTES_MIN,
     MAP_WAIT_SECONDS,
-    READERS_MAX,
     RETRIES_COUNT_MAX,
     STRUCTURE_BYTES_MAX,
 )
 from refold.store.building import flush
-from refold.store.failures import translated
+from refold.store.failures import of_stopped, of_unknown_place, translated
+from refold.store.mapping import DATA_FILE, LOCK_FILE, allocate_lock_file, is_granted, open_lmdb
 from refold.store.protocol import TABLES
 from refold.store.record import FORMAT
 from refold.store.structure import check_structure, problems
 from refold.store.turnstile import Turnstile
 
-DATA_FILE: Final = "data.mdb"
-LOCK_FILE: Final = "lock.mdb"
 FORMAT_KEY: Final = b"format"
-_BLOCK_BYTES: Final = 512
-"""What ``st_blocks`` counts in."""
 
 NAMES: Final = ("log", "commits", *TABLES)
 """The databases of a store."""
@@ -61,6 +51,10 @@ class Environment:
         """Held by a thread for its turn at writing, and to change the map: LMDB may not do both at once."""
         self._map_changes = 0
         self._is_map_changing = False
+        self._is_lost = False
+        """Whether LMDB's environment was closed to be opened anew, and that has not succeeded yet."""
+        self.stopped = ""
+        """The I/O error after which nothing is written here any more, empty while there was none."""
         self.map_bytes: int = self.env.info()["map_size"]
         try:
             _check_length(self.env, path)
@@ -90,34 +84,38 @@ class Environment:
                 if not attempts or not self.recover(error):
                     raise translated(error, "beginning to write", self.path) from error
 
-    def replace(self, file: str) -> None:
-        """Put another data file in the place of this one, and open it; the old one stays where that fails.
+    def replace(self, made: str) -> None:
+        """Put the data file of another directory in the place of this one, and open it; the old one stays where not.
 
-        The caller holds ``writing`` and the store alone. LMDB's table of readers is of the old file and goes first: a
-        power cut between the two leaves a whole store.
+        The caller holds ``writing`` and the store alone. LMDB's table of readers is of the old file: a new one is put
+        in its place first, with all of its blocks, because none may be had once the old one is gone. A power cut
+        between the two leaves a whole store.
         """
+        allocate_lock_file(made)
         with _open_lock:
             if self.readers + self.has_writer > 1:
                 message = f"another handle of this process has the store at {self.path} open; close it and call again"
                 raise StoreBusy(message)
-            self._is_map_changing = True
-            self.env.close()
-            try:
-                os.unlink(os.path.join(self.path, LOCK_FILE))
-                os.rename(file, os.path.join(self.path, DATA_FILE))
-                flush(self.path)
-            finally:
-                self._open_again()
-                self._map_changes += 1
-                self._is_map_changing = False
+            self.renew(lambda: self._put_in_place(made))
 
-    def _open_again(self) -> None:
-        del _open_environments[self.identity]
-        self.identity = _identity(self.path)
-        _open_environments[self.identity] = self
-        self.env = open_lmdb(self.path)
-        self.map_bytes = self.env.info()["map_size"]
-        self.databases = self._open_databases()
+    def _put_in_place(self, made: str) -> None:
+        """Give the names of both files to others, durably; where that is unknown, nothing more is written.
+
+        Whoever wrote to a file whose name a loss of power takes back would lose what was acknowledged.
+        """
+        try:
+            for name in (LOCK_FILE, DATA_FILE):
+                os.rename(os.path.join(made, name), os.path.join(self.path, name))
+            flush(self.path)
+        except OSError as error:
+            if _identity(self.path) == self.identity:
+                raise
+            self.stop(str(error))
+            raise of_unknown_place(error, self.path) from error
+        finally:
+            del _open_environments[self.identity]
+            self.identity = _identity(self.path)
+            _open_environments[self.identity] = self
 
     def recover(self, error: lmdb.Error) -> bool:
         """Return whether what failed so may be tried again; here ends what is nobody's fault."""
@@ -130,7 +128,19 @@ class Environment:
         while self._is_map_changing:
             if self.writing.acquire(timeout=MAP_WAIT_SECONDS):
                 self.writing.release()
+        if self._is_lost or isinstance(error, lmdb.PanicError):
+            return self._regain()
         return self._map_changes > 0
+
+    def stop(self, reason: str) -> None:
+        """Let nothing be written any more until the store is opened again, because of an error of the disk."""
+        self.stopped = self.stopped or reason
+        self.turnstile.suspect()
+
+    def check_writing(self) -> None:
+        """Raise after an I/O error, which stops writing until the store is opened again."""
+        if self.stopped:
+            raise of_stopped(self.stopped, self.path)
 
     def grow(self) -> bool:
         """Make the map that is full larger, and return whether the system grants it.
@@ -153,6 +163,51 @@ class Environment:
         finally:
             self.writing.release()
 
+    def is_panicked(self) -> bool:
+        """Return whether LMDB refuses even to read, as it does once it could not write its last page."""
+        try:
+            self.env.begin().abort()
+        except lmdb.PanicError:
+            return True
+        except lmdb.Error:
+            return self._is_lost
+        return False
+
+    def _regain(self) -> bool:
+        """Make a panicked store readable again, unless the thread that has its turn does so first."""
+        while not self.writing.acquire(timeout=MAP_WAIT_SECONDS):
+            if not self.is_panicked():
+                return True
+        try:
+            if self.is_panicked():
+                self.renew()
+            return True
+        finally:
+            self.writing.release()
+
+    def renew(self, meanwhile: Callable[[], None] | None = None) -> None:
+        """Open LMDB's environment anew, with a call while it is closed; the thread holds ``writing``.
+
+        Reads of other threads that are cut off begin again.
+        """
+        is_held = self.turnstile.is_held
+        self._is_map_changing = self._is_lost = True
+        try:
+            self.env.close()
+            try:
+                if meanwhile is not None:
+                    meanwhile()
+            finally:
+                self.env = open_lmdb(self.path)
+                self.map_bytes = self.env.info()["map_size"]
+                self.databases = self._open_databases()
+                self._is_lost = False
+        finally:
+            self._map_changes += 1
+            self._is_map_changing = False
+            if is_held:
+                self.turnstile.enter(always=True)
+
     def _is_readable(self) -> bool:
         try:
             self.env.begin().abort()
@@ -163,7 +218,7 @@ class Environment:
     def _enlarge(self, needed_bytes: int) -> bool:
         least_bytes = needed_bytes - self.map_bytes
         more_bytes = max(self.map_bytes, 2 * least_bytes)
-        while not _is_granted(more_bytes + MAP_SPARE_BYTES):
+        while not is_granted(more_bytes + MAP_SPARE_BYTES):
             if more_bytes == least_bytes:
                 return False
             more_bytes = max(more_bytes // 2, least_bytes)
@@ -198,15 +253,6 @@ class Environment:
         finally:
             self.turnstile.leave()
         return databases
-
-
-def _is_granted(more_bytes: int) -> bool:
-    """Return whether the system grants this much more address space; LMDB would lose its map in trying."""
-    try:
-        mmap.mmap(-1, more_bytes, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ).close()
-    except OSError:
-        return False
-    return True
 
 
 _open_environments: dict[tuple[int, int], Environment] = {}
@@ -261,57 +307,6 @@ def unshare(environment: Environment, *, readonly: bool) -> None:
         if not environment.readers and not environment.has_writer:
             del _open_environments[environment.identity]
             environment.close()
-
-
-def open_lmdb(path: str) -> lmdb.Environment:
-    """Return the LMDB environment, with as much address space as the system grants."""
-    _allocate_lock_file(path)
-    return _open(path, max_readers=READERS_MAX, max_spare_txns=1)
-
-
-def open_to_look(path: str) -> lmdb.Environment:
-    """Return the LMDB environment of a file that is there, without changing it; beside others as one more reader."""
-    return _open(path, readonly=True, create=False, lock=os.path.exists(os.path.join(path, LOCK_FILE)))
-
-
-def _open(path: str, **options: Any) -> lmdb.Environment:
-    file = os.path.join(path, DATA_FILE)
-    file_bytes = os.stat(file).st_size if os.path.exists(file) else 0
-    for map_bytes in (MAP_BYTES, 2 * file_bytes + MAP_BYTES_MIN, file_bytes + MAP_BYTES_MIN):
-        try:
-            env = lmdb.open(path, map_size=map_bytes, max_dbs=DATABASES_MAX, **options)
-        except lmdb.MemoryError:
-            continue
-        except lmdb.Error as error:
-            told = translated(error, "opening", path)
-            if isinstance(told, (StoreBusy, StoreFull)):
-                raise told from error
-            message = f"{path} cannot be opened as a store ({error}); run `python -m lmdb verify {path}`"
-            raise StoreVersion(message) from error
-        else:
-            assert env.max_key_size() >= LMDB_KEY_BYTES_MAX, env.max_key_size()
-            return env
-    message = (
-        f"opening {path}: the system does not grant {file_bytes + MAP_BYTES_MIN} bytes of address space, its size and "
-        f"MAP_BYTES_MIN; raise the limit of this process (ulimit -v) and open it again"
-    )
-    raise StoreError(message)
-
-
-def _allocate_lock_file(path: str) -> None:
-    """Give LMDB's lock file its blocks before it is mapped: writing to a hole on a full disk kills the process."""
-    if not hasattr(os, "posix_fallocate"):
-        return
-    descriptor = os.open(os.path.join(path, LOCK_FILE), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        if os.fstat(descriptor).st_blocks * _BLOCK_BYTES < LOCK_BYTES:
-            os.posix_fallocate(descriptor, 0, LOCK_BYTES)
-    except OSError as error:
-        kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
-        message = f"opening {path}: {error} for {LOCK_BYTES} bytes of {LOCK_FILE}; free disk space and open it again"
-        raise kind(message) from error
-    finally:
-        os.close(descriptor)
 
 
 def create_databases(path: str, seed: dict[bytes, bytes]) -> None:

@@ -13,8 +13,9 @@ import lmdb
 
 from refold.errors import StoreCorrupt, StoreVersion
 from refold.store.directory import WRITER_LOCK
-from refold.store.environment import DATA_FILE, FORMAT_KEY, NAMES, open_to_look, share_open, unshare
+from refold.store.environment import FORMAT_KEY, NAMES, share_open, unshare
 from refold.store.failures import translated
+from refold.store.mapping import DATA_FILE, open_to_look
 from refold.store.protocol import Table
 from refold.store.structure import problems
 

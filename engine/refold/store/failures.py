@@ -10,7 +10,11 @@ import lmdb
 from refold.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
 from refold.limits import DISK_FULL_BYTES, READERS_MAX
 
-_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""Numbers of the system that say that there is no space."""
+
+_NOT_OF_DISK: Final = FULL | {errno.ENOMEM, errno.EINVAL, errno.EAGAIN, errno.EACCES, errno.EPERM}
+"""Numbers of the system, which are positive (LMDB's own are not), that say nothing of what reached the disk."""
 
 _TOLD: Final[tuple[tuple[tuple[type[lmdb.Error], ...], type[StoreError], str], ...]] = (
     (
@@ -40,16 +44,46 @@ _TOLD: Final[tuple[tuple[tuple[type[lmdb.Error], ...], type[StoreError], str], .
 )
 _FULL_NEXT: Final = "no space is left; free disk space or raise the quota and call again, reads go on"
 _OTHER_NEXT: Final = "check the disk, then open the store again"
+_STOPPED_NEXT: Final = (
+    "check the disk, then close the memory and open the store again, which checks the end of the log before anything "
+    "is written; a request_id then tells whether a call was written; reads go on"
+)
 
 
 def translated(error: lmdb.Error, doing: str, path: str) -> StoreError:
     """Return refold's error for one of LMDB's."""
-    if getattr(error, "code", 0) in _FULL or _is_cut_short(error, path):
+    if is_full(error, path):
         return StoreFull(f"{doing} in {path}: {error}; {_FULL_NEXT}")
     for kinds, told, following in _TOLD:
         if isinstance(error, kinds):
             return told(f"{doing} in {path}: {error}; {following}")
     return StoreError(f"{doing} in {path}: {error}; {_OTHER_NEXT}")
+
+
+def is_of_disk(error: lmdb.Error, path: str) -> bool:
+    """Return whether the disk failed, so that nobody knows what of a write has reached it."""
+    code = getattr(error, "code", 0)
+    return isinstance(error, lmdb.PanicError) or (code > 0 and code not in _NOT_OF_DISK and not is_full(error, path))
+
+
+def is_full(error: lmdb.Error, path: str) -> bool:
+    """Return whether there was no space for a write."""
+    return getattr(error, "code", 0) in FULL or _is_cut_short(error, path)
+
+
+def of_unknown_outcome(error: lmdb.Error, doing: str, path: str) -> StoreError:
+    """Return what the caller of a write is told that may or may not have reached the disk."""
+    return StoreError(f"{doing} in {path}: {error}; whether it was written is unknown: {_STOPPED_NEXT}")
+
+
+def of_unknown_place(error: OSError, path: str) -> StoreError:
+    """Return what the caller of a sweep is told whose clean copy has its name, though perhaps not on the disk."""
+    return StoreError(f"putting a clean copy of the file in place in {path}: {error}; {_STOPPED_NEXT}")
+
+
+def of_stopped(reason: str, path: str) -> StoreError:
+    """Return what those are told who want to write after an I/O error, whose words are the reason."""
+    return StoreError(f"nothing more is written to {path} since an I/O error ({reason}): {_STOPPED_NEXT}")
 
 
 def _is_cut_short(error: lmdb.Error, path: str) -> bool:

@@ -7,7 +7,6 @@ It promises that what ``write`` returned from survives a power cut (two flushes 
 import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from itertools import islice
 from typing import Any, TypeVar
 
 import lmdb
@@ -15,11 +14,23 @@ import lmdb
 from refold.errors import Closed, ReadOnly, StoreCorrupt, StoreError
 from refold.limits import HASH_BYTES, RETRIES_COUNT_MAX, SEQ_BYTES
 from refold.store.directory import Directory
-from refold.store.environment import DATA_FILE
+from refold.store.ending import check_end
 from refold.store.failures import translated
+from refold.store.lookups import (
+    id_of,
+    item_before,
+    items_from,
+    last_item,
+    looked_up,
+    scanned,
+    value_of,
+    values_from,
+)
+from refold.store.mapping import DATA_FILE
 from refold.store.pages import release
 from refold.store.protocol import Found, Row, Table
 from refold.store.record import COMMIT, SEQ, last_seq_of
+from refold.store.stopping import settle
 from refold.store.turns import LmdbTurn
 
 _Found = TypeVar("_Found")
@@ -32,15 +43,19 @@ class LmdbLog:
         self._directory = directory
         self._path = directory.path
         self._shared = directory.environment
+        self.ballast = directory.ballast
+        """What a turn that meets a full disk may ask for room: it is lent to those who have the store ``alone``."""
         self._is_closed = False
         self.readonly = directory.readonly
         self.exclusive = directory.exclusive
         self._attach()
-        self.seen_txnid = self.turn_txnid = self._reading("opening", _id_of)
+        self.seen_txnid = self.turn_txnid = self._reading("opening", id_of)
         """The last transaction that is no news: this log wrote it, or said that there was one."""
+        if not self.readonly and (self._shared.stopped or self.is_suspect):
+            self.resume()
 
     def _attach(self) -> None:
-        """Take what is looked up in every read from the environment, which is another one after a sweep."""
+        """Take what is looked up in every read from the environment, which is another one once it was renewed."""
         self._begin = self._shared.env.begin
         self._tables = self._shared.databases
 
@@ -67,10 +82,11 @@ class LmdbLog:
                 attempts -= 1
                 if not attempts or not self._shared.recover(error):
                     raise translated(error, doing, self._path) from error
+                self._attach()
 
     def head(self) -> int:
         """Return the seq of the last record, from the last commit row."""
-        found = self._reading("reading the head", _last_item, database="commits")
+        found = self._reading("reading the head", last_item, database="commits")
         if found is None:
             return 0
         key, commit = found
@@ -84,18 +100,20 @@ class LmdbLog:
         return self.head()
 
     def flush(self) -> None:
-        """Do nothing: what was written is durable."""
+        """Fill the ballast if the disk has room again; what was written is durable."""
+        if not self.readonly:
+            self.ballast.fill()
 
     def read(self, first_seq: int, limit: int) -> list[bytes]:
         """Return up to ``limit`` records from ``first_seq`` on."""
-        return self._reading("reading records", _values_from, SEQ.pack(first_seq), limit, database="log")
+        return self._reading("reading records", values_from, SEQ.pack(first_seq), limit, database="log")
 
     def read_at(self, seqs: Sequence[int]) -> list[bytes]:
         """Return the records at the given seqs; neighbours are scanned, which costs a third of a look-up."""
         if not seqs:
             return []
         is_run = list(seqs) == list(range(seqs[0], seqs[0] + len(seqs)))
-        records = self._reading("reading records", _scanned if is_run else _looked_up, seqs, database="log")
+        records = self._reading("reading records", scanned if is_run else looked_up, seqs, database="log")
         if not records:
             message = f"a record among seqs {seqs[0]} to {seqs[-1]} is missing in {self._path}; run `refold verify`"
             raise StoreCorrupt(message)
@@ -103,28 +121,28 @@ class LmdbLog:
 
     def commit_at(self, seq: int) -> bytes | None:
         """Return the commit row of the commit that wrote ``seq``."""
-        found = self._reading("reading a commit row", _values_from, SEQ.pack(seq), 1, database="commits")
+        found = self._reading("reading a commit row", values_from, SEQ.pack(seq), 1, database="commits")
         return found[0] if found else None
 
     def commits(self, after: int, limit: int) -> list[bytes]:
         """Return up to ``limit`` commit rows whose last seq is greater than ``after``."""
-        return self._reading("reading commit rows", _values_from, SEQ.pack(after + 1), limit, database="commits")
+        return self._reading("reading commit rows", values_from, SEQ.pack(after + 1), limit, database="commits")
 
     def row(self, table: Table, key: bytes) -> bytes | None:
         """Return the value of a row."""
-        return self._reading("reading a row", _value_of, key, database=table)
+        return self._reading("reading a row", value_of, key, database=table)
 
     def rows(self, table: Table, first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return up to ``limit`` rows with keys from ``first`` on."""
-        return self._reading("reading rows", _items_from, first, limit, database=table)
+        return self._reading("reading rows", items_from, first, limit, database=table)
 
     def row_before(self, table: Table, key: bytes) -> tuple[bytes, bytes] | None:
         """Return the last row whose key is at most ``key``."""
-        return self._reading("reading a row", _item_before, key, database=table)
+        return self._reading("reading a row", item_before, key, database=table)
 
     def changed(self) -> bool:
         """Return whether others may have written since the last call or turn (about a tenth of a microsecond)."""
-        txnid = self._reading("looking for changes", _id_of)
+        txnid = self._reading("looking for changes", id_of)
         if txnid == self.seen_txnid:
             return False
         self.seen_txnid = txnid
@@ -143,6 +161,7 @@ class LmdbLog:
         if self.readonly:
             message = f"the store in {self._path} is open read-only; open it without readonly=True to write"
             raise ReadOnly(message)
+        self._shared.check_writing()
         return LmdbTurn(self, self._shared)
 
     def write(
@@ -162,7 +181,7 @@ class LmdbLog:
         self._write(0, (), (), rows)
 
     def alone(self) -> AbstractContextManager[None]:
-        """Return a context in which no other handle has the store open."""
+        """Return a context in which no other handle has the store open, and a full disk has the ballast's room."""
         self._check_open()
         return self._directory.alone()
 
@@ -172,10 +191,10 @@ class LmdbLog:
 
         with self._shared.writing:
             try:
-                sweep(self._shared)
+                sweep(self._shared, self.ballast)
             finally:
                 self._attach()
-                self.seen_txnid = self.turn_txnid = self._reading("sweeping", _id_of)
+                self.seen_txnid = self.turn_txnid = self._reading("sweeping", id_of)
 
     def search(self, markers: Collection[bytes]) -> Found:
         """Return how often the markers stand in the files of the store."""
@@ -183,9 +202,36 @@ class LmdbLog:
 
         return search(self._path, markers)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether an I/O error has stopped writing until the store is opened again."""
+        return bool(self._shared.stopped)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether an I/O error, of this process or of another, has left the end of the log in doubt."""
+        return self._shared.turnstile.is_suspect
+
+    def check_writing(self) -> None:
+        """Raise after an I/O error, which stops writing until the store is opened again."""
+        self._shared.check_writing()
+
+    def resume(self) -> None:
+        """Check the end of the log as the disk holds it, and let writing go on; raises ``StoreError`` if it may not."""
+        shared = self._shared
+        with shared.writing:
+            shared.turnstile.enter(always=True)
+            try:
+                shared.renew(lambda: settle(self._path))
+                check_end(self, self._path)
+                shared.stopped = ""
+                shared.turnstile.trust()
+            finally:
+                shared.turnstile.leave()
+
     def passed(self) -> bool:
         """Return whether another process has committed since this one's last turn at writing began and committed."""
-        return self._reading("looking for changes", _id_of) > self.turn_txnid
+        return self._reading("looking for changes", id_of) > self.turn_txnid
 
     def relieve(self) -> None:
         """Let go of the pages that were read through the memory map."""
@@ -217,58 +263,6 @@ class LmdbLog:
         if not self._is_closed:
             self._is_closed = True
             self._directory.release()
-
-
-def _id_of(txn: "lmdb.Transaction[bytes]") -> int:
-    """Return the number of a transaction: for one that reads, that of the last commit."""
-    return txn.id()
-
-
-def _last_item(txn: "lmdb.Transaction[bytes]") -> tuple[bytes, bytes] | None:
-    cursor = txn.cursor()
-    return cursor.item() if cursor.last() else None
-
-
-def _value_of(txn: "lmdb.Transaction[bytes]", key: bytes) -> bytes | None:
-    return txn.get(key)
-
-
-def _items_from(txn: "lmdb.Transaction[bytes]", first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-    cursor = txn.cursor()
-    is_there = cursor.set_range(first) if first else cursor.first()
-    return list(islice(cursor.iternext(), limit)) if is_there else []
-
-
-def _values_from(txn: "lmdb.Transaction[bytes]", first: bytes, limit: int) -> list[bytes]:
-    cursor = txn.cursor()
-    return list(islice(cursor.iternext(keys=False), limit)) if cursor.set_range(first) else []
-
-
-def _item_before(txn: "lmdb.Transaction[bytes]", key: bytes) -> tuple[bytes, bytes] | None:
-    cursor = txn.cursor()
-    if cursor.set_range(key):
-        if cursor.key() == key:
-            return key, cursor.value()
-        is_there = cursor.prev()
-    else:
-        is_there = cursor.last()
-    return cursor.item() if is_there else None
-
-
-def _looked_up(txn: "lmdb.Transaction[bytes]", seqs: Sequence[int]) -> list[bytes]:
-    """Return the records of the seqs, none if one of them is missing."""
-    records: list[Any] = list(map(txn.get, map(SEQ.pack, seqs)))
-    return [] if None in records else records
-
-
-def _scanned(txn: "lmdb.Transaction[bytes]", seqs: Sequence[int]) -> list[bytes]:
-    """Return the records of consecutive seqs, none if one of them is missing."""
-    cursor = txn.cursor()
-    if not cursor.set_key(SEQ.pack(seqs[0])):
-        return []
-    records = list(islice(cursor.iternext(keys=False), len(seqs)))
-    is_gapless = len(records) == len(seqs) and cursor.key() == SEQ.pack(seqs[-1])
-    return records if is_gapless else []
 
 
 assert SEQ.size == SEQ_BYTES

@@ -92,6 +92,20 @@ class Log(Protocol):
         """Return once everything that was written before is durable."""
         ...
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether an I/O error has stopped writing, so that every turn is refused; reads go on."""
+        ...
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether an I/O error, of this process or of another, has left the end of the log in doubt."""
+        ...
+
+    def resume(self) -> None:
+        """Check the end of the log as the disk holds it, and let writing go on; raises ``StoreError`` if it may not."""
+        ...
+
     def still(self) -> Turn:
         """Return a turn in which nobody writes, its holder included; of a read-only log, too."""
         ...

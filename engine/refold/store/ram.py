@@ -174,6 +174,19 @@ class RamLog:
         """Return whether another process has committed since this one's last turn at writing began and committed."""
         return False
 
+    @property
+    def is_stopped(self) -> bool:
+        """Return ``False``: there is no disk that could fail."""
+        return False
+
+    @property
+    def is_suspect(self) -> bool:
+        """Return ``False``, as above."""
+        return False
+
+    def resume(self) -> None:
+        """Do nothing: writing never stops."""
+
     def relieve(self) -> None:
         """Do nothing: all of it is meant to be in RAM."""
 

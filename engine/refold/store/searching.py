@@ -13,15 +13,16 @@ from collections.abc import Iterable
 from typing import Final
 
 from refold.limits import MARKER_BYTES_MIN
-from refold.store.environment import LOCK_FILE
+from refold.store.ballast import BALLAST_FILE
+from refold.store.mapping import LOCK_FILE
 from refold.store.protocol import Found
 from refold.store.turnstile import TURN_LOCK
 
 _WORD_BYTES: Final = 8
 _WORDS_MAX: Final = 64
-_LOCKS: Final = frozenset((LOCK_FILE, TURN_LOCK))
-"""Files that hold numbers of processes and transactions alone. A process that closes one gives up all its locks on it:
-LMDB would take it for dead."""
+_LEFT_OUT: Final = frozenset((LOCK_FILE, TURN_LOCK, BALLAST_FILE))
+"""Files that hold numbers of processes and transactions alone, and one to which nothing is ever written. A process that
+closes one of the first two gives up all its locks on it: LMDB would take it for dead."""
 
 
 def search(directory: str, markers: Iterable[bytes]) -> Found:
@@ -32,7 +33,7 @@ def search(directory: str, markers: Iterable[bytes]) -> Found:
     files = searched_bytes = occurrences = 0
     for place, _, names in os.walk(directory):
         for name in names:
-            if name in _LOCKS:
+            if name in _LEFT_OUT:
                 continue
             with open(os.path.join(place, name), "rb") as file:
                 length = os.fstat(file.fileno()).st_size

@@ -4,32 +4,45 @@ A file is replaced only by a handle that holds the store alone: whoever had the 
 file that is not there any more.
 """
 
-import errno
 import os
 import shutil
 from typing import Final
 
 from refold.errors import StoreError, StoreFull
+from refold.store.ballast import Ballast
 from refold.store.copying import copy
-from refold.store.environment import DATA_FILE, Environment
+from refold.store.environment import Environment
+from refold.store.failures import FULL
 
 COPY: Final = "sweep"
 """The directory inside the store in which the copy is made; what a crash leaves of it is unused."""
 
 
-def sweep(environment: Environment) -> None:
+def sweep(environment: Environment, ballast: Ballast) -> None:
     """Replace the data file by a clean copy; the caller holds the store alone and lets nobody read meanwhile.
 
-    Where that fails the old file stays, whole: ``StoreFull`` where there is no room for the copy.
+    Where that fails the old file stays, whole: ``StoreFull`` where there is no room for the copy, with the ballast's.
     """
+    environment.check_writing()
+    while True:
+        try:
+            _sweep(environment)
+        except StoreFull:
+            if not ballast.give():
+                raise
+        else:
+            return
+
+
+def _sweep(environment: Environment) -> None:
     made = os.path.join(environment.path, COPY)
     shutil.rmtree(made, ignore_errors=True)
     try:
         os.mkdir(made, 0o700)
         copy(environment, made)
-        environment.replace(os.path.join(made, DATA_FILE))
+        environment.replace(made)
     except OSError as error:
-        kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+        kind = StoreFull if error.errno in FULL else StoreError
         message = f"sweeping {environment.path}: {error}; check that the directory is writable and has space"
         raise kind(message) from error
     finally:

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, NoReturn, Self, TypeAlias
 
 import lmdb
 
-from refold.errors import StoreCorrupt
+from refold.errors import StoreCorrupt, StoreFull
 from refold.store.environment import Environment
 from refold.store.failures import translated
 from refold.store.protocol import Erasing, Overtaken, Row
 from refold.store.record import SEQ, last_seq_of
+from refold.store.stopping import failed
 
 if TYPE_CHECKING:
     from refold.store.delayed import DelayedLog
@@ -80,21 +81,26 @@ class LmdbTurn:
     ) -> bool:
         """Put everything and end the transaction, in any case; return whether there was something to commit.
 
-        A transaction that finds the map full is begun again in a larger one, unless others came between.
+        A transaction that finds the map full is begun again in a larger one, and one that finds the disk full with the
+        room of the ballast, if that is lent; unless others came between.
         """
         if not self._is_open:
             message = "a turn is open once and writes once; take another turn"
             raise AssertionError(message)
+        doing = _doing(first_seq, records, rows)
         try:
+            self._shared.check_writing()
             while True:
                 try:
                     return self._put_and_commit(first_seq, records, commits, rows)
                 except lmdb.MapFullError as error:
                     if not self._shared.grow():
-                        raise translated(error, _doing(first_seq, records, rows), self._shared.path) from error
+                        raise translated(error, doing, self._shared.path) from error
+                except lmdb.Error as error:
+                    told = failed(self._shared, error, doing, self.txnid)
+                    if not (isinstance(told, StoreFull) and self._log.ballast.give()):
+                        raise told from error
                 self._begin_again()
-        except lmdb.Error as error:
-            raise translated(error, _doing(first_seq, records, rows), self._shared.path) from error
         finally:
             self._end()
 
@@ -102,7 +108,7 @@ class LmdbTurn:
         self._txn = self._shared.begin_write()
         if self._txn.id() != self.txnid:
             path = self._shared.path
-            message = f"another process wrote to {path} while the map grew; nothing was written, call again"
+            message = f"another process wrote to {path} while this one made room; nothing was written, call again"
             raise Overtaken(message)
 
     def _put_and_commit(
@@ -121,6 +127,7 @@ class LmdbTurn:
             is_changed = self._put(rows) or bool(records) or bool(commits)
             if is_changed:
                 self._txn.commit()
+                self._log.ballast.follow(sum(map(len, records)))
             return is_changed
         finally:
             self._txn = None

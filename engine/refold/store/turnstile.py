@@ -6,7 +6,9 @@ sleeps for ever on a mutex that is free. A record lock of the system has no such
 the turnstile in front, nobody ever waits at LMDB's mutex.
 
 A process that writes alone does not pay for it: a byte in the lock file, mapped by every writer, says whether there
-are several. Whoever opens the store sets it, and clears it if it finds nobody else.
+are several. Whoever opens the store sets it, and clears it if it finds nobody else. The same byte says that an I/O
+error has stopped a writer, until one has opened the store and checked the end of the log: noting it in mapped memory
+takes no call that a broken disk could refuse.
 """
 
 import errno
@@ -21,6 +23,7 @@ from refold.errors import StoreError, StoreFull
 
 TURN_LOCK: Final = "turn.lock"
 _SEVERAL: Final = 1
+_SUSPECT: Final = 2
 
 
 class Turnstile:
@@ -40,7 +43,7 @@ class Turnstile:
         except BaseException:
             os.close(self._file)
             raise
-        self._is_held = False
+        self.is_held = False
 
     @contextmanager
     def _telling(self, doing: str) -> Generator[None]:
@@ -56,20 +59,33 @@ class Turnstile:
 
     def enter(self, *, always: bool = False) -> None:
         """Wait for the turn of every other process, if there are any; a thread at a time, which leaves it."""
-        if (always or self._flags[0]) and not self._is_held:
+        if (always or self._flags[0]) and not self.is_held:
             with self._telling("locking"):
                 fcntl.lockf(self._file, fcntl.LOCK_EX)
-            self._is_held = True
+            self.is_held = True
 
     def leave(self) -> None:
         """Let the next process have its turn."""
-        if self._is_held:
-            self._is_held = False
+        if self.is_held:
+            self.is_held = False
             fcntl.lockf(self._file, fcntl.LOCK_UN)
 
     def say(self, *, several: bool) -> None:
         """Tell every process whether several write; the caller has entered with ``always``."""
-        self._flags[0] = _SEVERAL if several else 0
+        self._flags[0] = (self._flags[0] & _SUSPECT) | (_SEVERAL if several else 0)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether an I/O error has stopped a writer, and no other has checked the end of the log since."""
+        return bool(self._flags[0] & _SUSPECT)
+
+    def suspect(self) -> None:
+        """Note for every process, and those to come, that the end of the log is to be checked."""
+        self._flags[0] |= _SUSPECT
+
+    def trust(self) -> None:
+        """Note that the end of the log was checked."""
+        self._flags[0] &= ~_SUSPECT
 
     def close(self) -> None:
         """Give everything back."""

@@ -14,6 +14,7 @@ import pytest
 from refold import Memory, Message, ReadOnly, RefoldError, Report, StoreCorrupt
 from refold.engine.refolding import Refolding
 from refold.engine.sweeping import Page
+from refold.limits import VERIFY_PARTS_COUNT
 from refold.store import record as records
 from refold.store import structure
 from tests.support import Clock, remembering
@@ -424,12 +425,12 @@ def test_states_that_do_not_fit_are_folded_in_passes_of_their_own(
         passes: list[int] = []
         again = Refolding._again
 
-        def counted(refolding: Refolding, first_seq: int, limit: int) -> Page:
-            passes.append(first_seq)
-            return again(refolding, first_seq, limit)
+        def counted(refolding: Refolding, seqs: range) -> Page:
+            passes.append(seqs[0])
+            return again(refolding, seqs)
 
         monkeypatch.setattr(Refolding, "_again", counted)
-        memory._door.engine.memory_bytes = 3_800_000
+        memory._door.engine.memory_bytes = VERIFY_PARTS_COUNT * 2_000_000
         assert memory.verify() == whole
         assert passes.count(1) >= 2
         assert whole.ok

@@ -62,6 +62,9 @@ MEMORY_BYTES_DEFAULT: Final = 512 * 1024 * 1024
 
 MEMORY_BYTES_MIN: Final = 1024 * 1024
 
+VERIFY_PARTS_COUNT: Final = 4
+"""The states that a verification folds anew, beside the loaded ones, take one of so many parts of ``memory_bytes``."""
+
 STREAM_OVERHEAD_BYTES: Final = 3_000
 """What a loaded stream takes beside its events: slot, names, states and their containers."""
 

@@ -111,7 +111,7 @@ def verify(
         with engine.log.still() as turn, engine.state_lock:
             if turn.moved:
                 engine.catch_up()
-            inspection = Inspection(engine, lambda: from_zero(engine, engine.head), engine.memory_bytes)
+            inspection = Inspection(engine, lambda: from_zero(engine, engine.head))
             findings = (*_witnessed(engine, witness), *inspection.findings(progress or _silent))
             hashed = "" if findings else _hash_of(engine, branch, inspection.digests)
             bad = min((finding.seq for finding in findings if finding.seq), default=0)

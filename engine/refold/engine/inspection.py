@@ -20,9 +20,9 @@ from refold.store.record import SEQ
 class Inspection:
     """One pass over a log and its rows; ``findings`` says what is wrong."""
 
-    def __init__(self, engine: Engine, replayed: Callable[[], tuple[Streams, Loader]], memory_bytes: int) -> None:
+    def __init__(self, engine: Engine, replayed: Callable[[], tuple[Streams, Loader]]) -> None:
         self._engine = engine
-        self._refold = partial(Refolding, engine, replayed, memory_bytes)
+        self._refold = partial(Refolding, engine, replayed)
         self._refolding: Refolding | None = None
         self._failure: Exception | None = None
         """What folding the log anew has raised, or reading what it is to be held against."""
@@ -45,7 +45,7 @@ class Inspection:
             broken = True
             yield finding
         if not broken:
-            yield from _readable("replay", self._states())
+            yield from readable("replay", self._states())
 
     def _file_and_log(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
         log, head = self._engine.log, self._engine.head
@@ -58,11 +58,11 @@ class Inspection:
         if seen is None:
             walk = Walk(log, head)
             seen = walk.seen
-            found = list(_readable("chain", walk.findings(progress)))
+            found = list(readable("chain", walk.findings(progress)))
             yield from found or [Finding("chain", 0, "the log is not sound, and looks sound event by event")]
         self._seen = seen
         for check, findings in beside.CHECKS:
-            yield from _readable(check, findings(log, seen))
+            yield from readable(check, findings(log, seen))
 
     def _swept(self, progress: Callable[[int, int], None]) -> Seen | None:
         """Sweep the log and fold it anew on the way; ``None`` if it is not sound."""
@@ -88,9 +88,9 @@ class Inspection:
         if self._failure is not None:
             raise self._failure
         assert self._refolding is not None, "nothing was folded, and nothing says why"
-        yield from _readable("requests", beside.requests(self._engine.log, self._seen))
-        yield from _readable("order", self._inherited(self._refolding))
-        yield from _readable("checkpoint", self._applied())
+        yield from readable("requests", beside.requests(self._engine.log, self._seen))
+        yield from readable("order", self._inherited(self._refolding))
+        yield from readable("checkpoint", self._applied())
         yield from self._refolding.finish(self._seen.heads)
 
     def _inherited(self, refolding: Refolding) -> Iterator[Finding]:
@@ -112,7 +112,7 @@ class Inspection:
             yield Finding("checkpoint", self._engine.head, said)
 
 
-def _readable(check: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+def readable(check: str, findings: Iterator[Finding]) -> Iterator[Finding]:
     """Return the findings; damaged bytes fail to be read in many ways, and each of them is a finding too."""
     try:
         yield from findings

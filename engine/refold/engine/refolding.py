@@ -1,9 +1,10 @@
 """Folding the whole log anew beside the sweep, and holding every cache against it: checkpoints, digests, live states.
 
-States of streams that do not fit into ``memory_bytes`` together are left to another pass over the log.
+A stream whose last event has a checkpoint row leaves RAM there. States of streams that do not fit into their part of
+``memory_bytes`` together are left to another pass over the log.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
@@ -13,16 +14,16 @@ from refold.engine.checkpoints import APPLIED_KEY, Checkpoint, checkpoint_of, nu
 from refold.engine.core import Engine
 from refold.engine.damage import UNREADABLE
 from refold.engine.digests import digests_of
-from refold.engine.loader import Loader, decoded
+from refold.engine.loader import Loader, Recorded, decoded
 from refold.engine.slots import Slot
 from refold.engine.streams import Streams, number_key
 from refold.engine.sweeping import Page
 from refold.errors import RefoldError, StoreCorrupt
 from refold.event import FLAG_BASE, Event, Stamp
-from refold.limits import EVENT_OVERHEAD_BYTES, PAGE_EVENTS, STREAM_OVERHEAD_BYTES
+from refold.limits import EVENT_OVERHEAD_BYTES, PAGE_EVENTS, STREAM_OVERHEAD_BYTES, VERIFY_PARTS_COUNT
 from refold.results import Finding
 from refold.store.protocol import scan
-from refold.store.record import SEQ, STAMP
+from refold.store.record import SEQ, STAMP, STREAM
 
 _STAMPED: Final = 7
 """How many of the header's fields, from the first on, a stamp holds or is found by."""
@@ -33,33 +34,21 @@ DAMAGE: Final = (RefoldError, *UNREADABLE)
 class _Stream:
     """One stream as folded so far."""
 
-    __slots__ = ("digests", "events", "name", "row", "rows", "seqs", "stamps", "state", "version")
+    __slots__ = ("digests", "events", "name", "row", "rows", "seqs", "state")
 
     def __init__(self, name: str, state: fold.State, rows: int) -> None:
         self.name = name
         self.state = state
         self.rows = rows
         """How many checkpoint rows are still to come."""
-        self.events: dict[int, Event] = {}
-        """The events that the next checkpoint row may point at, by their seqs."""
-        self.stamps: dict[int, Stamp] = {}
         self.row = 0
         """The seq of the last checkpoint row."""
+        self.events: dict[int, tuple[Event, Stamp]] | None = {} if rows == 1 else None
+        """The events before the only checkpoint row, by their seqs: streams of few events are most in many stores."""
         self.seqs: list[int] = []
         """The seqs of the events since the last kept row."""
-        self.version = 0
         self.digests: tuple[int, list[tuple[str, bytes]]] = (0, [])
         """The digests of the views at a seq, if they were asked for."""
-
-    def located(self, seqs: Sequence[int]) -> list[tuple[Event, Stamp]]:
-        """Return the events at the seqs with their stamps."""
-        return list(zip(map(self.events.__getitem__, seqs), map(self.stamps.__getitem__, seqs), strict=True))
-
-    def keep(self, seqs: Sequence[int]) -> None:
-        """Forget the events but for those at the seqs; one that is not here is read when it is asked for."""
-        here = [seq for seq in seqs if seq in self.events]
-        self.events = {seq: self.events[seq] for seq in here}
-        self.stamps = {seq: self.stamps[seq] for seq in here}
 
     def digests_at(self, seq: int) -> list[tuple[str, bytes]]:
         """Return the digests of the views at the event that was folded last."""
@@ -71,10 +60,10 @@ class _Stream:
 class Refolding:
     """One fold of the whole log; takes the pages of a sweep, and then what was left out in passes of its own."""
 
-    def __init__(self, engine: Engine, zero: Callable[[], tuple[Streams, Loader]], memory_bytes: int) -> None:
+    def __init__(self, engine: Engine, zero: Callable[[], tuple[Streams, Loader]]) -> None:
         self._engine = engine
         self._from_zero = zero
-        self._memory_bytes = memory_bytes
+        self._memory_bytes = engine.memory_bytes // VERIFY_PARTS_COUNT
         self._streams: dict[int, _Stream] = {}
         self._weight = self._folded = self._folded_bytes = 0
         self._postponed: set[int] = set()
@@ -89,11 +78,15 @@ class Refolding:
         self._doubtful: set[int] = set()
         """Numbers of streams two of whose checkpoint rows stand where one can."""
         self._digests_due: dict[int, int] = {}
+        self._stops: set[int] = set()
+        """The seqs at which something is cached."""
         self._applied = 0
         """Up to which seq checkpoint rows are said to cover every event."""
         self._findings: list[Finding] = []
         self.hashed: dict[int, list[tuple[str, bytes]]] = {}
         """Number of a stream -> the digests of its views at its last event."""
+        self._left: dict[int, tuple[int, int]] = {}
+        """Number of a stream -> version and seq at which it left RAM, because it should end there."""
         self._schedule()
 
     @cached_property
@@ -122,10 +115,11 @@ class Refolding:
             if seq in self._digests_due:
                 self._findings.append(_stray(seq, number))
             self._digests_due[seq] = number
+        self._stops = self._due.keys() | self._digests_due.keys()
 
     def take(self, page: Page) -> None:
         """Fold a page, and hold what is cached at its seqs against the states."""
-        streams, due, digests_due = self._streams, self._due, self._digests_due
+        streams, stops = self._streams, self._stops
         apply = fold.fold
         for seq, event, number, version, time_ns, occurred_ns, cause, actor, flags in zip(
             page.seqs, page.events, *page.columns[:_STAMPED], strict=True
@@ -137,15 +131,11 @@ class Refolding:
                 stream.state = self.zero[1].base_state(event, stream.state.kind.name)
             stamp = Stamp(seq, stream.name, version, time_ns, occurred_ns, cause, actor, flags)
             apply(stream.state, stamp, event)
-            stream.version = version
+            if stream.events is not None:
+                stream.events[seq] = (event, stamp)
             stream.seqs.append(seq)
-            if stream.rows:
-                stream.events[seq] = event
-                stream.stamps[seq] = stamp
-                if seq in due:
-                    self._compare(number, stream, seq)
-            if seq in digests_due:
-                self._compare_digests(number, stream, seq)
+            if seq in stops:
+                self._compare(number, stream, seq, version)
         page_bytes = sum(map(len, page.records)) + EVENT_OVERHEAD_BYTES * len(page.records)
         self._folded += len(page.records)
         self._folded_bytes += page_bytes
@@ -157,6 +147,8 @@ class Refolding:
         """Return a stream as it is before its first event; ``None`` if it is not one of this pass."""
         if number in self._postponed if self._wanted is None else number not in self._wanted:
             return None
+        if number in self._left:
+            return None  # It goes on behind its head; ``finish`` says so.
         streams = self._engine.streams
         name, state = streams.name_of(number), None
         if streams.branch_of(number):
@@ -168,35 +160,49 @@ class Refolding:
         self._weight += STREAM_OVERHEAD_BYTES
         return found
 
-    def _compare(self, number: int, stream: _Stream, seq: int) -> None:
+    def _compare(self, number: int, stream: _Stream, seq: int, version: int) -> None:
+        """Hold what is cached at the seq that was folded last against the state."""
+        if self._due.get(seq) == number:
+            self._compare_row(number, stream, seq, version)
+        if self._digests_due.get(seq) == number:
+            self._compare_digests(number, stream, seq)
+        if not stream.rows and self._engine.streams.at_number(number).seq == seq:
+            self._findings += self._against_live(number, stream, (version, seq))
+            self._left[number] = (version, seq)
+            del self._streams[number]
+
+    def _compare_row(self, number: int, stream: _Stream, seq: int, version: int) -> None:
         """Take note of a checkpoint row that is the state at its seq, and names the events since the last."""
-        if self._due[seq] != number:
-            return
         stream.rows -= 1
         stream.row = seq
         key = number_key(number) + SEQ.pack(seq)
         try:
             row = checkpoint_of(key, self._engine.log.row("checkpoints", key) or b"")
-            if self._holds(stream, row):
+            if (row.version, row.since) == (version, stream.seqs) and self._holds(stream, row):
                 self._held.add(seq)
         except DAMAGE:
             return  # Whoever looks at it closely says what it is.
-        stream.keep(row.pointed if stream.rows else ())
+        finally:
+            stream.events = None
         if row.kept:
             stream.seqs = []
 
     def _holds(self, stream: _Stream, row: Checkpoint) -> bool:
-        if row.version != stream.version or row.since != stream.seqs:
-            return False
-        missing = [seq for seq in row.pointed if seq not in stream.events]
-        for event, stamp in self._engine.loader.recorded(missing):
-            stream.events[stamp.seq], stream.stamps[stamp.seq] = event, stamp
-        cached = fold.unpack(stream.state.kind.name, row.inline, stream.located(row.pointed))
+        """Return whether a row holds the state: if it has the same bytes, it does.
+
+        The last row of a stream, from which it is opened, is read as an opening reads it, whatever its bytes are.
+        """
+        if stream.rows and (row.inline, row.pointed) == fold.pack(stream.state):
+            return True
+        found = stream.events
+        if found is None or not found.keys() >= set(row.pointed):
+            located = self._engine.loader.recorded(row.pointed)
+        else:
+            located = [Recorded(*found[seq]) for seq in row.pointed]
+        cached = fold.unpack(stream.state.kind.name, row.inline, located)
         return fold.contents(cached) == fold.contents(stream.state)
 
     def _compare_digests(self, number: int, stream: _Stream, seq: int) -> None:
-        if self._digests_due[seq] != number:
-            return
         del self._digests_due[seq]
         packed = self._engine.log.row("digests", number_key(number)) or b""
         if digests_of(packed)[1] != stream.digests_at(seq):
@@ -220,40 +226,49 @@ class Refolding:
 
     def finish(self, heads: dict[int, tuple[int, int]]) -> Iterator[Finding]:
         """Return what is wrong with the caches: of the streams folded so far, and then of those left out."""
-        yield from self._against_live(heads)
+        yield from self._rest(heads)
         while self._postponed:
             self._wanted, self._postponed = self._postponed, set()
-            self._streams, self._weight = {}, 0
+            self._weight = 0
             for begin in range(0, self._engine.head, PAGE_EVENTS):
-                self.take(self._again(begin + 1, min(PAGE_EVENTS, self._engine.head - begin)))
+                self.take(self._again(range(begin + 1, min(begin + PAGE_EVENTS, self._engine.head) + 1)))
                 self._wanted -= self._postponed
-            yield from self._against_live(heads)
+            yield from self._rest(heads)
+        for number, left in self._left.items():
+            if heads[number] != left:
+                yield _other_head(self._engine.streams.at_number(number), heads[number])
         yield from self._findings
         for seq, number in sorted(self._digests_due.items()):
             yield _stray(seq, number)
         for number in sorted(self._doubtful.union(self._due[seq] for seq in self._due.keys() - self._held)):
             yield from self._closely(number)
 
-    def _again(self, first_seq: int, limit: int) -> Page:
-        records = self._engine.log.read(first_seq, limit)
+    def _again(self, seqs: range) -> Page:
+        """Return a page once more: those of its events that are of the streams of this pass."""
+        wanted = self._wanted or ()
+        numbered = zip(seqs, self._engine.log.read_at(seqs), strict=True)
+        found = [(seq, record) for seq, record in numbered if STREAM.unpack_from(record)[0] in wanted]
+        records = [record for _, record in found]
         heads = list(map(STAMP.unpack_from, records))
-        columns = list(zip(*heads, strict=True))
-        return Page(range(first_seq, first_seq + len(records)), records, decoded(records, heads), columns)
+        columns = list(zip(*heads, strict=True)) or [()] * _STAMPED
+        return Page([seq for seq, _ in found], records, decoded(records, heads), columns)
 
-    def _against_live(self, heads: dict[int, tuple[int, int]]) -> Iterator[Finding]:
+    def _rest(self, heads: dict[int, tuple[int, int]]) -> Iterator[Finding]:
+        """Hold the streams that are still here against their live states, and let go of them."""
         for number, stream in self._streams.items():
-            self.hashed[number] = digests = stream.digests_at(heads[number][1])
-            live = self._engine.streams.at_number(number)
-            if (live.version, live.seq) != heads[number]:
-                said = f"{live.name} is at version {live.version}, its log at {heads[number][0]}"
-                yield Finding("head", live.seq, said)
-            elif uncovered := next((seq for seq in stream.seqs if stream.row < seq <= self._applied), 0):
-                said = (
-                    f"no checkpoint row of {live.name} covers it, though they are said to reach up to {self._applied}"
-                )
-                yield Finding("checkpoint", uncovered, said)
-            elif live.state is not None and not _is_same(live.state, stream.state, digests):
-                yield Finding("replay", live.seq, f"the live state of {live.name} is not the replay of its events")
+            yield from self._against_live(number, stream, heads[number])
+        self._streams = {}
+
+    def _against_live(self, number: int, stream: _Stream, head: tuple[int, int]) -> Iterator[Finding]:
+        self.hashed[number] = digests = stream.digests_at(head[1])
+        live = self._engine.streams.at_number(number)
+        if (live.version, live.seq) != head:
+            yield _other_head(live, head)
+        elif uncovered := next((seq for seq in stream.seqs if stream.row < seq <= self._applied), 0):
+            said = f"no checkpoint row of {live.name} covers it, though they are said to reach up to {self._applied}"
+            yield Finding("checkpoint", uncovered, said)
+        elif live.state is not None and not _is_same(live.state, stream.state, digests):
+            yield Finding("replay", live.seq, f"the live state of {live.name} is not the replay of its events")
 
     def _closely(self, number: int) -> Iterator[Finding]:
         """Look closely at the checkpoint rows of a stream, one of which is not what it should be at first sight."""
@@ -266,6 +281,10 @@ class Refolding:
             yield Finding("checkpoint", SEQ.unpack(rows[0][0][4:])[0], said)
 
 
+def _other_head(live: Slot, head: tuple[int, int]) -> Finding:
+    return Finding("head", live.seq, f"{live.name} is at version {live.version}, its log at {head[0]}")
+
+
 def _stray(seq: int, number: int) -> Finding:
     return Finding("digests", seq, f"the digests of stream number {number} are of a seq that is no event of it")
 
@@ -273,7 +292,7 @@ def _stray(seq: int, number: int) -> Finding:
 def _weight(stream: _Stream, event_bytes: int) -> int:
     """Return what a stream takes in RAM, roughly: what would stand in its checkpoint, and the events it points at."""
     inline, pointed = fold.pack(stream.state)
-    return STREAM_OVERHEAD_BYTES + len(inline) + event_bytes * len(stream.events.keys() | set(pointed))
+    return STREAM_OVERHEAD_BYTES + len(inline) + event_bytes * max(len(pointed), len(stream.events or ()))
 
 
 def _is_same(live: fold.State, replayed: fold.State, digests: list[tuple[str, bytes]]) -> bool:

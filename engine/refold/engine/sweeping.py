@@ -44,7 +44,7 @@ class Unsound(Exception):
 class Page(NamedTuple):
     """A page that holds what it should: seqs, records, their events, and the headers, column by column."""
 
-    seqs: range
+    seqs: Sequence[int]
     records: Sequence[bytes]
     events: Sequence[Event]
     columns: Sequence[Sequence[Any]]
@@ -193,7 +193,7 @@ def swept(log: Log, head: int, take: Callable[[Page], None], progress: Callable[
     try:
         for page in sweep.pages():
             take(page)
-            progress(page.seqs.stop - 1, head)
+            progress(page.seqs[-1], head)
     except Unsound:
         return None
     return sweep.seen

@@ -32,13 +32,13 @@ class Walk:
 
     def __init__(self, log: Log, head: int) -> None:
         self._log = log
-        self._head = head
+        self.head = head
         self.seen = Seen()
 
     def findings(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
         """Walk the commit rows: they must follow one another, and each link must be that of its records."""
         previous = CommitRow(0, 1, 0, NO_LINK)
-        while previous.next_seq <= self._head:
+        while previous.next_seq <= self.head:
             page = self._log.commits(previous.next_seq - 1, PAGE_EVENTS)
             if not page:
                 yield Finding("chain", previous.next_seq, f"no commit row covers seq {previous.next_seq}")
@@ -49,13 +49,13 @@ class Walk:
                 if commit.next_seq <= previous.next_seq:
                     return
                 previous = commit
-                progress(commit.next_seq - 1, self._head)
+                progress(commit.next_seq - 1, self.head)
         if self._log.read(previous.next_seq, 1):
             yield Finding("chain", previous.next_seq, "there are records behind the last commit row")
 
     def _commit(self, previous: CommitRow, commit: CommitRow) -> Iterator[Finding]:
         first = commit.first_seq
-        if first != previous.next_seq or not first < commit.next_seq <= self._head + 1:
+        if first != previous.next_seq or not first < commit.next_seq <= self.head + 1:
             span = f"from seq {first} to {commit.next_seq - 1}"
             yield Finding("gap", first, f"a commit goes {span}, the one before ended at {previous.next_seq - 1}")
             return

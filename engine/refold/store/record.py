@@ -40,6 +40,9 @@ UNMASKED: Final = 0xFFFF & ~(FLAG_ERASED | FLAG_BODY_ELSEWHERE)
 STAMP: Final = Struct(">IIqqQIHH")
 """The front of the header, all that a fold needs: up to and with the tag."""
 
+STREAM: Final = Struct(">I")
+"""What comes first in a header: the number of the stream."""
+
 SEQ: Final = Struct(">Q")
 COMMIT: Final = Struct(">QQq32s")
 """first_seq, next_seq, time_ns, link."""

@@ -1,11 +1,18 @@
 """The verbs that look at a store as a whole: stats, verify, doctor."""
 
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
 import click
 
+from refold.errors import StoreCorrupt
 from refold.faces.commands.root import cli, db_option, json_option
 from refold.faces.console import Console, print_json, progress_bar
 from refold.faces.exits import EXIT_INTEGRITY
 from refold.faces.reproducible import reading
+
+if TYPE_CHECKING:
+    from refold import Report
 
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "red"}
 
@@ -43,8 +50,7 @@ def verify_command(context: click.Context, *, witness: str | None, db: str, as_j
     Checks its chain, gaps, commitments and indexes, checkpoints against their events, and replay against live.
     Exits with 3 if anything is not as it should be.
     """
-    with reading(db) as memory, progress_bar("verifying") as progress:
-        report = memory.verify(progress, witness=witness)
+    report = _report(db, witness)
     if as_json:
         print_json(report)
     else:
@@ -56,6 +62,19 @@ def verify_command(context: click.Context, *, witness: str | None, db: str, as_j
         console.line(f"{report.events} events in {report.streams} streams: ", (sound + place, "bold"))
     if not report.ok:
         context.exit(EXIT_INTEGRITY)
+
+
+def _report(db: str, witness: str | None) -> "Report":
+    """Return what verification finds, of a store that cannot be opened, too: it is what its error says to run."""
+    with ExitStack() as stack:
+        progress = stack.enter_context(progress_bar("verifying"))
+        try:
+            memory = stack.enter_context(reading(db))
+        except StoreCorrupt as error:
+            from refold.engine.unopened import report_of
+
+            return report_of(db, error, progress)
+        return memory.verify(progress, witness=witness)
 
 
 @cli.command("doctor")

@@ -7,6 +7,10 @@ snapshotted, replayed, compared, forked or restored. Names load when first used,
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from refold.commands import Forget as Forget
+    from refold.commands import Query as Query
+    from refold.commands import Remember as Remember
+    from refold.commands import detect_memory_command as detect_memory_command
     from refold.engine.loader import Recorded as Recorded
     from refold.engine.pending import ANY as ANY
     from refold.engine.pending import EXISTS as EXISTS
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "refold.commands": ("Forget", "Query", "Remember", "detect_memory_command"),
     "refold.engine.pending": ("ANY", "EXISTS", "NO_STREAM"),
     "refold.engine.loader": ("Recorded",),
     "refold.engine.subscriptions": ("Subscription",),
@@ -107,6 +112,7 @@ __all__ = [
     "EmbeddingMismatch",
     "Event",
     "Finding",
+    "Forget",
     "HistoryTruncated",
     "InvalidInput",
     "Journal",
@@ -117,11 +123,13 @@ __all__ = [
     "NotFound",
     "Note",
     "Profile",
+    "Query",
     "ReadOnly",
     "Receipt",
     "Recorded",
     "Recovered",
     "RefoldError",
+    "Remember",
     "Report",
     "Scratchpad",
     "Snapshot",
@@ -137,6 +145,7 @@ __all__ = [
     "TokenCounter",
     "WrongVersion",
     "__version__",
+    "detect_memory_command",
     "recover",
 ]
 

@@ -173,7 +173,7 @@ def test_import_reports_a_bad_line_and_creates_no_store_for_unknown_content(refo
     unknown.write_text("hello\n")
     ended = refold("import", SAMPLE, unknown, "--db", tmp_path / "store")
     assert ended.code == 1
-    assert "no known format; the formats are openai, refold" in ended.err
+    assert "no known format; the formats are swe-agent, locomo, beam, openai, refold" in ended.err
     assert not (tmp_path / "store").exists()
     unknown.write_text('[{"role": "user", "content": "Hi"}]\n[{"role": "user"}, 3]\n')
     ended = refold("import", unknown, "--db", tmp_path / "store")
@@ -187,6 +187,7 @@ def test_import_reports_a_bad_line_and_creates_no_store_for_unknown_content(refo
 
 def test_the_formats_of_the_help_are_those_of_the_recorders() -> None:
     assert writing._FORMATS == FORMATS
+    assert set(writing._EXPORT_FORMATS) <= set(FORMATS)
 
 
 def test_an_export_goes_to_stdout_or_to_a_file(store: Path, refold: Run, tmp_path: Path) -> None:

@@ -91,7 +91,10 @@ NOTHING = [
 
 @pytest.mark.parametrize(("text", "content"), REMEMBERED)
 def test_what_to_remember(text: str, content: str) -> None:
-    assert detect_memory_command(text) == Remember(content, importance=0.95)
+    found = detect_memory_command(text)
+    assert found == Remember(content)
+    assert isinstance(found, Remember)
+    assert found.importance == 0.95
 
 
 @pytest.mark.parametrize(("text", "query"), FORGOTTEN)

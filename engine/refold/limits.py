@@ -24,6 +24,9 @@ SOURCES_COUNT_MAX: Final = 4_096
 REQUEST_BYTES_MAX: Final = 1_024
 """A request id, in UTF-8. Only its keyed hash is kept."""
 
+DOCUMENT_BYTES_MAX: Final = 512 * 1024 * 1024
+"""A JSON document that an import reads: a conversation, or a file that is one document. It is held in RAM."""
+
 BATCH_EVENTS_MAX: Final = 1_000_000
 """Events of one batch: they are held in RAM until the block ends."""
 
@@ -197,6 +200,6 @@ OWNER_WAIT_SECONDS_MAX: Final = 10
 
 assert MARKER_BYTES_MIN >= 2 * SEQ_BYTES, "a marker covers an aligned word of eight bytes wherever it stands"
 assert MAP_STEP_BYTES_MIN < MAP_BYTES_MIN < MAP_BYTES
-assert INLINE_BYTES_MAX < VALUE_BYTES_MAX
+assert INLINE_BYTES_MAX < VALUE_BYTES_MAX < DOCUMENT_BYTES_MAX
 assert CHECKPOINT_EVENTS < TAIL_EVENTS_MAX
 assert WINDOW_TOKENS_DEFAULT <= WINDOW_TOKENS_MAX

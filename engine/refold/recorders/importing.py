@@ -13,11 +13,15 @@ from msgspec import Struct
 
 from refold import Conversation, Memory
 from refold.errors import InvalidInput, LimitExceeded, NotFound
+from refold.recorders.beam import BEAM
+from refold.recorders.locomo import LOCOMO
 from refold.recorders.openai import OPENAI
 from refold.recorders.protocol import Recorder, SourceConversation, SourceMessage
 from refold.recorders.refold import REFOLD, RefoldRecorder
+from refold.recorders.swe_agent import SWE_AGENT
 
-RECORDERS: Final[tuple[Recorder, ...]] = (OPENAI,)
+# Those that ask for more of a file come first: a line of BEAM is a chat of OpenAI's with some fields more.
+RECORDERS: Final[tuple[Recorder, ...]] = (SWE_AGENT, LOCOMO, BEAM, OPENAI)
 FORMATS: Final = (*(recorder.name for recorder in RECORDERS), REFOLD.name)
 """The names of the formats that can be imported."""
 
@@ -102,8 +106,8 @@ class _Importing:
         self._memory = memory
         self._recorder = recorder
         self._path = path
-        self._lines: dict[str, int] = {}
-        """Conversation id -> the line in which it stands."""
+        self._places: dict[str, str] = {}
+        """Conversation id -> where it stands in the file."""
         self._messages = 0
         self._known = 0
 
@@ -120,7 +124,7 @@ class _Importing:
         return Imported(
             str(self._path),
             self._recorder.name,
-            len(self._lines),
+            len(self._places),
             self._messages,
             events,
             self._known,
@@ -130,21 +134,21 @@ class _Importing:
     def _conversations(self, file: BinaryIO) -> Iterator[SourceConversation]:
         try:
             yield from self._recorder.conversations(file)
-        except InvalidInput as error:
+        except (InvalidInput, LimitExceeded) as error:
             message = f"{self._path}: {error}"
-            raise InvalidInput(message) from error
+            raise type(error)(message) from error
 
     def _import(self, conversation: SourceConversation) -> None:
         own_id = str(conversation.line) if conversation.own_id is None else conversation.own_id
         conversation_id = f"{self._recorder.name}/{self._path.stem}/{own_id}"
-        place = f"{self._path}: line {conversation.line}"
-        if conversation_id in self._lines:
+        place = f"{self._path}: {conversation.where}"
+        if conversation_id in self._places:
             message = (
-                f"{place} has the id {own_id!r} of line {self._lines[conversation_id]}; "
+                f"{place} has the id {own_id!r} of {self._places[conversation_id]}; "
                 f"give each conversation an id of its own, or none"
             )
             raise InvalidInput(message)
-        self._lines[conversation_id] = conversation.line
+        self._places[conversation_id] = conversation.where
         try:
             chat = self._memory.conversation(conversation_id, project=conversation.project)
         except (InvalidInput, LimitExceeded) as error:
@@ -165,9 +169,9 @@ class _Importing:
     def _messages_of(self, conversation: SourceConversation) -> Iterator[SourceMessage]:
         try:
             yield from conversation.messages
-        except InvalidInput as error:
+        except (InvalidInput, LimitExceeded) as error:
             message = f"{self._path}: {error}"
-            raise InvalidInput(message) from error
+            raise type(error)(message) from error
 
 
 def _append(chat: Conversation, number: int, message: SourceMessage, place: str) -> bool:

@@ -19,16 +19,25 @@ class SourceMessage(Struct, frozen=True):
 
 
 class SourceConversation(Struct, frozen=True):
-    """A conversation as a source tells it: the line it begins in, and the source's own id where it has one."""
+    """A conversation as a source tells it: the line it begins in, and the source's own id where it has one.
+
+    ``place`` says where it stands in a file that is one document, whose lines mean nothing.
+    """
 
     line: int
     own_id: str | None
     project: str | None
     messages: Iterator[SourceMessage]
+    place: str = ""
+
+    @property
+    def where(self) -> str:
+        """Return where in its file the conversation begins."""
+        return self.place or f"line {self.line}"
 
 
 class Recorder(Protocol):
-    """Reads one format. ``conversations`` holds one conversation in RAM; its errors begin with the line."""
+    """Reads one format. ``conversations`` holds one document in RAM; its errors begin with the place."""
 
     @property
     def name(self) -> str:
@@ -40,5 +49,5 @@ class Recorder(Protocol):
         ...
 
     def conversations(self, file: BinaryIO) -> Iterator[SourceConversation]:
-        """Return the conversations of a file in its order; ``InvalidInput`` names the line of what is malformed."""
+        """Return the conversations of a file in its order; ``InvalidInput`` names the place of what is malformed."""
         ...

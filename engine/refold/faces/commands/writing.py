@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from refold import Memory
     from refold.recorders import Imported
 
-_FORMATS = ("openai", "refold")
+_FORMATS = ("swe-agent", "locomo", "beam", "openai", "refold")
 """Written out, so that the help does not load the recorders; a test compares."""
+
+_EXPORT_FORMATS = ("openai", "refold")
 
 
 @cli.command("import")
@@ -59,7 +61,7 @@ def _imported_text(imported: "Imported") -> str:
 
 @cli.command("export")
 @click.argument("file", default="-", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path))
-@click.option("--format", "format_name", type=click.Choice(_FORMATS), default="refold", show_default=True)
+@click.option("--format", "format_name", type=click.Choice(_EXPORT_FORMATS), default="refold", show_default=True)
 @db_option
 @json_option
 def export_command(*, file: Path, format_name: str, db: str, as_json: bool) -> None:

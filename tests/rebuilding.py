@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from refold import Message
+from refold import Memory, Message
+from refold.recorders import transcript
 from refold.recorders.openai import rendered
 
 Fields = dict[str, Any]
@@ -39,8 +40,9 @@ def run_of(messages: list[Message]) -> Fields:
 
 def _entry_of(message: Message) -> Fields:
     entry = rendered(message) | others(message, "source", "openai_fields", "message", "step", "in_history")
-    if len(entry.get("tool_call_ids", ())) == 1:
-        assert entry.pop("tool_call_id") == entry["tool_call_ids"][0]
+    ids = entry.get("tool_call_ids")
+    if isinstance(ids, list) and len(ids) == 1 and "tool_call_id" in entry:
+        assert entry.pop("tool_call_id") == ids[0]
     return entry
 
 
@@ -63,8 +65,21 @@ def sample_of(messages: list[Message]) -> Fields:
 def _text_of(message: Message) -> str:
     assert isinstance(message.content, str)
     caption = (message.metadata or {}).get("blip_caption")
-    assert not caption or message.content.endswith(f" [shares image: {caption}]")
-    return message.content.removesuffix(f" [shares image: {caption}]")
+    if not isinstance(caption, str) or not caption:
+        return message.content
+    shown = f" [shares image: {caption}]"
+    assert message.content.endswith(shown)
+    return message.content.removesuffix(shown)
+
+
+def rebuilt(memory: Memory, name: str, stem: str, documents: list[Any]) -> list[Any]:
+    """The documents of an imported file, from nothing but the messages in the log."""
+    prefix = f"{name}/{stem}/"
+    if name == "swe-agent":
+        return [run_of(list(transcript(memory, f"{prefix}1")))]
+    if name == "locomo":
+        return [sample_of(list(transcript(memory, prefix + document["sample_id"]))) for document in documents]
+    return [talk_of(document["id"], list(transcript(memory, prefix + document["id"]))) for document in documents]
 
 
 def differences(left: Any, right: Any, place: str = "") -> Iterable[str]:

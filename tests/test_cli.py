@@ -7,54 +7,25 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 from refold import Memory, StoreCorrupt
-from refold.faces.cli import main
 from refold.faces.commands import inspecting, writing
 from refold.faces.demo import SAMPLE
 from refold.recorders import FORMATS
 from refold.results import Finding, Report
+from tests.commanding import Run, running
 
 CHAT = "openai/airline/1"
 COMMAND = [sys.executable, "-c", "import sys; from refold.faces.cli import main; sys.exit(main())"]
 
 
-class Ended(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def json_lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Run = Callable[..., Ended]
-
-
 @pytest.fixture
 def refold(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     """Runs the command in this process."""
-    for variable in ("REFOLD_DB", "REFOLD_CLOCK_NS"):
-        monkeypatch.delenv(variable, raising=False)
-
-    def run(*arguments: object) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["refold", *map(str, arguments)])
-        code = main()
-        return Ended(code, *capfd.readouterr())
-
-    return run
+    return running(monkeypatch, capfd)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from refold import InvalidInput, LimitExceeded, Memory, Message
 from refold.recorders import documents, format_of, import_file, transcript
 from refold.recorders.dates import anchor_ns, spoken_ns
-from tests.rebuilding import differences, run_of, sample_of, talk_of
+from tests.rebuilding import differences, rebuilt
 from tests.support import assert_sound
 
 MADE_UP = Path(__file__).parent / "sources"
@@ -44,25 +44,13 @@ def expected(path: Path) -> list[Any]:
     return document if isinstance(document, list) else [document]
 
 
-def rebuilt(memory: Memory, path: Path) -> list[Any]:
-    """The same documents, from nothing but the messages in the log; SWE-agent's have no id."""
-    prefix = f"{FORMATS[path.suffix]}/{path.stem}/"
-    ids = [name.removeprefix(prefix) for name in memory.conversations()]
-    told = {own_id: list(transcript(memory, prefix + own_id)) for own_id in ids}
-    if path.suffix == ".traj":
-        return [run_of(messages) for messages in told.values()]
-    if path.suffix == ".json":
-        return [sample_of(told[document["sample_id"]]) for document in expected(path)]
-    return [talk_of(document["id"], told[document["id"]]) for document in expected(path)]
-
-
 @pytest.mark.parametrize("path", FILES)
 def test_every_field_of_every_file_is_found_again(memory: Memory, path: Path) -> None:
     assert format_of(path) == FORMATS[path.suffix]
     documents = expected(path)
     imported = import_file(memory, path)
     assert (imported.format, imported.conversations) == (FORMATS[path.suffix], len(documents))
-    assert list(differences(documents, rebuilt(memory, path))) == []
+    assert list(differences(documents, rebuilt(memory, imported.format, path.stem, documents))) == []
     head = memory.head
     assert import_file(memory, path).repeated
     assert memory.head == head
@@ -157,7 +145,7 @@ def test_a_talk_of_two_people_is_a_conversation_in_a_project(memory: Memory) -> 
 def test_a_document_that_is_cut_off_brings_nothing_in(memory: Memory, tmp_path: Path, path: Path) -> None:
     text = path.read_bytes().rstrip()
     file = tmp_path / path.name
-    for size in range(0, len(text), 7):
+    for size in range(0, len(text), 37):
         file.write_bytes(text[:size])
         with pytest.raises(InvalidInput, match="the file is"):
             import_file(memory, file, format=FORMATS[path.suffix])
@@ -167,7 +155,7 @@ def test_a_document_that_is_cut_off_brings_nothing_in(memory: Memory, tmp_path: 
 def test_a_line_that_is_cut_off_brings_nothing_of_its_conversation(memory: Memory, tmp_path: Path) -> None:
     first, second = (MADE_UP / "beam.jsonl").read_bytes().splitlines(keepends=True)
     file = tmp_path / "beam.jsonl"
-    for size in range(1, len(second) - 1, 5):
+    for size in range(1, len(second) - 1, 13):
         file.write_bytes(first + second[:size])
         with pytest.raises(InvalidInput, match="line 2 is no conversation in JSON"):
             import_file(memory, file)
@@ -283,7 +271,7 @@ def test_what_only_resembles_a_format_is_of_none(tmp_path: Path, text: str) -> N
 @pytest.mark.parametrize("path", MADE_UP_FILES, ids=lambda path: path.name)
 def test_the_beginning_of_a_file_is_enough_to_tell_its_format(tmp_path: Path, path: Path) -> None:
     text = path.read_bytes()
-    found = {format_of_bytes(tmp_path, text[:size]) for size in range(0, len(text), 11)}
+    found = {format_of_bytes(tmp_path, text[:size]) for size in range(0, len(text), 53)}
     assert found == {None, FORMATS[path.suffix]} | ({"openai"} & found if path.suffix == ".jsonl" else set())
 
 

@@ -58,6 +58,6 @@ def _messages(line: int, messages: list[Any], source: Fields) -> list[SourceMess
             raise InvalidInput(problem)
         fields = cast("Fields", message)
         day_ns = anchor_ns(fields.get("time_anchor")) or day_ns
-        added = {SOURCE_KEY: {} if found else source}
+        added = {SOURCE_KEY: None if found else source or None}
         found.append(source_message(fields, others(fields), added, occurred_ns=day_ns))
     return found

@@ -38,17 +38,17 @@ def source_message(
         tool_calls=message.get("tool_calls"),
         tool_call_id=tool_call_id if own_id is None else own_id,
         occurred_ns=occurred_ns,
-        metadata=metadata(rest, added | {EXCEPTIONS_KEY: _exceptions(message)}) or None,
+        metadata=metadata(rest, added | {EXCEPTIONS_KEY: _exceptions(message) or None}) or None,
     )
 
 
 def metadata(rest: Fields, added: Fields) -> Fields:
-    """Return what a message had and what is added to it, in one; added values that are empty are left out."""
+    """Return what a message had and what is added to it, in one; what is added as ``None`` is left out."""
     reserved = _RESERVED | added.keys()
     kept = {key: value for key, value in rest.items() if key not in reserved}
     collisions = {key: value for key, value in rest.items() if key in reserved}
-    ours = added | {COLLISIONS_KEY: collisions}
-    return kept | {key: value for key, value in ours.items() if value or value is False}
+    ours = added | {COLLISIONS_KEY: collisions or None}
+    return kept | {key: value for key, value in ours.items() if value is not None}
 
 
 def others(message: Fields) -> Fields:

@@ -90,7 +90,7 @@ def _messages(place: str, sample: Fields, talk: Fields) -> list[SourceMessage]:
         for position, turn in enumerate(cast("list[object]", turns), 1):
             fields = _turn(f"{place}, session {number}, turn {position}", turn)
             role = "assistant" if fields["speaker"] == answering else "user"
-            source = {} if messages else _source(sample, talk)
+            source = None if messages else _source(sample, talk)
             added = {SOURCE_KEY: source, "session": number}
             messages.append(_message(role, fields, date_ns, added))
     if not messages:

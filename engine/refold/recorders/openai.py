@@ -76,7 +76,7 @@ def _message(message: Fields, conversation: Fields, began_ns: int | None) -> Sou
     rest = others(message)
     moment_ns = _take_date(rest)
     occurred = began_ns if moment_ns is None else moment_ns
-    return source_message(message, rest, {SOURCE_KEY: conversation}, occurred_ns=occurred)
+    return source_message(message, rest, {SOURCE_KEY: conversation or None}, occurred_ns=occurred)
 
 
 def _take_date(fields: Fields) -> int | None:

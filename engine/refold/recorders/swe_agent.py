@@ -120,13 +120,13 @@ def _text(content: object) -> str:
 def _message(entry: Fields, step: Fields | None, source: Fields) -> SourceMessage:
     ids = cast("list[object]", entry[_IDS_KEY]) if isinstance(entry.get(_IDS_KEY), list) else []
     only = ids[0] if len(ids) == 1 else None
-    added = {SOURCE_KEY: source, STEP_KEY: step or {}, IN_HISTORY_KEY: None}
+    added = {SOURCE_KEY: source or None, STEP_KEY: step, IN_HISTORY_KEY: None}
     return source_message(entry, others(entry), added, tool_call_id=only)
 
 
 def _lone(step: Fields, before: int, source: Fields) -> Iterator[SourceMessage]:
     """Return what the agent said in a step, and what it saw then."""
-    added = {SOURCE_KEY: {} if before else source, STEP_KEY: step, IN_HISTORY_KEY: False}
+    added = {SOURCE_KEY: None if before else source or None, STEP_KEY: step, IN_HISTORY_KEY: False}
     said = next((step[field] for field in _SAYINGS if isinstance(step.get(field), str) and step[field]), "")
     yield SourceMessage("assistant", said, metadata=metadata({}, added))
     seen = step.get("observation")

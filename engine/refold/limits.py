@@ -175,6 +175,28 @@ DATABASES_MAX: Final = 16
 assert BRANCH_BYTES + NAME_BYTES_MAX + len("conversation/") <= LMDB_KEY_BYTES_MAX
 assert KEY_BYTES_MAX < VALUE_BYTES_MAX
 assert SOURCES_COUNT_MAX * (SEQ_BYTES + 1) < VALUE_BYTES_MAX
+# Memories of a project.
+PAGE_MEMORIES_COUNT: Final = 4_096
+"""How many memories one event of a decay or a pruning names; a larger outcome takes several in one commit."""
+
+RECENT_CHANGES_COUNT: Final = 1_024
+"""Events of a project after which a table of its vectors is still brought up to date instead of built anew."""
+
+KEYWORDS_COUNT_MAX: Final = 4_096
+"""Keywords of one memory, given or found in its content."""
+
+CONTEXT_BYTES_MAX: Final = 65_536
+"""The excerpt that says where a memory came from, in UTF-8."""
+
+VECTOR_DIM_MAX: Final = 65_536
+"""Numbers of one vector."""
+
+VECTOR_CACHE_BYTES: Final = 256 * 1024 * 1024
+"""Vectors that stay in RAM after they were read from the log."""
+
+TABLES_COUNT_MAX: Final = 16
+"""Moments of projects whose vectors stay laid out for a search."""
+
 # Delayed durability.
 DELAY_MS_MAX: Final = 50
 """What a crash may take of a store opened with ``durability="delayed"``, as far as its disk keeps up."""

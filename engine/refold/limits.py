@@ -38,6 +38,16 @@ WINDOW_TOKENS_DEFAULT: Final = 128_000
 WINDOW_TOKENS_MAX: Final = 2**40
 MESSAGE_TOKENS_MAX: Final = 2**40
 
+# Vectors of texts.
+EMBEDDING_CACHE_BYTES_MAX: Final = 32 * 1024**2
+"""Vectors of texts that were embedded lately, in RAM."""
+
+HASHED_DIMENSIONS: Final = 512
+"""Numbers of a vector of the built-in embedder: at twice as many, recall gains two points and RAM doubles."""
+
+HASHED_WORDS_COUNT_MAX: Final = 16_384
+"""Words whose hashes the built-in embedder keeps."""
+
 # How the log is folded, checkpointed and read.
 CHECKPOINT_EVENTS: Final = 256
 """A stream gets a checkpoint row after this many events, or after as many as its last row pointed at, if more."""
@@ -222,3 +232,4 @@ assert MAP_STEP_BYTES_MIN < MAP_BYTES_MIN < MAP_BYTES
 assert INLINE_BYTES_MAX < VALUE_BYTES_MAX
 assert CHECKPOINT_EVENTS < TAIL_EVENTS_MAX
 assert WINDOW_TOKENS_DEFAULT <= WINDOW_TOKENS_MAX
+assert HASHED_DIMENSIONS * 4 < EMBEDDING_CACHE_BYTES_MAX

@@ -1,8 +1,10 @@
 """A project's memory: the events that make and change one, and the form in which it is handed out."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from refold.event import FLAG_OCCURRED, Event, Stamp, unpack_json
 
@@ -218,6 +220,16 @@ class Place(Struct, frozen=True, gc=False):
 def when(time_ns: int, stamp: Stamp) -> int | None:
     """Return a time of a stamp, ``None`` while its batch is open."""
     return time_ns if stamp.seq > 0 else None
+
+
+def settle_entry(entry: Entry, seq_of: Callable[[int], int], time_ns: int) -> None:
+    """Give a memory that a batch handed out the seqs and the time that its events got."""
+    for field in ("origin", "body_seq", "vector_seq"):
+        if getattr(entry, field) < 0:
+            force_setattr(entry, field, seq_of(getattr(entry, field)))
+    for field in ("created_ns", "updated_ns", "accessed_ns", "occurred_ns"):
+        if getattr(entry, field) is None:
+            force_setattr(entry, field, time_ns)
 
 
 def entry_of(event: MemoryAdded, stamp: Stamp) -> Entry:

@@ -38,11 +38,13 @@ _BODY: Final = ("content", "keywords", "metadata")
 class Facts:
     """The memories by id, in the order of their adding, and the ids of those that were erased."""
 
-    __slots__ = ("by_content", "dim", "entries", "erased", "model", "recent", "seq")
+    __slots__ = ("by_content", "dim", "entries", "erased", "model", "recent", "seq", "unmerged")
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
         self.erased: dict[str, None] = {}
+        self.unmerged: dict[int, None] = {}
+        """The seqs of the merges that were taken apart."""
         self.by_content: dict[str, str] = {}
         """Content -> id; where an erasure left two memories of the same content, one of them."""
         self.model = ""
@@ -113,14 +115,14 @@ _PLAIN: Final = tuple(name for name in Entry.__struct_fields__ if name not in {"
 def _pack(facts: Facts) -> tuple[Any, list[int]]:
     rows = [[getattr(entry, name) for name in _PLAIN] for entry in facts.entries.values()]
     pointed = [entry.body_seq for entry in facts.entries.values()]
-    return [facts.seq, facts.model, facts.dim, list(facts.erased), rows], pointed
+    return [facts.seq, facts.model, facts.dim, list(facts.erased), list(facts.unmerged), rows], pointed
 
 
 def _unpack(inline: Any, events: Located) -> Facts:
     facts = Facts()
-    facts.seq, facts.model, facts.dim, erased, rows = inline
+    facts.seq, facts.model, facts.dim, erased, taken_apart, rows = inline
     facts.model = intern(facts.model)
-    facts.erased = dict.fromkeys(erased)
+    facts.erased, facts.unmerged = dict.fromkeys(erased), dict.fromkeys(taken_apart)
     for row, (event, _) in zip(rows, events, strict=True):
         plain = dict(zip(_PLAIN, row, strict=True))
         blank = plain["blank"] = tuple(plain["blank"])
@@ -149,7 +151,7 @@ def _body_of(event: Event, entry_id: str) -> tuple[str, Iterable[str], bytes | N
 
 def _logical(facts: Facts) -> Any:
     rows = [msgspec.structs.astuple(entry) for entry in facts.entries.values()]
-    return [facts.model, rows, sorted(facts.erased)] if rows or facts.erased else None
+    return [facts.model, rows, sorted(facts.erased), sorted(facts.unmerged)] if rows or facts.erased else None
 
 
 _SHOWN: Final = ("content", "category", "keywords", "importance", "access_count", "status", "metadata", "source")
@@ -276,6 +278,7 @@ def merged(held: Entry, stamp: Stamp, event: MemoryMerged) -> Entry:
 def memory_unmerged(facts: Facts, stamp: Stamp, event: MemoryUnmerged) -> None:
     """Bring back what was before a merge; an erased one takes the merged text along, and brings nothing back."""
     facts.folded(stamp, event)
+    facts.unmerged[event.prior] = None
     held = facts.entries.get(event.id)
     if stamp.erased:
         if held is not None and held.body_seq == event.prior:

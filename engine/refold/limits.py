@@ -48,6 +48,9 @@ HASHED_DIMENSIONS: Final = 512
 HASHED_WORDS_COUNT_MAX: Final = 16_384
 """Words whose hashes the built-in embedder keeps."""
 
+STEMS_COUNT_MAX: Final = 65_536
+"""Words whose stems a stemmer keeps."""
+
 # How the log is folded, checkpointed and read.
 CHECKPOINT_EVENTS: Final = 256
 """A stream gets a checkpoint row after this many events, or after as many as its last row pointed at, if more."""

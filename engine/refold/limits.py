@@ -201,7 +201,7 @@ KEYWORDS_COUNT_MAX: Final = 4_096
 CONTEXT_BYTES_MAX: Final = 65_536
 """The excerpt that says where a memory came from, in UTF-8."""
 
-VECTOR_DIM_MAX: Final = 65_536
+VECTOR_DIMENSIONS_MAX: Final = 65_536
 """Numbers of one vector."""
 
 VECTOR_CACHE_BYTES: Final = 256 * 1024 * 1024

@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING, cast
 
 from refold import checks
-from refold.limits import MEMORY_BYTES_MIN, NAME_BYTES_MAX, VECTOR_DIM_MAX
+from refold.limits import MEMORY_BYTES_MIN, NAME_BYTES_MAX, VECTOR_DIMENSIONS_MAX
 from refold.text import TokenCounter
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def checked_embedder(embedder: object) -> "Embedder | None":
     if not isinstance(embedder, Embedder):
         checks.invalid(f"embedder needs an id, a dim and embed(texts), which {checks.shown(embedder)} lacks")
     checks.name(embedder.id, "embedder.id")
-    checks.integer(embedder.dim, "embedder.dim", 1, VECTOR_DIM_MAX, "VECTOR_DIM_MAX")
+    checks.integer(embedder.dim, "embedder.dim", 1, VECTOR_DIMENSIONS_MAX, "VECTOR_DIMENSIONS_MAX")
     return embedder
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from refold import checks
 from refold.embedders import COMPACT_COSINE, MERGE_COSINE, CachedEmbedder, Embedder, HashedEmbedder, check_vectors
 from refold.errors import EmbeddingMismatch, LimitExceeded
-from refold.limits import VECTOR_DIM_MAX
+from refold.limits import VECTOR_DIMENSIONS_MAX
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,8 +66,10 @@ class Embedding:
             checks.invalid(f"vector must be a list of numbers or an array, not {checks.shown(vector)}")
         numbers = cast("Sequence[float]", vector)
         dim = len(numbers) if self.chosen is None else self.chosen.dim
-        if dim > VECTOR_DIM_MAX:
-            message = f"vector has {dim} numbers, over VECTOR_DIM_MAX = {VECTOR_DIM_MAX}; give a smaller one"
+        if dim > VECTOR_DIMENSIONS_MAX:
+            message = (
+                f"vector has {dim} numbers, over VECTOR_DIMENSIONS_MAX = {VECTOR_DIMENSIONS_MAX}; give a smaller one"
+            )
             raise LimitExceeded(message)
         (row,) = check_vectors([numbers], dim=dim, count=1, what="vector")
         return Vector(_packed(row), None if self.chosen is None else self.chosen.id)

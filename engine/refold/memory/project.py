@@ -7,7 +7,7 @@ from refold import checks
 from refold.engine.loader import Recorded
 from refold.engine.pending import ANY
 from refold.entry import Entry, touched
-from refold.memory import finding, maintaining, merging, remembering
+from refold.memory import finding, maintaining, merging, remarking, remembering
 from refold.memory.door import Door, Options
 from refold.memory.drafts import changes, checked_id, drafted
 from refold.memory.moments import seq_at
@@ -372,8 +372,6 @@ class Project:
 
         ``keywords=None`` takes those of the three texts.
         """
-        from refold.memory import remarking  # noqa: PLC0415 - loaded only by those who record episodes
-
         said = (kind, session, task, approach, outcome, tools, keywords, vector, occurred)
         return remarking.record(self._place, *said, Options(expected, request_id, sources))
 
@@ -388,8 +386,6 @@ class Project:
         now: "Moment" = None,
     ) -> Hits:
         """Return the episodes that answer a query best; an empty one gives the newest. All are equally important."""
-        from refold.memory import remarking  # noqa: PLC0415 - as above
-
         wanted = finding.wanted(top_k, None, (), 0.0, None, ranking, vector, now, False)  # noqa: FBT003
         return remarking.search(self._place, query, kinds, wanted)
 

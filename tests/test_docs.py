@@ -61,7 +61,7 @@ def examples_of(module: ModuleType) -> list[doctest.DocTest]:
     """The docstrings with examples; those of a conversation's verbs go on from a `chat` with one message."""
     chat = Memory().conversation("chat-42")
     chat.append("user", "Hello!", tokens=2)
-    found = doctest.DocTestFinder().find(module, extraglobs={"chat": chat})
+    found = doctest.DocTestFinder().find(module, extraglobs={"chat": chat, "project": Memory().project("acme")})
     return [test for test in found if test.examples]
 
 
@@ -78,6 +78,7 @@ def test_the_examples_of_a_module_hold(name: str, capsys: pytest.CaptureFixture[
 def test_the_public_handles_have_examples() -> None:
     documented = {test.name for name in module_names() for test in examples_of(importlib.import_module(name))}
     handles = ("memory.memory.Memory", "memory.conversation.Conversation", "memory.handles.Profile")
+    handles += ("memory.project.Project",)
     assert {f"refold.{handle}" for handle in (*handles, "memory.handles.Journal", "memory.snapshot.Snapshot")} <= (
         documented
     )

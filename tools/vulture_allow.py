@@ -9,6 +9,7 @@ from tests.test_replay import append_until_killed, print_script
 
 import refold
 from refold import Receipt, Stats
+from refold.embedders import HashedEmbedder
 from refold.event import FLAG_ENCRYPTED
 from refold.store.record import Header
 
@@ -16,6 +17,10 @@ from refold.store.record import Header
 FLAG_ENCRYPTED  # noqa: B018
 Header.branch  # noqa: B018
 Header.key_id  # noqa: B018
+
+# An embedder's profile, read by name because an embedder need not have it.
+HashedEmbedder.compact_threshold  # noqa: B018
+HashedEmbedder.merge_threshold  # noqa: B018
 
 # Parts of public results.
 Receipt.cached_rows  # noqa: B018

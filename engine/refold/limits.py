@@ -41,6 +41,19 @@ WINDOW_TOKENS_DEFAULT: Final = 128_000
 WINDOW_TOKENS_MAX: Final = 2**40
 MESSAGE_TOKENS_MAX: Final = 2**40
 
+# Vectors of texts.
+EMBEDDING_CACHE_BYTES_MAX: Final = 32 * 1024**2
+"""Vectors of texts that were embedded lately, in RAM."""
+
+HASHED_DIMENSIONS: Final = 512
+"""Numbers of a vector of the built-in embedder: at twice as many, recall gains two points and RAM doubles."""
+
+HASHED_WORDS_COUNT_MAX: Final = 16_384
+"""Words whose hashes the built-in embedder keeps."""
+
+STEMS_COUNT_MAX: Final = 65_536
+"""Words whose stems a stemmer keeps."""
+
 # How the log is folded, checkpointed and read.
 CHECKPOINT_EVENTS: Final = 256
 """A stream gets a checkpoint row after this many events, or after as many as its last row pointed at, if more."""
@@ -178,6 +191,28 @@ DATABASES_MAX: Final = 16
 assert BRANCH_BYTES + NAME_BYTES_MAX + len("conversation/") <= LMDB_KEY_BYTES_MAX
 assert KEY_BYTES_MAX < VALUE_BYTES_MAX
 assert SOURCES_COUNT_MAX * (SEQ_BYTES + 1) < VALUE_BYTES_MAX
+# Memories of a project.
+PAGE_MEMORIES_COUNT: Final = 4_096
+"""How many memories one event of a decay or a pruning names; a larger outcome takes several in one commit."""
+
+RECENT_CHANGES_COUNT: Final = 1_024
+"""Events of a project after which a table of its vectors is still brought up to date instead of built anew."""
+
+KEYWORDS_COUNT_MAX: Final = 4_096
+"""Keywords of one memory, given or found in its content."""
+
+CONTEXT_BYTES_MAX: Final = 65_536
+"""The excerpt that says where a memory came from, in UTF-8."""
+
+VECTOR_DIMENSIONS_MAX: Final = 65_536
+"""Numbers of one vector."""
+
+VECTOR_CACHE_BYTES: Final = 256 * 1024 * 1024
+"""Vectors that stay in RAM after they were read from the log."""
+
+TABLES_COUNT_MAX: Final = 16
+"""Moments of projects whose vectors stay laid out for a search."""
+
 # Delayed durability.
 DELAY_MS_MAX: Final = 50
 """What a crash may take of a store opened with ``durability="delayed"``, as far as its disk keeps up."""
@@ -203,3 +238,4 @@ assert MAP_STEP_BYTES_MIN < MAP_BYTES_MIN < MAP_BYTES
 assert INLINE_BYTES_MAX < VALUE_BYTES_MAX < DOCUMENT_BYTES_MAX
 assert CHECKPOINT_EVENTS < TAIL_EVENTS_MAX
 assert WINDOW_TOKENS_DEFAULT <= WINDOW_TOKENS_MAX
+assert HASHED_DIMENSIONS * 4 < EMBEDDING_CACHE_BYTES_MAX

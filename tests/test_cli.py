@@ -14,7 +14,7 @@ import pytest
 from refold import Memory, StoreCorrupt
 from refold.faces.commands import inspecting, writing
 from refold.faces.demo import SAMPLE
-from refold.recorders import FORMATS
+from refold.recorders import FORMATS, MEMORY_FORMATS
 from refold.results import Finding, Report
 from tests.commanding import Run, running
 
@@ -158,6 +158,7 @@ def test_import_reports_a_bad_line_and_creates_no_store_for_unknown_content(refo
 
 def test_the_formats_of_the_help_are_those_of_the_recorders() -> None:
     assert writing._FORMATS == FORMATS
+    assert writing._MEMORY_FORMATS == MEMORY_FORMATS
     assert set(writing._EXPORT_FORMATS) <= set(FORMATS)
 
 

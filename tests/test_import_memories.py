@@ -160,6 +160,7 @@ def test_an_import_that_is_interrupted_adds_no_memory(memory: Memory) -> None:
     assert import_memories(memory, TALKS).memories == 6
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not REAL.is_file(), reason="the LoCoMo conversations are not on this machine")
 def test_every_real_observation_is_found_with_its_turns(memory: Memory) -> None:
     imported = import_memories(memory, REAL)

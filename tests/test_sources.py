@@ -18,10 +18,15 @@ MADE_UP = Path(__file__).parent / "sources"
 REAL = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 FORMATS = {".traj": "swe-agent", ".jsonl": "beam", ".json": "locomo"}
 REAL_FILES = ("swe-agent/*.traj", "beam/*.jsonl", "locomo/locomo7_dev.json")
+SLOW_BYTES = 1024 * 1024
 MADE_UP_FILES = [path for path in sorted(MADE_UP.iterdir()) if path.suffix in FORMATS]
 FILES = [
     *(pytest.param(path, id=path.name) for path in MADE_UP_FILES),
-    *(pytest.param(path, id=path.name) for pattern in REAL_FILES for path in sorted(REAL.glob(pattern))),
+    *(
+        pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.stat().st_size > SLOW_BYTES else [])
+        for pattern in REAL_FILES
+        for path in sorted(REAL.glob(pattern))
+    ),
 ]
 if not REAL.is_dir():
     absent = pytest.mark.skip(reason="the data sets are not on this machine")

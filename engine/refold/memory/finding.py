@@ -172,8 +172,7 @@ def recall(place: Place, query: object, asked: Wanted, conversation: object, opt
     name = None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
     cited = door.sources(options.sources)
     if options.request_id is not None:
-        request = door.request(options.request_id, place.stream, _asked(query, asked, name))
-        if door.engine.is_answered(request):
+        if door.answered(options.request_id, place.stream, _asked(query, asked, name)) is not None:
             return _answered(place, query, asked, name, options)
     hits = search(place, query, asked)
     last = None if name is None else _last_message(door, name)

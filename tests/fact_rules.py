@@ -1,6 +1,6 @@
 """The rules of the state machine for the memories and episodes of projects."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -13,6 +13,7 @@ from tests.chat_rules import GIVEN, drawn_rule
 from tests.driving import Drawn, drawn_options, moments
 from tests.model import Options
 from tests.remembered import DAY_NS, Fact, Shared, best, cosine, joint, merge_changes, vector_of
+from tests.states import Entry
 from tests.whole_rules import WholeRules
 
 CONTENTS = ["tea", "tea!", "tea milk", "tea tea milk", "port", "port red", "red \u00e9", "milk " * 60]
@@ -191,39 +192,23 @@ class FactRules(WholeRules):
         before = self.model.state(stream, seq - 1)
 
         def plan(options: Options, _: Any) -> Any:
-            merge = next((e for e in self.model.entries(stream, self.model.committed) if e.seq == seq), None)
-            if merge is None or merge.kind != "joined":
-                raise NotFound(seq)
-            if merge.erased:
-                raise InvalidInput(seq)
-            kept_id, other, changes = merge.data[:3]
-            if kept_id not in before.memories:
-                raise NotFound(kept_id)
-            times = {"created_ns": merge.time_ns, "updated_ns": merge.time_ns}
-            happened = {"accessed_ns": merge.occurred_ns, "occurred_ns": merge.occurred_ns}
-            other = before.memories.get(other.id) or replace(other, **times, **happened)
-
-            def decide(state: Shared) -> Any:
-                if kept_id not in state.memories:
-                    raise NotFound(kept_id)
-                if seq in state.apart:
-                    raise InvalidInput(seq)
-                held, old = state.memories[kept_id], before.memories[kept_id]
-                names = [name for name in ("content", "keywords", "importance") if getattr(held, name) == changes[name]]
-                back = {name: getattr(old, name) for name in names if getattr(held, name) != getattr(old, name)}
-                sources = (seq, held.body) if {"content", "keywords"} & back.keys() else (seq,)
-                if "content" in back and held.vector_seq == seq:
-                    back |= {VECTOR: old.vector, "vector_seq": old.vector_seq}
-                twin = state.same(other.content)
-                is_back = twin is None or (twin.id == kept_id and "content" in back)
-                return "parted", (kept_id, other if is_back else None, seq, back), sources
-
-            return self.model.note(stream, ("unmerge", seq), decide, options)
+            merge = self._merge_at(stream, seq)
+            if merge.data[0] not in before.memories:
+                raise NotFound(merge.data[0])
+            return self.model.note(stream, ("unmerge", seq), lambda state: parting(state, before, merge), options)
 
         given = self.drive(stream, drawn, lambda **options: handle.unmerge(seq, **options), plan)
         if given is not None:
             entries, noted = given
             assert [entry.id for entry in entries] == [noted.data[0], *([noted.data[1].id] if noted.data[1] else [])]
+
+    def _merge_at(self, stream: str, seq: int) -> Entry:
+        merge = next((e for e in self.model.entries(stream, self.model.committed) if e.seq == seq), None)
+        if merge is None or merge.kind != "joined":
+            raise NotFound(seq)
+        if merge.erased:
+            raise InvalidInput(seq)
+        return merge
 
     @drawn_rule("update")
     def update(self, project: str, place: int, fields: dict[str, Any], drawn: Drawn) -> None:
@@ -408,37 +393,75 @@ def vars_of(event: Any, name: str) -> Any:
     return getattr(event, name)
 
 
-def merges(state: Shared, bound: float) -> list[tuple[str, Any, tuple[int, ...]]]:
-    """The merges of a compaction: rounds of the more important taking in what is alike, until nothing is."""
-    contents = {fact.content for fact in state.memories.values()}
-    active = [fact for fact in state.memories.values() if fact.status == "active"]
-    facts = sorted(active, key=lambda fact: -fact.importance)
-    texts = {fact.id: (fact.body,) for fact in facts}
-    made: list[tuple[str, Any, tuple[int, ...]]] = []
-    while True:
-        begin, kept = len(made), list[Fact]()
-        while facts:
-            fact, *others = facts
-            first = fact
-            facts = []
+def parting(state: Shared, before: Shared, merge: Entry) -> Any:
+    """What takes a merge apart."""
+    kept_id, other, changes = merge.data
+    held, old = state.memories.get(kept_id), before.memories[kept_id]
+    if held is None:
+        raise NotFound(kept_id)
+    if merge.seq in state.apart:
+        raise InvalidInput(merge.seq)
+    names = [name for name in ("content", "keywords", "importance") if getattr(held, name) == changes[name]]
+    back = {name: getattr(old, name) for name in names if getattr(held, name) != getattr(old, name)}
+    sources = (merge.seq, held.body) if {"content", "keywords"} & back.keys() else (merge.seq,)
+    if "content" in back and held.vector_seq == merge.seq:
+        back |= {VECTOR: old.vector, "vector_seq": old.vector_seq}
+    times: dict[str, Any] = {"created_ns": merge.time_ns, "updated_ns": merge.time_ns}
+    happened: dict[str, Any] = {"accessed_ns": merge.occurred_ns, "occurred_ns": merge.occurred_ns}
+    other = before.memories.get(other.id) or replace(other, **times, **happened)
+    twin = state.same(other.content)
+    is_back = twin is None or (twin.id == kept_id and "content" in back)
+    return "parted", (kept_id, other if is_back else None, merge.seq, back), sources
+
+
+@dataclass
+class Compaction:
+    """Rounds of the more important taking in what is alike, until nothing is."""
+
+    facts: list[Fact]
+    contents: set[str]
+    bound: float
+    texts: dict[str, tuple[int, ...]]
+    made: list[tuple[str, Any, tuple[int, ...]]] = field(default_factory=list)
+
+    def round(self) -> None:
+        """Takes each memory in turn."""
+        kept: list[Fact] = []
+        while self.facts:
+            first, *others = self.facts
+            fact, self.facts = first, []
             for other in others:
-                text = joint(fact.content, other.content)
-                is_taken = text not in {fact.content, other.content} and text in contents
-                if cosine(first.vector, other.vector) <= bound or is_taken:
-                    facts.append(other)
-                    continue
-                changes = merge_changes(fact, other)
-                changes.pop(VECTOR, None)
-                texts[fact.id] += texts[other.id]
-                made.append(("joined", (fact.id, other, changes), texts[fact.id]))
-                fact = replace(fact, **changes)
-                contents.add(text)
+                fact = self._taken_in(first, fact, other)
             if fact.content != first.content:
-                kind, data, sources = made[-1]
+                kind, data, sources = self.made[-1]
                 vector = vector_of(fact.content)
-                made[-1] = (kind, (*data[:2], data[2] | {VECTOR: vector}), sources)
+                self.made[-1] = (kind, (*data[:2], data[2] | {VECTOR: vector}), sources)
                 fact = replace(fact, vector=vector)
             kept.append(fact)
-        facts = kept
-        if len(made) == begin:
-            return made
+        self.facts = kept
+
+    def _taken_in(self, first: Fact, fact: Fact, other: Fact) -> Fact:
+        text = joint(fact.content, other.content)
+        is_taken = text not in {fact.content, other.content} and text in self.contents
+        if cosine(first.vector, other.vector) <= self.bound or is_taken:
+            self.facts.append(other)
+            return fact
+        changes = merge_changes(fact, other)
+        changes.pop(VECTOR, None)
+        self.texts[fact.id] += self.texts[other.id]
+        self.made.append(("joined", (fact.id, other, changes), self.texts[fact.id]))
+        self.contents.add(text)
+        return replace(fact, **changes)
+
+
+def merges(state: Shared, bound: float) -> list[tuple[str, Any, tuple[int, ...]]]:
+    """The merges of a compaction."""
+    active = [fact for fact in state.memories.values() if fact.status == "active"]
+    facts = sorted(active, key=lambda fact: -fact.importance)
+    contents = {fact.content for fact in state.memories.values()}
+    compaction = Compaction(facts, contents, bound, {fact.id: (fact.body,) for fact in facts})
+    count = -1
+    while len(compaction.made) > count:
+        count = len(compaction.made)
+        compaction.round()
+    return compaction.made

@@ -38,10 +38,10 @@ from tests.driving import (
     texts,
 )
 from tests.elsewhere import Elsewhere
+from tests.fact_rules import FactRules
 from tests.model import Model, Options, day_of
 from tests.refusals import CHAT_MUTATIONS, MEMORY_MUTATIONS, REFUSALS
 from tests.states import Opening
-from tests.fact_rules import FactRules
 
 places = st.integers(0, 1_000)
 days = st.sampled_from([None, "2026-11-21", "1999-12-31"])

@@ -98,8 +98,8 @@ def _added(state: Shared, entry: Entry) -> None:
     if entry.erased:
         state.lose(fact.id)
         return
-    times = {"created_ns": entry.time_ns, "updated_ns": entry.time_ns}
-    happened = {"accessed_ns": entry.occurred_ns, "occurred_ns": entry.occurred_ns}
+    times: dict[str, Any] = {"created_ns": entry.time_ns, "updated_ns": entry.time_ns}
+    happened: dict[str, Any] = {"accessed_ns": entry.occurred_ns, "occurred_ns": entry.occurred_ns}
     state.memories[fact.id] = replace(fact, **times, **happened, body=entry.seq, vector_seq=entry.seq)
 
 
@@ -110,14 +110,14 @@ def _updated(state: Shared, entry: Entry) -> None:
         return
     if not entry.erased:
         texts = {"content", "keywords", "metadata"}
-        body = {"body": entry.seq, "blank": ()} if texts & changes.keys() else {}
-        vector = {"vector_seq": entry.seq} if "vector" in changes else {}
+        body: dict[str, Any] = {"body": entry.seq, "blank": ()} if texts & changes.keys() else {}
+        vector: dict[str, Any] = {"vector_seq": entry.seq} if "vector" in changes else {}
         state.memories[fact_id] = replace(held, **changes, **body, **vector, updated_ns=entry.time_ns)
     elif "content" in changes:
         state.lose(fact_id)
     else:
         blank = [name for name in ("keywords", "metadata") if name in changes or name in held.blank]
-        empty = {"keywords": (), "metadata": None}
+        empty: dict[str, Any] = {"keywords": (), "metadata": None}
         state.memories[fact_id] = replace(held, **{name: empty[name] for name in blank}, blank=tuple(blank))
 
 
@@ -137,7 +137,7 @@ def _merged(state: Shared, entry: Entry) -> None:
     if entry.erased or (held is None and was_there):
         state.gone[other.id] = None
     elif held is not None:
-        vector = {"vector_seq": entry.seq} if "vector" in changes else {}
+        vector: dict[str, Any] = {"vector_seq": entry.seq} if "vector" in changes else {}
         changed = replace(held, **changes, **vector, body=entry.seq, blank=(), updated_ns=entry.time_ns)
         state.memories[kept_id] = changed
 
@@ -153,7 +153,7 @@ def _unmerged(state: Shared, entry: Entry) -> None:
             state.gone[other.id] = None
         return
     if held is not None:
-        body = {"body": entry.seq, "blank": ()} if {"content", "keywords"} & changes.keys() else {}
+        body: dict[str, Any] = {"body": entry.seq, "blank": ()} if {"content", "keywords"} & changes.keys() else {}
         state.memories[kept_id] = replace(held, **changes, **body, updated_ns=entry.time_ns)
     if other is not None:
         state.memories[other.id] = replace(other, body=entry.seq, vector_seq=entry.seq, blank=())
@@ -177,7 +177,7 @@ def _recalled(state: Shared, entry: Entry) -> None:
     for fact_id in entry.data:
         held = state.memories.get(fact_id)
         if held is not None:
-            times = {"accessed_ns": entry.occurred_ns}
+            times: dict[str, Any] = {"accessed_ns": entry.occurred_ns}
             state.memories[fact_id] = replace(held, access_count=held.access_count + 1, **times)
 
 

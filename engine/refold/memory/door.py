@@ -218,7 +218,7 @@ class Door:
         return Request(own[0], asked_hash, tuple(elders))
 
     def answered(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> list[Event] | None:
-        """Return all events of a request that was answered before, ``None`` if it was not; refuse it twice in a batch."""
+        """Return all events of a request that was answered before, ``None`` if it was not; no batch may repeat one."""
         request = self.request(request_id, stream, asked)
         if self.engine.is_answered(request):
             return self.engine.answer(request)

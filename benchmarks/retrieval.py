@@ -2,7 +2,7 @@
 
     python benchmarks/retrieval.py                  # every set and preset, with 95 % intervals over the questions
     python benchmarks/retrieval.py --by-category    # the same by the questions' category
-    python benchmarks/retrieval.py --split-half     # settings chosen on one half of the conversations, judged on the other
+    python benchmarks/retrieval.py --split-half     # settings chosen on half of the conversations, judged on the rest
     python benchmarks/retrieval.py --embedder hash  # vectors of the built-in embedder in place of the stored ones
     python benchmarks/retrieval.py --data DIRECTORY
 
@@ -179,9 +179,8 @@ def print_split_half(sets: dict[str, list[Conversation]]) -> None:
         print(f"| {name} | {numpy.mean(outcomes[name]):.1f} | {spread[0]:.1f}, {spread[1]:.1f}, {spread[2]:.1f} |")
     print("\nMost often chosen:")
     for setting, times in sorted(chosen.items(), key=lambda pair: -pair[1])[:3]:
-        print(
-            f"- {times} of {SPLITS}: {SHAPES[setting // len(WEIGHTS)]}, cosine and question {WEIGHTS[setting % len(WEIGHTS)]}"
-        )
+        shape, weight = divmod(setting, len(WEIGHTS))
+        print(f"- {times} of {SPLITS}: {SHAPES[shape]}, cosine and question {WEIGHTS[weight]}")
 
 
 def hashed_vectors(texts: list[str], _stored: Path | None) -> Vectors:

@@ -7,12 +7,18 @@ snapshotted, replayed, compared, forked or restored. Names load when first used,
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from refold.embedders.hashed import HashedEmbedder as HashedEmbedder
+    from refold.embedders.minilm import MiniLmEmbedder as MiniLmEmbedder
+    from refold.embedders.openai import OpenAIEmbedder as OpenAIEmbedder
+    from refold.embedders.protocol import Embedder as Embedder
+    from refold.embedders.wordllama import WordLlamaEmbedder as WordLlamaEmbedder
     from refold.engine.loader import Recorded as Recorded
     from refold.engine.pending import ANY as ANY
     from refold.engine.pending import EXISTS as EXISTS
     from refold.engine.pending import NO_STREAM as NO_STREAM
     from refold.engine.subscriptions import Subscription as Subscription
     from refold.errors import Closed as Closed
+    from refold.errors import EmbedderFailed as EmbedderFailed
     from refold.errors import EmbeddingMismatch as EmbeddingMismatch
     from refold.errors import HistoryTruncated as HistoryTruncated
     from refold.errors import InvalidInput as InvalidInput
@@ -36,6 +42,8 @@ if TYPE_CHECKING:
     from refold.memory.snapshot import Snapshot as Snapshot
     from refold.memory.stepping import Step as Step
     from refold.message import Message as Message
+    from refold.rank.ranking import RANKINGS as RANKINGS
+    from refold.rank.ranking import Ranking as Ranking
     from refold.results import Backup as Backup
     from refold.results import Change as Change
     from refold.results import Finding as Finding
@@ -55,8 +63,14 @@ _HOMES = {
     "refold.engine.pending": ("ANY", "EXISTS", "NO_STREAM"),
     "refold.engine.loader": ("Recorded",),
     "refold.engine.subscriptions": ("Subscription",),
+    "refold.embedders.hashed": ("HashedEmbedder",),
+    "refold.embedders.minilm": ("MiniLmEmbedder",),
+    "refold.embedders.openai": ("OpenAIEmbedder",),
+    "refold.embedders.protocol": ("Embedder",),
+    "refold.embedders.wordllama": ("WordLlamaEmbedder",),
     "refold.errors": (
         "Closed",
+        "EmbedderFailed",
         "EmbeddingMismatch",
         "HistoryTruncated",
         "InvalidInput",
@@ -79,6 +93,7 @@ _HOMES = {
     "refold.memory.snapshot": ("Snapshot",),
     "refold.memory.stepping": ("Step",),
     "refold.message": ("Message",),
+    "refold.rank.ranking": ("RANKINGS", "Ranking"),
     "refold.results": (
         "Backup",
         "Change",
@@ -99,14 +114,18 @@ __all__ = [
     "ANY",
     "EXISTS",
     "NO_STREAM",
+    "RANKINGS",
     "Backup",
     "ByteClassCounter",
     "Change",
     "Closed",
     "Conversation",
+    "Embedder",
+    "EmbedderFailed",
     "EmbeddingMismatch",
     "Event",
     "Finding",
+    "HashedEmbedder",
     "HistoryTruncated",
     "InvalidInput",
     "Journal",
@@ -114,9 +133,12 @@ __all__ = [
     "Loaded",
     "Memory",
     "Message",
+    "MiniLmEmbedder",
     "NotFound",
     "Note",
+    "OpenAIEmbedder",
     "Profile",
+    "Ranking",
     "ReadOnly",
     "Receipt",
     "Recorded",
@@ -135,6 +157,7 @@ __all__ = [
     "StoreVersion",
     "Subscription",
     "TokenCounter",
+    "WordLlamaEmbedder",
     "WrongVersion",
     "__version__",
     "recover",

@@ -7,8 +7,11 @@ snapshotted, replayed, compared, forked or restored. Names load when first used,
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refold.embedders import Embedder as Embedder
-    from refold.embedders import HashedEmbedder as HashedEmbedder
+    from refold.embedders.hashed import HashedEmbedder as HashedEmbedder
+    from refold.embedders.minilm import MiniLmEmbedder as MiniLmEmbedder
+    from refold.embedders.openai import OpenAIEmbedder as OpenAIEmbedder
+    from refold.embedders.protocol import Embedder as Embedder
+    from refold.embedders.wordllama import WordLlamaEmbedder as WordLlamaEmbedder
     from refold.engine.loader import Recorded as Recorded
     from refold.engine.pending import ANY as ANY
     from refold.engine.pending import EXISTS as EXISTS
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from refold.engine.subscriptions import Subscription as Subscription
     from refold.entry import Entry as Entry
     from refold.errors import Closed as Closed
+    from refold.errors import EmbedderFailed as EmbedderFailed
     from refold.errors import EmbeddingMismatch as EmbeddingMismatch
     from refold.errors import HistoryTruncated as HistoryTruncated
     from refold.errors import InvalidInput as InvalidInput
@@ -40,8 +44,8 @@ if TYPE_CHECKING:
     from refold.memory.snapshot import Snapshot as Snapshot
     from refold.memory.stepping import Step as Step
     from refold.message import Message as Message
-    from refold.rank import RANKINGS as RANKINGS
-    from refold.rank import Ranking as Ranking
+    from refold.rank.ranking import RANKINGS as RANKINGS
+    from refold.rank.ranking import Ranking as Ranking
     from refold.results import Backup as Backup
     from refold.results import Change as Change
     from refold.results import Finding as Finding
@@ -64,12 +68,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "refold.embedders": ("Embedder", "HashedEmbedder"),
     "refold.engine.pending": ("ANY", "EXISTS", "NO_STREAM"),
     "refold.engine.loader": ("Recorded",),
     "refold.engine.subscriptions": ("Subscription",),
+    "refold.embedders.hashed": ("HashedEmbedder",),
+    "refold.embedders.minilm": ("MiniLmEmbedder",),
+    "refold.embedders.openai": ("OpenAIEmbedder",),
+    "refold.embedders.protocol": ("Embedder",),
+    "refold.embedders.wordllama": ("WordLlamaEmbedder",),
     "refold.errors": (
         "Closed",
+        "EmbedderFailed",
         "EmbeddingMismatch",
         "HistoryTruncated",
         "InvalidInput",
@@ -94,7 +103,7 @@ _HOMES = {
     "refold.memory.snapshot": ("Snapshot",),
     "refold.memory.stepping": ("Step",),
     "refold.message": ("Message",),
-    "refold.rank": ("RANKINGS", "Ranking"),
+    "refold.rank.ranking": ("RANKINGS", "Ranking"),
     "refold.results": (
         "Backup",
         "Change",
@@ -128,6 +137,7 @@ __all__ = [
     "Closed",
     "Conversation",
     "Embedder",
+    "EmbedderFailed",
     "EmbeddingMismatch",
     "Entry",
     "Episode",
@@ -143,8 +153,10 @@ __all__ = [
     "Loaded",
     "Memory",
     "Message",
+    "MiniLmEmbedder",
     "NotFound",
     "Note",
+    "OpenAIEmbedder",
     "Outcome",
     "Profile",
     "Project",
@@ -168,7 +180,7 @@ __all__ = [
     "StoreVersion",
     "Subscription",
     "TokenCounter",
-    "Upserted",
+    "WordLlamaEmbedder",
     "WrongVersion",
     "__version__",
     "recover",

@@ -77,11 +77,11 @@ def test_the_examples_of_a_module_hold(name: str, capsys: pytest.CaptureFixture[
 
 def test_the_public_handles_have_examples() -> None:
     documented = {test.name for name in module_names() for test in examples_of(importlib.import_module(name))}
-    handles = ("memory.memory.Memory", "memory.conversation.Conversation", "memory.handles.Profile")
-    handles += ("memory.project.Project",)
-    assert {f"refold.{handle}" for handle in (*handles, "memory.handles.Journal", "memory.snapshot.Snapshot")} <= (
-        documented
-    )
+    handles = ("memory.memory.Memory", "memory.conversation.Conversation", "memory.project.Project")
+    assert {
+        f"refold.{handle}"
+        for handle in (*handles, "memory.handles.Profile", "memory.handles.Journal", "memory.snapshot.Snapshot")
+    } <= (documented)
 
 
 # FORMAT.md against the code.

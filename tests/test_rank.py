@@ -98,6 +98,27 @@ def test_coverage_with_neighbours_computed_by_hand() -> None:
     assert score(ranking, Query(text="paint a sunset"), columns)[0].tolist() == pytest.approx(expected, abs=1e-6)
 
 
+def test_a_preset_never_changes_under_its_name() -> None:
+    own = Ranking(cosine=1).__struct_fields__[1:]
+    shapes = {
+        name: {field: value for field in own if (value := getattr(ranking, field)) != getattr(Ranking(cosine=1), field)}
+        for name, ranking in RANKINGS.items()
+    }
+    seed = {"cosine": 0.40, "keywords": 0.25, "importance": 0.20}
+    assert shapes == {
+        "seed": {**seed, "recency": 0.15},
+        "seed-without-recency": seed,
+        "seed-exponential": {**seed, "recency": 0.15, "recency_curve": "exponential"},
+        "browse": {"cosine": 0.0, "importance": 0.80, "recency": 0.20},
+        "window": {"cosine": 0.5, "coverage": 0.5, "stemmer": "light"},
+        "hybrid": {"cosine": 0.5, "coverage": 0.5, "question": -0.1, "pivot_terms": 50.0},
+        "lexical": {"cosine": 0.0, "coverage": 1.0, "question": -0.1, "pivot_terms": 50.0},
+        "bm25": {"cosine": 0.0, "bm25": 1.0, "stemmer": "light"},
+        "idf-cosine": {"cosine": 0.40, "idf_cosine": 0.25, "stemmer": "light"},
+        "idf-coverage": {"cosine": 0.40, "coverage": 0.25, "stemmer": "light", "neighbours": (), "damping": 0.0},
+    }
+
+
 def test_every_preset_has_its_own_name_and_ranks_what_answers_first() -> None:
     columns = columns_of("Ada drinks green tea", "Bob sold his boat", "The weather in Oslo was bad", now := "ok")
     query = Query(text="Who drinks tea?", now_ns=0, cosine=cosines(0.9, 0.1, 0.0, 0.0))

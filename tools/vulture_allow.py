@@ -5,6 +5,7 @@ Each stands here with its reason; a name whose reason is gone goes too.
 
 from tests.machine import MemoryMachine
 from tests.tampering import CarelessAlone, RelinkingAlone, TidyAlone
+from tests.test_embedder_extras import Endpoint
 from tests.test_replay import append_until_killed, print_script
 
 import refold
@@ -30,6 +31,10 @@ Stats.store_bytes  # noqa: B018
 # Called by name in child processes.
 append_until_killed  # noqa: B018
 print_script  # noqa: B018
+
+# What a server of the standard library calls.
+Endpoint.do_POST  # noqa: B018
+Endpoint.log_message  # noqa: B018
 
 # Python asks a module for it.
 refold.__dir__  # noqa: B018

@@ -11,8 +11,11 @@ if TYPE_CHECKING:
     from refold.commands import Query as Query
     from refold.commands import Remember as Remember
     from refold.commands import detect_memory_command as detect_memory_command
-    from refold.embedders import Embedder as Embedder
-    from refold.embedders import HashedEmbedder as HashedEmbedder
+    from refold.embedders.hashed import HashedEmbedder as HashedEmbedder
+    from refold.embedders.minilm import MiniLmEmbedder as MiniLmEmbedder
+    from refold.embedders.openai import OpenAIEmbedder as OpenAIEmbedder
+    from refold.embedders.protocol import Embedder as Embedder
+    from refold.embedders.wordllama import WordLlamaEmbedder as WordLlamaEmbedder
     from refold.engine.loader import Recorded as Recorded
     from refold.engine.pending import ANY as ANY
     from refold.engine.pending import EXISTS as EXISTS
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from refold.engine.subscriptions import Subscription as Subscription
     from refold.entry import Entry as Entry
     from refold.errors import Closed as Closed
+    from refold.errors import EmbedderFailed as EmbedderFailed
     from refold.errors import EmbeddingMismatch as EmbeddingMismatch
     from refold.errors import HistoryTruncated as HistoryTruncated
     from refold.errors import InvalidInput as InvalidInput
@@ -44,8 +48,8 @@ if TYPE_CHECKING:
     from refold.memory.snapshot import Snapshot as Snapshot
     from refold.memory.stepping import Step as Step
     from refold.message import Message as Message
-    from refold.rank import RANKINGS as RANKINGS
-    from refold.rank import Ranking as Ranking
+    from refold.rank.ranking import RANKINGS as RANKINGS
+    from refold.rank.ranking import Ranking as Ranking
     from refold.results import Backup as Backup
     from refold.results import Change as Change
     from refold.results import Finding as Finding
@@ -69,12 +73,17 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "refold.commands": ("Forget", "Query", "Remember", "detect_memory_command"),
-    "refold.embedders": ("Embedder", "HashedEmbedder"),
     "refold.engine.pending": ("ANY", "EXISTS", "NO_STREAM"),
     "refold.engine.loader": ("Recorded",),
     "refold.engine.subscriptions": ("Subscription",),
+    "refold.embedders.hashed": ("HashedEmbedder",),
+    "refold.embedders.minilm": ("MiniLmEmbedder",),
+    "refold.embedders.openai": ("OpenAIEmbedder",),
+    "refold.embedders.protocol": ("Embedder",),
+    "refold.embedders.wordllama": ("WordLlamaEmbedder",),
     "refold.errors": (
         "Closed",
+        "EmbedderFailed",
         "EmbeddingMismatch",
         "HistoryTruncated",
         "InvalidInput",
@@ -99,7 +108,7 @@ _HOMES = {
     "refold.memory.snapshot": ("Snapshot",),
     "refold.memory.stepping": ("Step",),
     "refold.message": ("Message",),
-    "refold.rank": ("RANKINGS", "Ranking"),
+    "refold.rank.ranking": ("RANKINGS", "Ranking"),
     "refold.results": (
         "Backup",
         "Change",
@@ -133,6 +142,7 @@ __all__ = [
     "Closed",
     "Conversation",
     "Embedder",
+    "EmbedderFailed",
     "EmbeddingMismatch",
     "Entry",
     "Episode",
@@ -149,8 +159,10 @@ __all__ = [
     "Loaded",
     "Memory",
     "Message",
+    "MiniLmEmbedder",
     "NotFound",
     "Note",
+    "OpenAIEmbedder",
     "Outcome",
     "Profile",
     "Project",
@@ -177,6 +189,7 @@ __all__ = [
     "Subscription",
     "TokenCounter",
     "Upserted",
+    "WordLlamaEmbedder",
     "WrongVersion",
     "__version__",
     "detect_memory_command",

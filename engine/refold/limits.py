@@ -51,6 +51,18 @@ HASHED_DIMENSIONS: Final = 512
 HASHED_WORDS_COUNT_MAX: Final = 16_384
 """Words whose hashes the built-in embedder keeps."""
 
+EMBEDDED_PIECES_COUNT_MAX: Final = 256
+"""Word pieces of a text that MiniLM reads; it was trained on no longer ones."""
+
+EMBEDDED_TEXTS_COUNT: Final = 32
+"""Texts that a local model reads at a time."""
+
+EMBEDDING_REQUEST_TEXTS_COUNT: Final = 256
+"""Texts of one request to an endpoint."""
+
+EMBEDDING_WAIT_SECONDS_MAX: Final = 30
+"""How long the embedder of an endpoint waits between two attempts, whatever it is asked for."""
+
 STEMS_COUNT_MAX: Final = 65_536
 """Words whose stems a stemmer keeps."""
 

@@ -88,8 +88,10 @@ def keywords(text: str) -> tuple[str, ...]:
     >>> keywords("Use pnpm, not npm: use_workspaces is on.")
     ('use', 'pnpm', 'not', 'npm', 'use_workspaces')
     """
-    runs = _RUNS.findall(text.lower())
-    return tuple(dict.fromkeys(run for run in runs if len(run.encode()) >= _KEYWORD_BYTES_MIN))
+    runs: list[str] = _RUNS.findall(text.lower())
+    # As many characters are as many bytes or more, so that few runs have to be encoded.
+    least = _KEYWORD_BYTES_MIN
+    return tuple(dict.fromkeys([run for run in runs if len(run) >= least or len(run.encode()) >= least]))
 
 
 def words(text: str) -> list[str]:

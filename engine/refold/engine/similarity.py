@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _NEAR: Final = 1e-4
 """Products of one row differ by less, however many rows a multiplication takes at once."""
 
+_DECIMALS: Final = 6
 _ROWS_MIN: Final = 16
 _NO_TIME_NS: Final = 2**62
 """For what is of an open batch and was accessed at no time yet: later than any now."""
@@ -89,11 +90,11 @@ def unit(packed: bytes) -> "Vector":
 
 
 def exact(one: "Vector", other: "Vector") -> float:
-    """Return the product of two vectors, the same wherever they stand in a matrix."""
+    """Return the cosine of two unit vectors to 6 decimals: the same wherever they stand, and on every machine."""
     import numpy  # noqa: PLC0415 - loads when the first vector is looked at
 
     product = float(numpy.dot(one.astype(numpy.float64), other.astype(numpy.float64)))
-    return max(-1.0, min(1.0, product))
+    return round(max(-1.0, min(1.0, product)), _DECIMALS)
 
 
 class Filter(NamedTuple):

@@ -217,6 +217,16 @@ class Door:
         ]
         return Request(own[0], asked_hash, tuple(elders))
 
+    def answered(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> list[Event] | None:
+        """Return all events of a request that was answered before, ``None`` if it was not; no batch may repeat one."""
+        request = self.request(request_id, stream, asked)
+        if self.engine.is_answered(request):
+            return self.engine.answer(request)
+        batch = batches.active(self.engine)
+        if batch is not None:
+            self._refuse_repeat(batch.pending, request)
+        return None
+
     def _refuse_repeat(self, pending: Pending, request: Request) -> None:
         if request.id_hash in pending.requests:
             if pending.starts:

@@ -171,10 +171,9 @@ def recall(place: Place, query: object, asked: Wanted, conversation: object, opt
     door = place.door
     name = None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
     cited = door.sources(options.sources)
-    if options.request_id is not None:
-        request = door.request(options.request_id, place.stream, _asked(query, asked, name))
-        if door.engine.is_answered(request):
-            return _answered(place, query, asked, name, options)
+    request_id, said = options.request_id, _asked(query, asked, name)
+    if request_id is not None and door.answered(request_id, place.stream, said) is not None:
+        return _answered(place, said, options)
     hits = search(place, query, asked)
     last = None if name is None else _last_message(door, name)
     if last is not None and last not in cited:
@@ -190,14 +189,14 @@ def recall(place: Place, query: object, asked: Wanted, conversation: object, opt
         pack_json(signals),
         name,
     )
-    noted = place.note(event, _asked(query, asked, name), options)
+    noted = place.note(event, said, options)
     assert noted is not None, "a recall is always recorded"
     return hits if noted[0] is event or noted[1].seq < 0 or options.request_id is None else _told(place, noted)
 
 
-def _answered(place: Place, query: object, asked: Wanted, name: str | None, options: Options) -> Hits:
+def _answered(place: Place, said: tuple[Any, ...], options: Options) -> Hits:
     """Return what the same request found before."""
-    noted = place.note(lambda _: None, _asked(query, asked, name), options)
+    noted = place.note(lambda _: None, said, options)
     assert noted is not None, "a recall is always recorded"
     return _told(place, noted)
 

@@ -227,18 +227,19 @@ def _do(
 def _attempt(place: Place, asked: tuple[Any, ...], plan: _Plan, options: Options, *, with_vectors: bool) -> Outcome:
     """Decide on the memories as they are, and commit what was decided; ``Stale`` if they moved meanwhile."""
     door = place.door
-    request = None if options.request_id is None else door.request(options.request_id, place.stream, asked)
-    if request is not None and door.engine.is_answered(request):
-        return _outcome(door.engine.answer(request))
+    answered = None if options.request_id is None else door.answered(options.request_id, place.stream, asked)
+    if answered is not None:
+        return _outcome(answered)
     look = _look(place, with_vectors=with_vectors)
     door.check_version(place.stream, options.expected)
     pending = Pending()
     pending.reads[door.key(place.stream)] = look.version
     for event in plan(look):
         pending.add(door.key(place.stream), event, None)
-    if request is not None:
+    if options.request_id is not None:
+        request = door.request(options.request_id, place.stream, asked)
         pending.requests[request.id_hash] = (request, range(len(pending.events)))
-    if not pending.events and request is None:
+    elif not pending.events:
         return Outcome()
     try:
         door.engine.commit_batch(pending)
@@ -248,8 +249,10 @@ def _attempt(place: Place, asked: tuple[Any, ...], plan: _Plan, options: Options
 
 
 def _do_in_batch(place: Place, asked: tuple[Any, ...], plan: _Plan, options: Options, *, with_vectors: bool) -> Outcome:
-    look = _look(place, with_vectors=with_vectors)
-    events = plan(look)
+    answered = None if options.request_id is None else place.door.answered(options.request_id, place.stream, asked)
+    if answered is not None:
+        return _outcome(answered)
+    events = plan(_look(place, with_vectors=with_vectors))
     if not events:
         place.note(lambda _: None, asked, options)
         return Outcome()

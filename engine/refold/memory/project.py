@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from refold.memory.conversation import Conversation
 
-    Moment = int | datetime.datetime | None
     Numbers = Sequence[float] | NDArray[Any] | None
 
 
@@ -74,7 +73,7 @@ class Project:
         source_context: str | None = None,
         status: str = "active",
         vector: "Numbers" = None,
-        occurred: "Moment" = None,
+        occurred: "int | datetime.datetime | None" = None,
         expected: object = ANY,
         request_id: str | None = None,
         sources: Sequence[Any] = (),
@@ -105,7 +104,7 @@ class Project:
         source_context: str | None = None,
         status: str = "active",
         vector: "Numbers" = None,
-        occurred: "Moment" = None,
+        occurred: "int | datetime.datetime | None" = None,
         threshold: float | None = None,
         expected: object = ANY,
         request_id: str | None = None,
@@ -269,7 +268,7 @@ class Project:
         metadata: Mapping[str, Any] | None = None,
         ranking: str | Ranking = "seed",
         vector: "Numbers" = None,
-        now: "Moment" = None,
+        now: "int | datetime.datetime | None" = None,
         explain: bool = False,
     ) -> Hits:
         """Return the memories that answer a query best; a pure read.
@@ -293,7 +292,7 @@ class Project:
         metadata: Mapping[str, Any] | None = None,
         ranking: str | Ranking = "seed",
         vector: "Numbers" = None,
-        now: "Moment" = None,
+        now: "int | datetime.datetime | None" = None,
         explain: bool = False,
         conversation: "str | Conversation | None" = None,
         expected: object = ANY,
@@ -363,7 +362,7 @@ class Project:
         tools: Sequence[str] = (),
         keywords: Sequence[str] | None = None,
         vector: "Numbers" = None,
-        occurred: "Moment" = None,
+        occurred: "int | datetime.datetime | None" = None,
         expected: object = ANY,
         request_id: str | None = None,
         sources: Sequence[Any] = (),
@@ -383,7 +382,7 @@ class Project:
         kinds: Sequence[str] | None = None,
         ranking: str | Ranking = "seed",
         vector: "Numbers" = None,
-        now: "Moment" = None,
+        now: "int | datetime.datetime | None" = None,
     ) -> Hits:
         """Return the episodes that answer a query best; an empty one gives the newest. All are equally important."""
         wanted = finding.wanted(top_k, None, (), 0.0, None, ranking, vector, now, False)  # noqa: FBT003

@@ -40,11 +40,14 @@ class Posting:
 
     def add(self, row: int, repeats: int) -> None:
         """Note that a row has the term; rows come in order, as a rule."""
-        place = len(self._rows)
-        if place and self._rows[-1] > row:
+        repeats = min(repeats, _REPEATS_MAX)
+        if not self._rows or self._rows[-1] < row:
+            self._rows.append(row)
+            self._repeats.append(repeats)
+        else:
             place = bisect_left(self._rows, row)
-        self._rows.insert(place, row)
-        self._repeats.insert(place, min(repeats, _REPEATS_MAX))
+            self._rows.insert(place, row)
+            self._repeats.insert(place, repeats)
 
     def remove(self, row: int) -> None:
         """Forget a row that has the term."""

@@ -32,6 +32,9 @@ def terms_of(text: str, stemmer: str) -> tuple[list[str], int]:
     (['dog', 'bark'], 2)
     """
     stem = STEMMERS[stemmer]
+    if text.isascii():
+        stems = [stem(word) for word in words(text) if word not in _COMMON]
+        return stems, len(stems)
     found: list[str] = []
     pairs = 0
     plain = 0

@@ -79,7 +79,7 @@ def _unpack(inline: Any, events: Located) -> Episodes:
 
 def _logical(episodes: Episodes) -> Any:
     rows = [[seq, *_said(episode), episode.time_ns] for seq, episode in episodes.by_seq.items()]
-    return [episodes.model, rows] if rows else None
+    return rows or None
 
 
 def _said(episode: Episode) -> list[Any]:

@@ -151,7 +151,7 @@ def _body_of(event: Event, entry_id: str) -> tuple[str, Iterable[str], bytes | N
 
 def _logical(facts: Facts) -> Any:
     rows = [msgspec.structs.astuple(entry) for entry in facts.entries.values()]
-    return [facts.model, rows, sorted(facts.erased), sorted(facts.unmerged)] if rows or facts.erased else None
+    return [rows, sorted(facts.erased), sorted(facts.unmerged)] if rows or facts.erased else None
 
 
 _SHOWN: Final = ("content", "category", "keywords", "importance", "access_count", "status", "metadata", "source")

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any
 
-from refold import Conversation, Journal, Memory, Message, Profile, Snapshot
+from refold import Conversation, Journal, Memory, Message, Profile, Project, Snapshot
 from tests.model import STORE, Model, day_of
+from tests.remembered import Shared, scores, touches
 from tests.states import Chat, Line, Opening
 
 FIELDS = ("id", "role", "content", "tokens", "pinned", "name", "tool_calls", "tool_call_id", "metadata", "erased")
@@ -113,6 +114,55 @@ def _check_notes(notes: Sequence[Any], told: Sequence[tuple[int, str, str, int]]
         assert seq > committed or note.time_ns == time_ns
 
 
+FACT = ("id", "content", "category", "importance", "status", "access_count", "metadata")
+TIMED = ("created_ns", "updated_ns", "accessed_ns", "decayed_ns", "occurred_ns")
+
+
+def check_project(project: Project, model: Model, now_ns: int, at: int | None = None) -> None:
+    """Reads a project in every way and compares; ``now_ns`` is what recency is counted from."""
+    stream = f"project/{project.name}"
+    state: Shared = model.state(stream, at)
+    is_settled = model.batch is None or at is not None
+    fields = (*FACT, *TIMED) if is_settled else FACT
+    entries, told = project.list(), list(state.memories.values())
+    assert [[getattr(e, name) for name in fields] for e in entries] == [
+        [getattr(f, name) for name in fields] for f in told
+    ]
+    assert [(tuple(e.keywords), e.source) for e in entries] == [(f.keywords, f.origin or f.session) for f in told]
+    assert not is_settled or [e.seq for e in entries] == [f.body for f in told]
+    assert project.list(category="fact", offset=1, limit=2) == [e for e in entries if e.category == "fact"][1:3]
+    assert project.count() == len(told)
+    assert not is_settled or project.at(project.place[1]).count() == len(told)
+    assert all(project.get(e.id) == e for e in entries)
+    assert [found.erased for found in map(project.get, state.gone) if found] == [True] * len(state.gone)
+    stats = project.stats()
+    assert (stats.memories, stats.episodes) == (len(told), len(state.episodes))
+    seen = model.entries(stream, model.committed if at is None else at)
+    assert [stamp.seq for _, stamp in project.events()] == [entry.seq for entry in seen]
+    assert project.place == (stream, model.committed if at is None else at)
+    for entry in entries[:2]:
+        touched = [e.seq for e in seen if touches(e, entry.id)]
+        assert (
+            not touched
+            or [r.stamp.seq for r in project.history(entry.id) if r.event.__class__.__name__ != "MemoriesCleared"]
+            == touched
+        )
+    _check_search(project, state, now_ns, has_recency=is_settled)
+    tasks = {row[2] for row in state.episodes}
+    assert {hit.entry.task for hit in project.search_episodes("tea", top_k=100)} == tasks
+
+
+def _check_search(project: Project, state: Shared, now_ns: int, *, has_recency: bool) -> None:
+    """The whole ranking of a query, held against the formula."""
+    expected = scores(state, "tea milk", now_ns, has_recency=has_recency)
+    ranking = "seed" if has_recency else "seed-without-recency"
+    hits = project.search("tea milk", top_k=100, ranking=ranking)
+    assert {hit.entry.id for hit in hits} == expected.keys()
+    assert all(abs(hit.score - expected[hit.entry.id]) < 3e-6 for hit in hits)
+    order = [(-hit.score, -hit.entry.importance) for hit in hits]
+    assert order == sorted(order)
+
+
 def check_memory(memory: Memory, model: Model, openings: dict[str, Opening], at: int | None = None) -> None:
     """Reads everything and compares; ``openings`` says what a conversation that is not open would record."""
     seen_at = model.committed if at is None else at
@@ -132,5 +182,7 @@ def check_memory(memory: Memory, model: Model, openings: dict[str, Opening], at:
     for name in model.names("profile"):
         check_profile(memory.profile(name), model, at)
     now_ns = model.now_ns() if at is None else model.log[at - 1].time_ns if at else 0
+    for name in model.names("project"):
+        check_project(memory.project(name), model, now_ns, at)
     for name in model.names("journal"):
         check_journal(memory.journal(name), model, now_ns, at)

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from refold import Conversation, InvalidInput, Memory, RefoldError, Snapshot
 from refold.limits import MEMORY_BYTES_DEFAULT
 from tests.bounds import Clock, seeded_bytes
-from tests.elsewhere import Elsewhere, LengthCounter, Remote
+from tests.elsewhere import Elsewhere, LengthCounter, Remote, WordsEmbedder
 from tests.model import ANY, EXISTS, NO_STREAM, Model, Options
 from tests.states import Line, Opening
 
@@ -154,6 +154,7 @@ class Driver(RuleBasedStateMachine):
         self.stores += 1
         given: dict[str, Any] = {
             "token_counter": LengthCounter(),
+            "embedder": WordsEmbedder(),
             "clock_ns": self.clock,
             "random_bytes": seeded_bytes(self.stores),
             "memory_bytes": self.memory_bytes,

@@ -12,11 +12,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from refold import Conversation, Journal, Memory, Profile, RefoldError, Snapshot
+from refold import Conversation, Journal, Memory, Profile, Project, RefoldError, Snapshot
 from tests.bounds import Clock, lowered, seeded_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
-HANDLES = (Memory, Conversation, Journal, Profile, Snapshot, type(Memory().conversation("any").state))
+HANDLES = (Memory, Conversation, Journal, Profile, Project, Snapshot, type(Memory().conversation("any").state))
 
 
 class Held(NamedTuple):
@@ -45,6 +45,20 @@ class LengthCounter:
     def count(self, text: str) -> int:
         """The number of characters."""
         return len(text)
+
+
+WORDS = ("tea", "milk", "port", "red")
+
+
+class WordsEmbedder:
+    """An embedder that a model can follow: how often each of four words stands in a text."""
+
+    id = "words"
+    dim = 5
+
+    def embed(self, texts: list[str]) -> list[list[float]]:
+        """Counts, and a little of something else, so that no vector is zero."""
+        return [[*(float(text.count(word)) for word in WORDS), 0.125] for text in texts]
 
 
 class Elsewhere:
@@ -127,7 +141,7 @@ class Worker:
         self.shut()
         self._open_things.enter_context(lowered(**bounds))
         sources: dict[str, Any] = {"clock_ns": self._clock, "random_bytes": seeded_bytes(random_seed)}
-        memory = Memory(path, token_counter=LengthCounter(), **sources, **options)
+        memory = Memory(path, token_counter=LengthCounter(), embedder=WordsEmbedder(), **sources, **options)
         self._open_things.callback(memory.close)
         return memory
 

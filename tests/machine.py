@@ -38,10 +38,10 @@ from tests.driving import (
     texts,
 )
 from tests.elsewhere import Elsewhere
+from tests.fact_rules import FactRules
 from tests.model import Model, Options, day_of
 from tests.refusals import CHAT_MUTATIONS, MEMORY_MUTATIONS, REFUSALS
 from tests.states import Opening
-from tests.whole_rules import WholeRules
 
 places = st.integers(0, 1_000)
 days = st.sampled_from([None, "2026-11-21", "1999-12-31"])
@@ -74,6 +74,7 @@ WEIGHTED = [
     *GIVEN,
     *["append", "talk"] * 3,
     *["set", "delete", "note", "set_state", "fork", "restore", "restore", "close"] * 2,
+    *["learn", "learn", "upsert", "update", "unmerge", "unmerge", "compact", "tick"] * 2,
     *["go", "go", "fork_whole", "restore_whole"] * 2,
 ]
 
@@ -97,7 +98,7 @@ def actions(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return verb, draw(st.fixed_dictionaries(GIVEN[verb]))
 
 
-class MemoryMachine(WholeRules):
+class MemoryMachine(FactRules):
     """Everything beside the verbs of one conversation: travels, the other handles, the store, and what must hold."""
 
     @initialize(bounds=st.sampled_from(SMALL))

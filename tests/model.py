@@ -145,7 +145,7 @@ class Model:
         self,
         stream: str,
         asked: Any,
-        decide: Callable[[Any], tuple[str, Any] | None],
+        decide: Callable[[Any], Any],
         options: Options,
         *,
         opening: Opening | None = None,
@@ -162,10 +162,28 @@ class Model:
         if decided is not None:
             if opening is not None and not self.state(stream).opened:
                 self.append(stream, "opened", opening, (), occurred_ns)
-            entry = self.append(stream, *decided, options.sources, occurred_ns)
+            kind, data, *derived = decided
+            sources = tuple(dict.fromkeys((*options.sources, *(derived[0] if derived else ()))))
+            entry = self.append(stream, kind, data, sources if derived else options.sources, occurred_ns)
         if options.request_id is not None:
             self.requests[self.branch, options.request_id] = (asked, entry)
         return entry
+
+    def note_all(self, stream: str, asked: Any, decide: Callable[[Any], list[Any]], options: Options) -> list[Entry]:
+        """Appends all that ``decide`` makes of the state; the last entry is the answer of a request."""
+        asked = (stream, asked)
+        answer = self._known(options.request_id)
+        if answer is not None:
+            last = self._answer(answer, asked)
+            return [] if last is None else [last]
+        self._check_version(stream, options.expected)
+        entries = [
+            self.append(stream, kind, data, tuple(dict.fromkeys((*options.sources, *derived))))
+            for kind, data, derived in decide(self.state(stream))
+        ]
+        if options.request_id is not None:
+            self.requests[self.branch, options.request_id] = (asked, entries[-1] if entries else None)
+        return entries
 
     def _known(self, request_id: str | None) -> Asked | None:
         """Where a request was answered: in the branch, or before that was forked."""

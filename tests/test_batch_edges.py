@@ -1,7 +1,9 @@
 """The edges of a batch: what it refuses, restores inside it, and the contexts that it belongs to."""
 
 import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, overload
 
 import pytest
 
@@ -13,6 +15,7 @@ from refold import (
     ReadOnly,
     Snapshot,
 )
+from refold.engine import admission
 from tests.support import assert_sound, elsewhere, in_batch, remembering
 
 
@@ -144,3 +147,47 @@ class TestContexts:
                 elsewhere(lambda: memory.conversation("outside").set("k", "v"))
                 assert elsewhere(lambda: memory.head) == 2
             assert memory.head == 4
+
+
+class CountedPlaces(Sequence[int]):
+    """The places of a batch, which count how often one of them is looked at."""
+
+    looked = 0
+
+    def __init__(self, places: Sequence[int]) -> None:
+        self._places = places
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        CountedPlaces.looked += 1
+        return self._places[index]
+
+    def __iter__(self) -> Iterator[int]:
+        for place in self._places:
+            CountedPlaces.looked += 1
+            yield place
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def test_a_batch_of_many_requests_does_not_look_at_every_event_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    places_of: Callable[..., Sequence[int]] = admission._places
+
+    def counted(*given: Any) -> CountedPlaces:
+        return CountedPlaces(places_of(*given))
+
+    monkeypatch.setattr(admission, "_places", counted)
+    monkeypatch.setattr(CountedPlaces, "looked", 0)
+    memory = Memory()
+    chat = memory.conversation("chat")
+    with memory.batch():
+        for number in range(1_000):
+            chat.append("user", str(number), tokens=1, request_id=str(number))
+    # Twice the depth of a binary search for each, and a few rounds over all of them.
+    assert CountedPlaces.looked < 1_000 * (2 * 11 + 10)
+    assert [chat.append("user", str(number), tokens=1, request_id=str(number)).seq for number in (0, 999)] == [2, 1_001]
+    assert_sound(memory)

@@ -7,54 +7,25 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 from refold import Memory, StoreCorrupt
-from refold.faces.cli import main
 from refold.faces.commands import inspecting, writing
 from refold.faces.demo import SAMPLE
-from refold.recorders import FORMATS
+from refold.recorders import FORMATS, MEMORY_FORMATS
 from refold.results import Finding, Report
+from tests.commanding import Run, running
 
 CHAT = "openai/airline/1"
 COMMAND = [sys.executable, "-c", "import sys; from refold.faces.cli import main; sys.exit(main())"]
 
 
-class Ended(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def json_lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Run = Callable[..., Ended]
-
-
 @pytest.fixture
 def refold(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     """Runs the command in this process."""
-    for variable in ("REFOLD_DB", "REFOLD_CLOCK_NS"):
-        monkeypatch.delenv(variable, raising=False)
-
-    def run(*arguments: object) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["refold", *map(str, arguments)])
-        code = main()
-        return Ended(code, *capfd.readouterr())
-
-    return run
+    return running(monkeypatch, capfd)
 
 
 @pytest.fixture
@@ -173,7 +144,7 @@ def test_import_reports_a_bad_line_and_creates_no_store_for_unknown_content(refo
     unknown.write_text("hello\n")
     ended = refold("import", SAMPLE, unknown, "--db", tmp_path / "store")
     assert ended.code == 1
-    assert "no known format; the formats are openai, refold" in ended.err
+    assert "no known format; the formats are swe-agent, locomo, beam, openai, refold" in ended.err
     assert not (tmp_path / "store").exists()
     unknown.write_text('[{"role": "user", "content": "Hi"}]\n[{"role": "user"}, 3]\n')
     ended = refold("import", unknown, "--db", tmp_path / "store")
@@ -187,6 +158,8 @@ def test_import_reports_a_bad_line_and_creates_no_store_for_unknown_content(refo
 
 def test_the_formats_of_the_help_are_those_of_the_recorders() -> None:
     assert writing._FORMATS == FORMATS
+    assert writing._MEMORY_FORMATS == MEMORY_FORMATS
+    assert set(writing._EXPORT_FORMATS) <= set(FORMATS)
 
 
 def test_an_export_goes_to_stdout_or_to_a_file(store: Path, refold: Run, tmp_path: Path) -> None:

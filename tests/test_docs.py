@@ -61,7 +61,7 @@ def examples_of(module: ModuleType) -> list[doctest.DocTest]:
     """The docstrings with examples; those of a conversation's verbs go on from a `chat` with one message."""
     chat = Memory().conversation("chat-42")
     chat.append("user", "Hello!", tokens=2)
-    found = doctest.DocTestFinder().find(module, extraglobs={"chat": chat})
+    found = doctest.DocTestFinder().find(module, extraglobs={"chat": chat, "project": Memory().project("acme")})
     return [test for test in found if test.examples]
 
 
@@ -77,10 +77,11 @@ def test_the_examples_of_a_module_hold(name: str, capsys: pytest.CaptureFixture[
 
 def test_the_public_handles_have_examples() -> None:
     documented = {test.name for name in module_names() for test in examples_of(importlib.import_module(name))}
-    handles = ("memory.memory.Memory", "memory.conversation.Conversation", "memory.handles.Profile")
-    assert {f"refold.{handle}" for handle in (*handles, "memory.handles.Journal", "memory.snapshot.Snapshot")} <= (
-        documented
-    )
+    handles = ("memory.memory.Memory", "memory.conversation.Conversation", "memory.project.Project")
+    assert {
+        f"refold.{handle}"
+        for handle in (*handles, "memory.handles.Profile", "memory.handles.Journal", "memory.snapshot.Snapshot")
+    } <= (documented)
 
 
 # FORMAT.md against the code.

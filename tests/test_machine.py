@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 from hypothesis import Phase
 
-from refold import Conversation, Journal, Memory, Profile, Snapshot
+from refold import Conversation, Journal, Memory, Profile, Project, Snapshot
 from tests.machine import MemoryMachine, main
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = 50
 ENVIRONMENTS = [(hash_seed, zone) for hash_seed in ("0", "1") for zone in ("UTC", "Asia/Kathmandu")]
 SCOPES = type(Memory().conversation("any").state)
-HANDLES: tuple[type[Any], ...] = (Memory, Conversation, SCOPES, Profile, Journal, Snapshot)
+HANDLES: tuple[type[Any], ...] = (Memory, Conversation, Project, SCOPES, Profile, Journal, Snapshot)
 
 RULES = {
     Memory: {
+        "add": "remember",
         "aio": "append",
         "at": "look_back",
         "backup": "look_from_elsewhere",
@@ -32,6 +33,7 @@ RULES = {
         "flush": "look_from_elsewhere",
         "fork": "fork_whole",
         "load": "look_from_elsewhere",
+        "recall": "recall",
         "restore": "restore_whole",
         "snapshot": "keep_whole",
         "subscribe": "look_from_elsewhere",
@@ -54,6 +56,25 @@ RULES = {
         "set_window_tokens": "set_window_tokens",
         "snapshot": "name_snapshot",
     },
+    Project: {
+        "add": "remember",
+        "approve": "review",
+        "archive": "review",
+        "at": "unmerge",
+        "clear": "empty_project",
+        "compact": "compact",
+        "decay": "decay",
+        "delete": "forget",
+        "erase": "erase_project",
+        "prune": "prune",
+        "recall": "recall",
+        "record_episode": "try_something",
+        "reject": "review",
+        "review": "review",
+        "unmerge": "unmerge",
+        "update": "update",
+        "upsert": "upsert",
+    },
     SCOPES: {
         "delete": "delete_state",
         "pop": "delete_state",
@@ -69,12 +90,15 @@ RULES = {
 
 READS = {
     Memory: {
-        *("conversation", "conversations", "events", "forks", "head", "journal", "profile", "projects"),
-        *("replay_hash", "snapshots", "state_hash", "stats", "verify"),
+        *("conversation", "conversations", "events", "forks", "head", "journal", "profile", "project", "projects"),
+        *("replay_hash", "search", "snapshots", "state_hash", "stats", "verify"),
     },
     Conversation: {
         *("events", "get", "id", "keys", "messages", "notes", "place", "project", "scratchpad", "state"),
         *("token_count", "version", "window", "window_tokens"),
+    },
+    Project: {
+        *("count", "events", "get", "history", "list", "name", "place", "search", "search_episodes", "stats"),
     },
     SCOPES: {"get", "items", "keys", "values"},
     Profile: {"get", "items", "name"},

@@ -229,8 +229,8 @@ def test_two_conversations_of_one_id_are_refused_before_the_second_is_written(me
     ("line", "problem"),
     [
         ('{"messages": [', "line 2 is no conversation in JSON"),
-        ("3", "line 2 is no conversation in JSON"),
-        ('"text"', "line 2 is no conversation in JSON"),
+        ("3", "line 2 is no conversation; give a list of messages"),
+        ('"text"', "line 2 is no conversation; give a list of messages"),
         ("[" * 100_000, "line 2 is no conversation in JSON"),
         ('{"messages": "none"}', "line 2 is no conversation; give a list of messages"),
         ('{"role": "user", "content": "x"}', "line 2 is no conversation; give a list of messages"),
@@ -272,7 +272,7 @@ def test_an_id_that_is_too_long_is_named_by_its_line(memory: Memory, tmp_path: P
 def test_unknown_content_names_the_formats(memory: Memory, tmp_path: Path, content: str) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text(content, encoding="utf-8")
-    with pytest.raises(InvalidInput, match="no known format; the formats are openai, refold"):
+    with pytest.raises(InvalidInput, match="no known format; the formats are swe-agent, locomo, beam, openai, refold"):
         import_file(memory, file)
     assert memory.head == 0
 
@@ -283,9 +283,11 @@ def test_a_given_format_overrides_the_content(memory: Memory, tmp_path: Path) ->
     assert memory.head == 0
     with pytest.raises(InvalidInput, match="not the head of a refold export"):
         import_file(memory, file, format="refold")
-    with pytest.raises(InvalidInput, match="the format 'csv' is unknown; give one of openai, refold"):
+    with pytest.raises(
+        InvalidInput, match="the format 'csv' is unknown; give one of swe-agent, locomo, beam, openai, refold"
+    ):
         import_file(memory, file, format="csv")
-    assert FORMATS == ("openai", "refold")
+    assert FORMATS == ("swe-agent", "locomo", "beam", "openai", "refold")
 
 
 def test_what_is_no_file_is_refused(memory: Memory, tmp_path: Path) -> None:
@@ -299,9 +301,9 @@ def test_conversations_are_read_one_at_a_time() -> None:
     class Counting(io.BytesIO):
         lines = 0
 
-        def __next__(self) -> bytes:
+        def readline(self, size: int | None = -1, /) -> bytes:
             self.lines += 1
-            return super().__next__()
+            return super().readline(size)
 
     file = Counting(b"".join(json.dumps([HELLO]).encode() + b"\n" for _ in range(1_000)))
     conversations = OPENAI.conversations(file)

@@ -75,6 +75,7 @@ def _nested(described: Any, name: str) -> Any:
 _SAMPLES: Final[dict[type[inspect.Type], Callable[[Any, str], Any]]] = {
     inspect.BoolType: lambda _, __: True,
     inspect.IntType: lambda _, name: crc32(name.encode()) % _SAMPLE_INTS + 1,
+    inspect.FloatType: lambda _, name: crc32(name.encode()) % _SAMPLE_INTS / 64,
     inspect.StrType: lambda _, name: f"{name} \u00b5",
     inspect.BytesType: lambda _, name: msgspec.msgpack.encode({"field": name}),
     inspect.LiteralType: lambda described, _: min(described.values),

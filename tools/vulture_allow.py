@@ -5,10 +5,12 @@ Each stands here with its reason; a name whose reason is gone goes too.
 
 from tests.machine import MemoryMachine
 from tests.tampering import CarelessAlone, RelinkingAlone, TidyAlone
+from tests.test_embedder_extras import Endpoint
 from tests.test_replay import append_until_killed, print_script
 
 import refold
 from refold import Receipt, Stats
+from refold.embedders import HashedEmbedder
 from refold.event import FLAG_ENCRYPTED
 from refold.store.record import Header
 
@@ -16,6 +18,10 @@ from refold.store.record import Header
 FLAG_ENCRYPTED  # noqa: B018
 Header.branch  # noqa: B018
 Header.key_id  # noqa: B018
+
+# An embedder's profile, read by name because an embedder need not have it.
+HashedEmbedder.compact_threshold  # noqa: B018
+HashedEmbedder.merge_threshold  # noqa: B018
 
 # Parts of public results.
 Receipt.cached_rows  # noqa: B018
@@ -25,6 +31,10 @@ Stats.store_bytes  # noqa: B018
 # Called by name in child processes.
 append_until_killed  # noqa: B018
 print_script  # noqa: B018
+
+# What a server of the standard library calls.
+Endpoint.do_POST  # noqa: B018
+Endpoint.log_message  # noqa: B018
 
 # Python asks a module for it.
 refold.__dir__  # noqa: B018

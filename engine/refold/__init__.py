@@ -7,12 +7,23 @@ snapshotted, replayed, compared, forked or restored. Names load when first used,
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from refold.commands import Forget as Forget
+    from refold.commands import Query as Query
+    from refold.commands import Remember as Remember
+    from refold.commands import detect_memory_command as detect_memory_command
+    from refold.embedders.hashed import HashedEmbedder as HashedEmbedder
+    from refold.embedders.minilm import MiniLmEmbedder as MiniLmEmbedder
+    from refold.embedders.openai import OpenAIEmbedder as OpenAIEmbedder
+    from refold.embedders.protocol import Embedder as Embedder
+    from refold.embedders.wordllama import WordLlamaEmbedder as WordLlamaEmbedder
     from refold.engine.loader import Recorded as Recorded
     from refold.engine.pending import ANY as ANY
     from refold.engine.pending import EXISTS as EXISTS
     from refold.engine.pending import NO_STREAM as NO_STREAM
     from refold.engine.subscriptions import Subscription as Subscription
+    from refold.entry import Entry as Entry
     from refold.errors import Closed as Closed
+    from refold.errors import EmbedderFailed as EmbedderFailed
     from refold.errors import EmbeddingMismatch as EmbeddingMismatch
     from refold.errors import HistoryTruncated as HistoryTruncated
     from refold.errors import InvalidInput as InvalidInput
@@ -33,30 +44,46 @@ if TYPE_CHECKING:
     from refold.memory.handles import Journal as Journal
     from refold.memory.handles import Profile as Profile
     from refold.memory.memory import Memory as Memory
+    from refold.memory.project import Project as Project
     from refold.memory.snapshot import Snapshot as Snapshot
     from refold.memory.stepping import Step as Step
     from refold.message import Message as Message
+    from refold.rank.ranking import RANKINGS as RANKINGS
+    from refold.rank.ranking import Ranking as Ranking
     from refold.results import Backup as Backup
     from refold.results import Change as Change
     from refold.results import Finding as Finding
+    from refold.results import Hit as Hit
+    from refold.results import Hits as Hits
     from refold.results import Loaded as Loaded
+    from refold.results import Outcome as Outcome
+    from refold.results import ProjectStats as ProjectStats
     from refold.results import Receipt as Receipt
     from refold.results import Recovered as Recovered
     from refold.results import Report as Report
     from refold.results import Scratchpad as Scratchpad
     from refold.results import Stats as Stats
+    from refold.results import Upserted as Upserted
     from refold.text import ByteClassCounter as ByteClassCounter
     from refold.text import TokenCounter as TokenCounter
+    from refold.views.episodes import Episode as Episode
     from refold.views.journal import Note as Note
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "refold.commands": ("Forget", "Query", "Remember", "detect_memory_command"),
     "refold.engine.pending": ("ANY", "EXISTS", "NO_STREAM"),
     "refold.engine.loader": ("Recorded",),
     "refold.engine.subscriptions": ("Subscription",),
+    "refold.embedders.hashed": ("HashedEmbedder",),
+    "refold.embedders.minilm": ("MiniLmEmbedder",),
+    "refold.embedders.openai": ("OpenAIEmbedder",),
+    "refold.embedders.protocol": ("Embedder",),
+    "refold.embedders.wordllama": ("WordLlamaEmbedder",),
     "refold.errors": (
         "Closed",
+        "EmbedderFailed",
         "EmbeddingMismatch",
         "HistoryTruncated",
         "InvalidInput",
@@ -71,26 +98,35 @@ _HOMES = {
         "StoreVersion",
         "WrongVersion",
     ),
+    "refold.entry": ("Entry",),
     "refold.event": ("Event", "Stamp"),
     "refold.memory.backups": ("recover",),
     "refold.memory.conversation": ("Conversation",),
     "refold.memory.handles": ("Journal", "Profile"),
     "refold.memory.memory": ("Memory",),
+    "refold.memory.project": ("Project",),
     "refold.memory.snapshot": ("Snapshot",),
     "refold.memory.stepping": ("Step",),
     "refold.message": ("Message",),
+    "refold.rank.ranking": ("RANKINGS", "Ranking"),
     "refold.results": (
         "Backup",
         "Change",
         "Finding",
+        "Hit",
+        "Hits",
         "Loaded",
+        "Outcome",
+        "ProjectStats",
         "Receipt",
         "Recovered",
         "Report",
         "Scratchpad",
         "Stats",
+        "Upserted",
     ),
     "refold.text": ("ByteClassCounter", "TokenCounter"),
+    "refold.views.episodes": ("Episode",),
     "refold.views.journal": ("Note",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -99,29 +135,46 @@ __all__ = [
     "ANY",
     "EXISTS",
     "NO_STREAM",
+    "RANKINGS",
     "Backup",
     "ByteClassCounter",
     "Change",
     "Closed",
     "Conversation",
+    "Embedder",
+    "EmbedderFailed",
     "EmbeddingMismatch",
+    "Entry",
+    "Episode",
     "Event",
     "Finding",
+    "Forget",
+    "HashedEmbedder",
     "HistoryTruncated",
+    "Hit",
+    "Hits",
     "InvalidInput",
     "Journal",
     "LimitExceeded",
     "Loaded",
     "Memory",
     "Message",
+    "MiniLmEmbedder",
     "NotFound",
     "Note",
+    "OpenAIEmbedder",
+    "Outcome",
     "Profile",
+    "Project",
+    "ProjectStats",
+    "Query",
+    "Ranking",
     "ReadOnly",
     "Receipt",
     "Recorded",
     "Recovered",
     "RefoldError",
+    "Remember",
     "Report",
     "Scratchpad",
     "Snapshot",
@@ -135,8 +188,11 @@ __all__ = [
     "StoreVersion",
     "Subscription",
     "TokenCounter",
+    "Upserted",
+    "WordLlamaEmbedder",
     "WrongVersion",
     "__version__",
+    "detect_memory_command",
     "recover",
 ]
 

@@ -10,6 +10,7 @@
     +-- Closed                                  the memory was closed
     +-- ReadOnly                                a mutation through a read-only or frozen handle
     +-- EmbeddingMismatch                       vectors of another model or dimension
+    +-- EmbedderFailed                          an endpoint gave no vectors
     +-- HistoryTruncated                        the asked-for past was removed
     +-- StoreError
         +-- StoreFull                           no space on the disk or in the map
@@ -24,6 +25,7 @@ from functools import partial
 
 __all__ = [
     "Closed",
+    "EmbedderFailed",
     "EmbeddingMismatch",
     "HistoryTruncated",
     "InvalidInput",
@@ -83,6 +85,10 @@ class ReadOnly(RefoldError):
 
 class EmbeddingMismatch(RefoldError):
     """Vectors of another model or dimension than the store holds."""
+
+
+class EmbedderFailed(RefoldError):
+    """The endpoint of an embedder could not be reached, or gave no vectors; nothing was appended."""
 
 
 class HistoryTruncated(RefoldError):

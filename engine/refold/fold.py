@@ -108,7 +108,14 @@ CLOSING: Final = frozenset((ForkDropped, Restored, StateImported))
 REFERRING: Final = frozenset(event_type for event_type in TAGS if "base_stream" in event_type.__struct_fields__)
 """Events that name another stream by its number."""
 
-_SCALAR_SEQS: Final = {event_type: "prior" for event_type in TAGS if "prior" in event_type.__struct_fields__}
+SCALAR_SEQS: Final = ("prior", "origin", "kept_vector")
+"""The fields, beside those of bases, that hold one seq: what a batch resolves and a load moves."""
+
+_SCALAR_SEQS: Final = {
+    event_type: found
+    for event_type in TAGS
+    if (found := tuple(field for field in SCALAR_SEQS if field in event_type.__struct_fields__))
+}
 
 
 def _structural_fields(event_type: type[Event]) -> tuple[str, ...]:
@@ -240,9 +247,9 @@ def resolve(event: Event, seq_of: Mapping[int, int]) -> Event:
     changed: dict[str, Any] = {}
     if any(seq < 0 for seq in event.sources):
         changed["sources"] = tuple(seq_of.get(seq, seq) for seq in event.sources)
-    prior_field = _SCALAR_SEQS.get(type(event))
-    if prior_field is not None and getattr(event, prior_field) < 0:
-        changed[prior_field] = seq_of[getattr(event, prior_field)]
+    for field in _SCALAR_SEQS.get(type(event), ()):
+        if getattr(event, field) < 0:
+            changed[field] = seq_of[getattr(event, field)]
     return msgspec.structs.replace(event, **changed) if changed else event
 
 
@@ -250,5 +257,4 @@ def is_provisional(event: Event) -> bool:
     """Return whether the event names a seq of its own batch, which is not known before the commit."""
     if event.sources and min(event.sources) < 0:
         return True
-    field = _SCALAR_SEQS.get(type(event))
-    return field is not None and getattr(event, field) < 0
+    return any(getattr(event, field) < 0 for field in _SCALAR_SEQS.get(type(event), ()))

@@ -24,6 +24,9 @@ SOURCES_COUNT_MAX: Final = 4_096
 REQUEST_BYTES_MAX: Final = 1_024
 """A request id, in UTF-8. Only its keyed hash is kept."""
 
+DOCUMENT_BYTES_MAX: Final = 512 * 1024 * 1024
+"""A JSON document that an import reads: a conversation, or a file that is one document. It is held in RAM."""
+
 BATCH_EVENTS_MAX: Final = 1_000_000
 """Events of one batch: they are held in RAM until the block ends."""
 
@@ -37,6 +40,31 @@ TIME_NS_MAX: Final = 2**63 - 1
 WINDOW_TOKENS_DEFAULT: Final = 128_000
 WINDOW_TOKENS_MAX: Final = 2**40
 MESSAGE_TOKENS_MAX: Final = 2**40
+
+# Vectors of texts.
+EMBEDDING_CACHE_BYTES_MAX: Final = 32 * 1024**2
+"""Vectors of texts that were embedded lately, in RAM."""
+
+HASHED_DIMENSIONS: Final = 512
+"""Numbers of a vector of the built-in embedder: at twice as many, recall gains two points and RAM doubles."""
+
+HASHED_WORDS_COUNT_MAX: Final = 16_384
+"""Words whose hashes the built-in embedder keeps."""
+
+EMBEDDED_PIECES_COUNT_MAX: Final = 256
+"""Word pieces of a text that MiniLM reads; it was trained on no longer ones."""
+
+EMBEDDED_TEXTS_COUNT: Final = 32
+"""Texts that a local model reads at a time."""
+
+EMBEDDING_REQUEST_TEXTS_COUNT: Final = 256
+"""Texts of one request to an endpoint."""
+
+EMBEDDING_WAIT_SECONDS_MAX: Final = 30
+"""How long the embedder of an endpoint waits between two attempts, whatever it is asked for."""
+
+STEMS_COUNT_MAX: Final = 65_536
+"""Words whose stems a stemmer keeps."""
 
 # How the log is folded, checkpointed and read.
 CHECKPOINT_EVENTS: Final = 256
@@ -197,6 +225,28 @@ DATABASES_MAX: Final = 16
 assert BRANCH_BYTES + NAME_BYTES_MAX + len("conversation/") <= LMDB_KEY_BYTES_MAX
 assert KEY_BYTES_MAX < VALUE_BYTES_MAX
 assert SOURCES_COUNT_MAX * (SEQ_BYTES + 1) < VALUE_BYTES_MAX
+# Memories of a project.
+PAGE_MEMORIES_COUNT: Final = 4_096
+"""How many memories one event of a decay or a pruning names; a larger outcome takes several in one commit."""
+
+RECENT_CHANGES_COUNT: Final = 1_024
+"""Events of a project after which a table of its vectors is still brought up to date instead of built anew."""
+
+KEYWORDS_COUNT_MAX: Final = 4_096
+"""Keywords of one memory, given or found in its content."""
+
+CONTEXT_BYTES_MAX: Final = 65_536
+"""The excerpt that says where a memory came from, in UTF-8."""
+
+VECTOR_DIMENSIONS_MAX: Final = 65_536
+"""Numbers of one vector."""
+
+VECTOR_CACHE_BYTES: Final = 256 * 1024 * 1024
+"""Vectors that stay in RAM after they were read from the log."""
+
+TABLES_COUNT_MAX: Final = 16
+"""Moments of projects whose vectors stay laid out for a search."""
+
 # Delayed durability.
 DELAY_MS_MAX: Final = 50
 """What a crash may take of a store opened with ``durability="delayed"``, as far as its disk keeps up."""
@@ -220,6 +270,7 @@ OWNER_WAIT_SECONDS_MAX: Final = 10
 assert MARKER_BYTES_MIN >= 2 * SEQ_BYTES, "a marker covers an aligned word of eight bytes wherever it stands"
 assert LOCK_BYTES < BALLAST_BYTES_MIN < BALLAST_BYTES_MAX <= VALUE_BYTES_MAX < DISK_BYTES_MIN
 assert MAP_STEP_BYTES_MIN < MAP_BYTES_MIN < MAP_BYTES
-assert INLINE_BYTES_MAX < VALUE_BYTES_MAX
+assert INLINE_BYTES_MAX < VALUE_BYTES_MAX < DOCUMENT_BYTES_MAX
 assert CHECKPOINT_EVENTS < TAIL_EVENTS_MAX
 assert WINDOW_TOKENS_DEFAULT <= WINDOW_TOKENS_MAX
+assert HASHED_DIMENSIONS * 4 < EMBEDDING_CACHE_BYTES_MAX

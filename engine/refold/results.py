@@ -1,9 +1,12 @@
 """What the public verbs hand out besides messages and notes: frozen Structs of plain values."""
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
 
 import msgspec
 from msgspec import Struct
+
+from refold.entry import Entry
 
 
 class Scratchpad(Struct, frozen=True):
@@ -78,6 +81,82 @@ class Receipt(Struct, frozen=True):
     searched_bytes: int
     occurrences: int
     beyond_reach: tuple[str, ...]
+
+
+class Upserted(Struct, frozen=True):
+    """What became of an upsert: ``outcome`` is inserted, merged or skipped, the last with its ``reason``.
+
+    ``entry`` is the memory as it is now, of a skipped one that which is there already; ``cosine`` is how alike it was.
+    """
+
+    outcome: str
+    entry: Entry | None = None
+    reason: str | None = None
+    cosine: float | None = None
+
+    @property
+    def seq(self) -> int | None:
+        """The seq of what was written, which takes a merge apart; ``None`` for nothing, and while a batch is open."""
+        return None if self.entry is None or self.outcome == "skipped" else self.entry.seq
+
+
+class Outcome(Struct, frozen=True):
+    """What maintenance did, or would do: how many memories changed, were removed, were merged into others."""
+
+    changed: int = 0
+    removed: int = 0
+    merged: int = 0
+
+
+class Hit(Struct, frozen=True):
+    """What a search found: the memory, or the episode, its score, and the signals that made it, by name."""
+
+    entry: Any
+    score: float
+    parts: dict[str, float]
+
+
+class Hits(Struct, frozen=True):
+    """The hits of a search, best first: a sequence. ``exact`` says that no better one can be missing."""
+
+    hits: tuple[Hit, ...]
+    exact: bool
+    query: str
+    ranking: str
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.hits)
+
+    def __iter__(self) -> Iterator[Hit]:
+        """Return the hits, best first."""
+        return iter(self.hits)
+
+    @overload
+    def __getitem__(self, place: int) -> Hit: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Hit, ...]: ...
+    def __getitem__(self, place: int | slice) -> Hit | tuple[Hit, ...]:
+        """Return one hit, or some."""
+        return self.hits[place]
+
+    def __contains__(self, hit: object) -> bool:
+        """Return whether a hit is among them."""
+        return hit in self.hits
+
+
+Sequence.register(Hits)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+class ProjectStats(Struct, frozen=True):
+    """Counts of a project: memories in all, by category and by status, their mean importance, episodes by kind."""
+
+    memories: int
+    categories: dict[str, int]
+    statuses: dict[str, int]
+    importance: float
+    episodes: int
+    kinds: dict[str, int]
 
 
 class Loaded(Struct, frozen=True):

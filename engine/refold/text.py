@@ -1,9 +1,11 @@
-"""Counting tokens without a model: the built-in estimate, and what of a message is counted.
+"""Counting tokens without a model, what of a message is counted, and the keywords of a text.
 
 Pure: nothing here reads anything but its arguments.
 """
 
+import re
 from collections.abc import Iterator
+from functools import cache
 from math import ceil
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
@@ -23,6 +25,24 @@ _WEIGHTS: Final = (
     (_BEYOND_ASCII, 0.382),
 )
 """Tokens per byte of each class, fitted to the o200k vocabulary on chat, JSON tool output and Markdown."""
+
+_RUNS: Final = re.compile(r"\w+")
+_KEYWORD_BYTES_MIN: Final = 3
+
+_ASCII_WORDS: Final = re.compile(r"[a-z0-9]+")
+_DROPPED_CATEGORIES: Final = frozenset({"Cf"})
+_WORD_CATEGORIES: Final = frozenset({"Ll", "Lm", "Lo", "Lt", "Lu", "Nd", "Nl", "No"})
+_MARK_CATEGORIES: Final = frozenset({"Mc", "Me", "Mn"})
+_UNSPACED: Final = re.compile(
+    "["
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f\u1780-\u17ff"  # Burmese, Khmer
+    "\u1100-\u11ff\uac00-\ud7ff"  # Korean, whose particles stand at the word
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"  # Japanese kana and marks of repetition
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Chinese characters
+    "\U00020000-\U0003ffff"  # and the rarer ones of them
+    "]+"
+)
 
 
 @runtime_checkable
@@ -55,6 +75,81 @@ class ByteClassCounter:
         raw = text.encode()
         size = len(raw)
         return ceil(sum(weight * (size - len(raw.translate(None, kind))) for kind, weight in _WEIGHTS))
+
+
+def keywords(text: str) -> tuple[str, ...]:
+    """Return the keywords of a text, each once, in the order in which they first occur.
+
+    A keyword is a run of letters, digits and ``_`` of any script, in lower case, of at least 3 bytes in UTF-8. There
+    are no stop words and no stems. Chinese and Japanese do not part their words, so there a run is what stands between
+    two punctuation marks, and a single character of 3 bytes is a keyword; Korean has a run for each word with its
+    particles. Finding a word inside such a run is left to the other signals of a ranking (``refold.rank``).
+
+    >>> keywords("Use pnpm, not npm: use_workspaces is on.")
+    ('use', 'pnpm', 'not', 'npm', 'use_workspaces')
+    """
+    runs: list[str] = _RUNS.findall(text.lower())
+    # As many characters are as many bytes or more, so that few runs have to be encoded.
+    least = _KEYWORD_BYTES_MIN
+    return tuple(dict.fromkeys([run for run in runs if len(run) >= least or len(run.encode()) >= least]))
+
+
+def words(text: str) -> list[str]:
+    r"""Return the words of a text for finding it, with repetitions, in their order.
+
+    A word is a run of letters and digits of any script with the marks on them, without regard to case and to how a
+    character is composed. Scripts that do not part words (Chinese, Japanese, Thai and their like), and Korean, whose
+    particles stand at the word, give overlapping pairs of characters instead, so that what stands in the midst of a run
+    is found; a lone character stands for itself.
+
+    >>> words("Stra\u00dfe 7b, use_workspaces")
+    ['strasse', '7b', 'use', 'workspaces']
+    >>> words("\u6771\u4eac\u90fd 2020") == ["\u6771\u4eac", "\u4eac\u90fd", "2020"]
+    True
+    """
+    if text.isascii():
+        return _ASCII_WORDS.findall(text.lower())
+    from unicodedata import normalize  # noqa: PLC0415 - only texts beyond ASCII pay for it
+
+    plain = normalize("NFKC", normalize("NFKC", text).casefold()).translate(_breaks())
+    return [word for run in plain.split() for word in _split_unspaced(run)]
+
+
+def is_unspaced(word: str) -> bool:
+    """Return whether a word of ``words`` comes from a script that does not part words."""
+    return _UNSPACED.match(word) is not None
+
+
+def _split_unspaced(run: str) -> Iterator[str]:
+    end = 0
+    for found in _UNSPACED.finditer(run):
+        yield from _led_by_letter(run[end : found.start()])
+        piece, end = found.group(), found.end()
+        yield from (piece[i : i + 2] for i in range(max(1, len(piece) - 1)))
+    yield from _led_by_letter(run[end:])
+
+
+def _led_by_letter(run: str) -> Iterator[str]:
+    """Yield a run unless it is empty or marks alone: those of emoji stand on no letter."""
+    if any(map(str.isalnum, run)):
+        yield run
+
+
+class _Breaks(dict[int, int | None]):
+    """What becomes of each character when a text is cut into words, found out when it is first met."""
+
+    def __missing__(self, point: int) -> int | None:
+        from unicodedata import category  # noqa: PLC0415 - only texts beyond ASCII pay for it
+
+        kind = category(chr(point))
+        fate = point if kind in _WORD_CATEGORIES or kind in _MARK_CATEGORIES else 32
+        self[point] = None if kind in _DROPPED_CATEGORIES else fate
+        return self[point]
+
+
+@cache
+def _breaks() -> _Breaks:
+    return _Breaks()
 
 
 def countable(content: str | list[dict[str, Any]] | None, tool_calls: list[dict[str, Any]] | None) -> Iterator[str]:

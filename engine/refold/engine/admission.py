@@ -4,6 +4,7 @@ A caller is admitted alone or not at all. Where its decision depends on a stream
 group touches, it waits for the next commit: then that stream's state is known.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -139,9 +140,9 @@ def admit_batch(reading: Reading, group: Group, pending: Pending, first_seq: int
     _extend(reading, group, pending, places, slots)
     group.events += writer.resolved(pending, places, first_seq + command)
     for request, wanted in pending.requests.values():
-        kept = [index for index, place in enumerate(places) if place in wanted]
-        begin = kept[0] if kept else 0
-        group.requests.append((request, command + begin, command + begin + len(kept)))
+        # Both are in order, and a batch has as many requests as events where each of an import's has its own.
+        begin, end = bisect_left(places, wanted.start), bisect_left(places, wanted.stop)
+        group.requests.append((request, command + begin, command + end))
     return places
 
 

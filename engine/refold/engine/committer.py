@@ -303,7 +303,7 @@ def _answer(ticket: Ticket, group: Group, stamps: Sequence[Stamp], begin: int, e
     """Give a ticket what became of its events."""
     ticket.is_done = True
     if isinstance(ticket.wanted, Pending):
-        if ticket.wanted.messages or ticket.wanted.notes:
+        if ticket.wanted.has_results:
             writer.hand_out(ticket.wanted, ticket.places, group.events[begin:end], stamps[begin:end])
     elif ticket.place is not None:
         ticket.noted = (group.events[ticket.place], stamps[ticket.place])

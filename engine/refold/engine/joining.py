@@ -47,7 +47,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 _JOINED_KEY: Final = b"joined"
 _PAGE_EVENTS: Final = 10_000
 _SHOWN_COUNT: Final = 10
-_SEQ_FIELDS: Final = ("prior", "base_seq")
+_SEQ_FIELDS: Final = (*fold.SCALAR_SEQS, "base_seq")
 _SEQS_FIELDS: Final = ("sources", "seqs")
 
 

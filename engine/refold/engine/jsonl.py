@@ -17,7 +17,13 @@ from refold.event import Event, pack_json, unpack_json
 from refold.message import MessageAppended
 
 JSONL_FORMAT: Final = 1
-_PACKED: Final = {"calls": "tool_calls", "extra": "metadata", "packed": "value"}
+_PACKED: Final = {
+    "calls": "tool_calls",
+    "extra": "metadata",
+    "incoming": "incoming",
+    "packed": "value",
+    "signals": "signals",
+}
 """Fields that hold msgpack, and the public names under which their values are shown."""
 
 

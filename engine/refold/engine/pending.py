@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from refold import fold
 from refold.engine.keys import name_of
+from refold.entry import Entry
 from refold.errors import LimitExceeded
 from refold.event import Event, Stamp
 from refold.limits import BATCH_EVENTS_MAX
@@ -41,7 +42,9 @@ class Pending:
     """The events of one commit in columns, in order."""
 
     __slots__ = (
+        "entries",
         "events",
+        "later",
         "messages",
         "names",
         "notes",
@@ -65,6 +68,10 @@ class Pending:
         """Stream -> places of its events."""
         self.messages: list[Message] = []
         """Results that were handed out before their stamp was known; their seq is provisional."""
+        self.entries: list[Entry] = []
+        """Memories that were handed out before their seqs and times were known."""
+        self.later: list[tuple[int, Callable[[Stamp], None]]] = []
+        """What wants to know the stamp of an event, by its provisional seq."""
         self.notes: list[tuple[int, Note]] = []
         """Journal notes that were handed out before their time was known, by place."""
         self.openings: dict[str, int] = {}
@@ -83,6 +90,11 @@ class Pending:
         """Places at which a command of its own begins; none where all events are one command."""
         self.stands: Callable[[], bool] | None = None
         """Whether what a whole memory was looked at for still holds, asked just before the commit."""
+
+    @property
+    def has_results(self) -> bool:
+        """Whether something was handed out that waits for its stamp."""
+        return bool(self.messages or self.notes or self.entries or self.later)
 
     def add(self, name: str, event: Event, occurred_ns: int | None) -> int:
         """Add an event whose fields were all checked, so that encoding it cannot fail; return its place."""

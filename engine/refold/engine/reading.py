@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -27,10 +27,13 @@ from refold.engine.residents import Residents
 from refold.engine.slots import Slot
 from refold.engine.streams import Streams, Uncovered
 from refold.errors import Closed, InvalidInput, ReadOnly, StoreCorrupt
-from refold.event import Forked, Restored
+from refold.event import Event, Forked, Restored
 from refold.limits import EVICTED_COUNT_MIN, FROZEN_STATES_MAX, PAGE_EVENTS, SETTLE_COUNT_MAX
 from refold.store.protocol import Log
 from refold.store.record import COMMIT, NO_LINK, SEQ, CommitRow, keyed_hash
+
+if TYPE_CHECKING:
+    from refold.engine.similarity import Similarity
 
 T = TypeVar("T")
 
@@ -90,6 +93,7 @@ class Reading:
         self._looked_at: dict[tuple[int, int, int, str], fold.State] = {}
         """The base that a thread looked at last, by thread, stream, seq and kind: folded on by nobody else."""
         self.head_digests = Digests(self.log, self.streams, self.loader)
+        self._similarity: Similarity | None = None
         self._read_marks()
         self._is_torn = False
 
@@ -196,6 +200,15 @@ class Reading:
         else:
             self._frozen.move_to_end(place)
         return state
+
+    @property
+    def similarity(self) -> "Similarity":
+        """What is kept of the vectors of memories; whoever uses it holds the state lock."""
+        if self._similarity is None:
+            from refold.engine.similarity import Similarity  # noqa: PLC0415 - loaded only by those who search
+
+            self._similarity = Similarity(self.loader)
+        return self._similarity
 
     def _await_fold(self) -> None:
         """Let this process's own commit be folded if another one has already committed behind it.
@@ -343,6 +356,15 @@ class Reading:
             raise InvalidInput(message)
         (last,) = SEQ.unpack(row[-SEQ.size :])
         return self.loader.recorded([last])[0] if last else None
+
+    def answer(self, request: Request) -> list[Event]:
+        """Return all events of a request that was answered before."""
+        last = self.answered(request)
+        row = self.log.row("requests", request.id_hash) or self._answered_before(request)
+        if last is None or row is None:
+            return []
+        (first,) = SEQ.unpack(row[-2 * SEQ.size : -SEQ.size])
+        return [event for event, _ in self.loader.recorded(range(first, last.stamp.seq + 1))]
 
     def is_answered(self, request: Request) -> bool:
         """Return whether a request was answered before."""

@@ -33,7 +33,7 @@ from refold.views.window import EVICTION
 
 _SIGNED_MAX: Final = 2**63
 _ACTOR_MAX: Final = 2**32
-_POINTERS: Final = frozenset(("prior", "base_seq"))
+_POINTERS: Final = frozenset((*fold.SCALAR_SEQS, "base_seq"))
 _OPENING: Final = (ConversationOpened, Forked, Restored, StateImported)
 
 

@@ -8,6 +8,7 @@ from msgspec.structs import force_setattr
 from refold import fold
 from refold.engine.group import Group
 from refold.engine.pending import Pending, place_of
+from refold.entry import settle_entry
 from refold.event import FLAG_BASE, FLAG_OCCURRED, Event, Forked, Restored, Stamp
 from refold.limits import SALT_BYTES
 from refold.store.protocol import Row
@@ -128,13 +129,22 @@ def request_rows(group: Group, first_seq: int) -> list[Row]:
 
 def hand_out(pending: Pending, places: Sequence[int], events: Sequence[Event], stamps: Sequence[Stamp]) -> None:
     """Give the results that a batch handed out the stamps that their events got."""
-    index_of = {place: index for index, place in enumerate(places)} if pending.notes or pending.openings else None
+    index_of = (
+        {place: index for index, place in enumerate(places)}
+        if pending.notes or pending.openings or pending.entries or pending.later
+        else None
+    )
     for message in pending.messages:
         place = place_of(message.stamp.seq)
         index = place if index_of is None else index_of[place]
         force_setattr(message, "stamp", stamps[index])
         if pending.provisional:
             force_setattr(message, "event", events[index])
+    for seq, settle in pending.later:
+        assert index_of is not None, "a result without its place"
+        settle(stamps[index_of[place_of(seq)]])
+    for entry in pending.entries:
+        settle_entry(entry, lambda seq: stamps[index_of[place_of(seq)]].seq if index_of else seq, stamps[0].time_ns)
     for place, note in pending.notes:
         assert index_of is not None, "a note without its place"
         force_setattr(note, "time_ns", stamps[index_of[place]].time_ns)

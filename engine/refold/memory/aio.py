@@ -4,13 +4,15 @@
 write are coroutines. What many tasks write at the same time travels together: one flush, one hop to a thread.
 """
 
-from collections.abc import Callable, Coroutine, Iterable
-from functools import partial, wraps
+from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from refold.engine import batch as batches
 from refold.engine.batch import Batch
+from refold.memory.aio_project import AsyncProject
+from refold.memory.awaiting import hopping, reading, writing
 from refold.memory.conversation import Conversation
 from refold.memory.door import Door
 from refold.memory.handles import Journal, Profile
@@ -24,52 +26,7 @@ if TYPE_CHECKING:
 
     from refold.memory.memory import Memory
 
-H = TypeVar("H")
-P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class _Handle(Protocol[H]):
-    """A handle for asyncio: the plain one, and the door that it shares."""
-
-    plain: H
-    door: Door
-
-
-def _writing(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[_Handle[H], P], Coroutine[Any, Any, R]]:
-    """Return a verb of a plain handle as a coroutine of the handle for asyncio, under the same name."""
-
-    @wraps(verb)
-    async def write(self: _Handle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
-        door = self.door
-        if batches.active(door.engine) is not None:
-            return verb(self.plain, *arguments, **options)  # The block's end writes it.
-        result: R = await door.ticks.ask(partial(verb, self.plain, *arguments, **options))
-        return result
-
-    return write
-
-
-def _hopping(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[_Handle[H], P], Coroutine[Any, Any, R]]:
-    """Return a verb that takes long, or that no batch can hold, as a coroutine that waits for a thread to do it."""
-
-    @wraps(verb)
-    async def hop(self: _Handle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
-        batches.refuse(self.door.engine, f"a {verb.__name__}")  # Before the hop: the thread knows no batch of ours.
-        result: R = await self.door.ticks.hop(partial(verb, self.plain, *arguments, **options))
-        return result
-
-    return hop
-
-
-def _reading(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[_Handle[H], P], R]:
-    """Return a verb that only reads: it answers at once, from RAM, and is not awaited."""
-
-    @wraps(verb)
-    def read(self: _Handle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
-        return verb(self.plain, *arguments, **options)
-
-    return read
 
 
 class AsyncState:
@@ -81,12 +38,12 @@ class AsyncState:
         self.door = door
         self.plain = plain
 
-    set = _writing(ScopedState.set)
-    delete = _writing(ScopedState.delete)
-    get = _reading(ScopedState.get)
-    keys = _reading(ScopedState.keys)
-    items = _reading(ScopedState.items)
-    values = _reading(ScopedState.values)
+    set = writing(ScopedState.set)
+    delete = writing(ScopedState.delete)
+    get = reading(ScopedState.get)
+    keys = reading(ScopedState.keys)
+    items = reading(ScopedState.items)
+    values = reading(ScopedState.values)
 
     def __getitem__(self, key: str) -> Any:
         """Return the value of a key; ``KeyError`` where there is none."""
@@ -114,10 +71,10 @@ class AsyncProfile:
         self.door = door
         self.plain = plain
 
-    set = _writing(Profile.set)
-    delete = _writing(Profile.delete)
-    get = _reading(Profile.get)
-    items = _reading(Profile.items)
+    set = writing(Profile.set)
+    delete = writing(Profile.delete)
+    get = reading(Profile.get)
+    items = reading(Profile.items)
 
     def __repr__(self) -> str:
         """Return the handle with its count."""
@@ -133,9 +90,9 @@ class AsyncJournal:
         self.door = door
         self.plain = plain
 
-    append = _writing(Journal.append)
-    day = _reading(Journal.day)
-    recent = _reading(Journal.recent)
+    append = writing(Journal.append)
+    day = reading(Journal.day)
+    recent = reading(Journal.recent)
 
     def __repr__(self) -> str:
         """Return the handle with its counts."""
@@ -151,28 +108,28 @@ class AsyncConversation:
         self.door = door
         self.plain = plain
 
-    append = _writing(Conversation.append)
-    set_window_tokens = _writing(Conversation.set_window_tokens)
-    clear_window = _writing(Conversation.clear_window)
-    set = _writing(Conversation.set)
-    delete = _writing(Conversation.delete)
-    note = _writing(Conversation.note)
-    clear = _writing(Conversation.clear)
-    end_round = _writing(Conversation.end_round)
-    end = _writing(Conversation.end)
-    restore = _writing(Conversation.restore)
-    close = _writing(Conversation.close)
-    snapshot = _hopping(Conversation.snapshot)
-    erase = _hopping(Conversation.erase)
-    window = _reading(Conversation.window)
-    messages = _reading(Conversation.messages)
-    token_count = _reading(Conversation.token_count)
-    get = _reading(Conversation.get)
-    keys = _reading(Conversation.keys)
-    notes = _reading(Conversation.notes)
-    scratchpad = _reading(Conversation.scratchpad)
-    events = _reading(Conversation.events)
-    replay = _reading(Conversation.replay)
+    append = writing(Conversation.append)
+    set_window_tokens = writing(Conversation.set_window_tokens)
+    clear_window = writing(Conversation.clear_window)
+    set = writing(Conversation.set)
+    delete = writing(Conversation.delete)
+    note = writing(Conversation.note)
+    clear = writing(Conversation.clear)
+    end_round = writing(Conversation.end_round)
+    end = writing(Conversation.end)
+    restore = writing(Conversation.restore)
+    close = writing(Conversation.close)
+    snapshot = hopping(Conversation.snapshot)
+    erase = hopping(Conversation.erase)
+    window = reading(Conversation.window)
+    messages = reading(Conversation.messages)
+    token_count = reading(Conversation.token_count)
+    get = reading(Conversation.get)
+    keys = reading(Conversation.keys)
+    notes = reading(Conversation.notes)
+    scratchpad = reading(Conversation.scratchpad)
+    events = reading(Conversation.events)
+    replay = reading(Conversation.replay)
 
     @property
     def id(self) -> str:
@@ -268,6 +225,10 @@ class AsyncMemory:
     def conversation(self, conversation_id: str, **options: Any) -> AsyncConversation:
         """Return a handle on a conversation; takes what ``Memory.conversation`` takes."""
         return AsyncConversation(self.door, self.plain.conversation(conversation_id, **options))
+
+    def project(self, name: str = "default") -> AsyncProject:
+        """Return a handle on a project."""
+        return AsyncProject(self.door, self.plain.project(name))
 
     def profile(self, name: str = "default") -> AsyncProfile:
         """Return a handle on a profile."""

@@ -1,11 +1,14 @@
 """Arguments of the memory itself: what its constructor was given, paths, pages of names."""
 
 import os
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from refold import checks
-from refold.limits import MEMORY_BYTES_MIN, NAME_BYTES_MAX
+from refold.limits import MEMORY_BYTES_MIN, NAME_BYTES_MAX, VECTOR_DIMENSIONS_MAX
 from refold.text import TokenCounter
+
+if TYPE_CHECKING:
+    from refold.embedders import Embedder
 
 
 def paged(after: str | None, limit: int | None) -> tuple[str | None, int | None]:
@@ -23,11 +26,27 @@ def is_delayed(durability: object, *, readonly: bool) -> bool:
     return durability == "delayed"
 
 
-def refuse_unbuilt(**options: object) -> None:
-    """Refuse what a later version offers."""
-    for option, value in options.items():
-        if value is not None:
-            checks.invalid(f"{option} is not offered by this version of refold; leave it out")
+def checked_place(path: object, *, readonly: bool, clears: bool) -> str | None:
+    """Return the path of a store, ``None`` for one in RAM, that can be opened in this way."""
+    if path is None and readonly:
+        checks.invalid("a memory in RAM is empty, so readonly=True makes no sense; give a path")
+    checked = None if path is None else checked_path(path)
+    if checks.flag(clears, "clear_scratchpads_on_open") and readonly:
+        checks.invalid("clear_scratchpads_on_open=True changes the store, and readonly=True forbids it; drop one")
+    return checked
+
+
+def checked_embedder(embedder: object) -> "Embedder | None":
+    """Return an embedder that has all that one needs."""
+    if embedder is None:
+        return None
+    from refold.embedders import Embedder  # noqa: PLC0415 - loaded only by those who chose one
+
+    if not isinstance(embedder, Embedder):
+        checks.invalid(f"embedder needs an id, a dim and embed(texts), which {checks.shown(embedder)} lacks")
+    checks.name(embedder.id, "embedder.id")
+    checks.integer(embedder.dim, "embedder.dim", 1, VECTOR_DIMENSIONS_MAX, "VECTOR_DIMENSIONS_MAX")
+    return embedder
 
 
 def checked_bytes(memory_bytes: object) -> int:

@@ -12,7 +12,7 @@ from refold.fold import State
 from refold.memory import composing, travel
 from refold.memory.claims import Claims
 from refold.memory.deciding import clearing, deleting, ending, ending_round, setting
-from refold.memory.door import Door
+from refold.memory.door import Door, Options
 from refold.memory.moments import nanoseconds, seq_at
 from refold.memory.snapshot import Snapshot
 from refold.message import Message, message_event
@@ -339,7 +339,7 @@ class Conversation:
 
         A named one takes ``expected``, ``request_id`` and ``sources`` like every mutation.
         """
-        options = travel.Options(expected, request_id, sources)
+        options = Options(expected, request_id, sources)
         return travel.snapshot(self._door, self._stream, name, self._at, options)
 
     def restore(
@@ -371,7 +371,7 @@ class Conversation:
         self._door.refuse_frozen(self._stream, self._at)
         seq = None if at is None else seq_at(self._door.engine, at)
         places = (self._stream, f"conversation/{checks.name(new_id, 'new_id')}")
-        travel.fork(self._door, places, self._opening, seq, travel.Options(expected, request_id, sources))
+        travel.fork(self._door, places, self._opening, seq, Options(expected, request_id, sources))
         return Conversation(self._door, new_id, self._door.opening(), None)
 
     def close(

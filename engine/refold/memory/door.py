@@ -1,7 +1,7 @@
 """The door between the public handles and the engine: the options that every mutation takes, in one place."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
 
 from refold import checks, fold
 from refold.engine import batch as batches
@@ -20,9 +20,19 @@ from refold.views.journal import Note
 from refold.views.window import POLICY
 
 if TYPE_CHECKING:
+    from refold.embedders import Embedder
     from refold.engine.ticks import Ticks
+    from refold.memory.embedding import Embedding
 
 T = TypeVar("T")
+
+
+class Options(NamedTuple):
+    """What every mutation takes beside its own arguments."""
+
+    expected: object = ANY
+    request_id: str | None = None
+    sources: Sequence[Any] = ()
 
 
 class Released:
@@ -39,7 +49,18 @@ class Released:
 class Door:
     """What the handles of one memory share: the engine, the branch, and the defaults that a constructor gave."""
 
-    __slots__ = ("_main", "_ticks", "branch", "counter", "engine", "path", "timezone", "window_tokens")
+    __slots__ = (
+        "_embedding",
+        "_main",
+        "_ticks",
+        "branch",
+        "counter",
+        "embedder",
+        "engine",
+        "path",
+        "timezone",
+        "window_tokens",
+    )
 
     def __init__(
         self,
@@ -49,9 +70,13 @@ class Door:
         timezone: str,
         window_tokens: int,
         path: str | None,
+        embedder: "Embedder | None" = None,
         branch: int = 0,
         main: "Door | None" = None,
     ) -> None:
+        self.embedder = embedder
+        """The embedder that the caller chose, ``None`` for the built-in one."""
+        self._embedding: Embedding | None = None
         self.branch = branch
         self.engine = engine
         self.counter = counter
@@ -72,6 +97,17 @@ class Door:
             self._ticks = Ticks(self.engine)
         return self._ticks
 
+    @property
+    def embedding(self) -> "Embedding":
+        """What makes vectors of texts, the same for all branches."""
+        if self._main is not self:
+            return self._main.embedding
+        if self._embedding is None:
+            from refold.memory.embedding import Embedding  # noqa: PLC0415 - loaded only by those who remember
+
+            self._embedding = Embedding(self.embedder)
+        return self._embedding
+
     def close(self) -> None:
         """Close the engine, and end the thread that writes for event loops; of a branch, the handles alone."""
         if self._main is not self:
@@ -89,6 +125,7 @@ class Door:
             timezone=self.timezone,
             window_tokens=self.window_tokens,
             path=self.path,
+            embedder=self.embedder,
             branch=branch,
             main=self._main,
         )
@@ -180,6 +217,16 @@ class Door:
         ]
         return Request(own[0], asked_hash, tuple(elders))
 
+    def answered(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> list[Event] | None:
+        """Return all events of a request that was answered before, ``None`` if it was not; no batch may repeat one."""
+        request = self.request(request_id, stream, asked)
+        if self.engine.is_answered(request):
+            return self.engine.answer(request)
+        batch = batches.active(self.engine)
+        if batch is not None:
+            self._refuse_repeat(batch.pending, request)
+        return None
+
     def _refuse_repeat(self, pending: Pending, request: Request) -> None:
         if request.id_hash in pending.requests:
             if pending.starts:
@@ -255,9 +302,14 @@ class Door:
             stamp = getattr(source, "stamp", None)
             if stamp is not None and stamp.seq < 0:
                 place = place_of(stamp.seq)
-                if place >= len(events) or events[place] is not source.event:
+                if place >= len(events) or not _is_of(events[place], source):
                     message = f"source {checks.shown(source)} is of a batch that was not committed; leave it out"
                     raise InvalidInput(message)
+
+
+def _is_of(event: Event, result: Any) -> bool:
+    """Return whether a result was made of an event: of that very one, or, as a memory, of one that names its id."""
+    return event is result.event if hasattr(result, "event") else getattr(event, "id", None) == result.id
 
 
 def _checked_expected(expected: object) -> object:

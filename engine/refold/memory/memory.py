@@ -9,28 +9,32 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from refold import checks
 from refold.engine import history
 from refold.engine.batch import Batch
-from refold.engine.branches import Side, name_of
+from refold.engine.branches import name_of
 from refold.engine.loader import Recorded
 from refold.engine.opening import open_engine
 from refold.engine.pending import ANY
-from refold.errors import InvalidInput, ReadOnly
+from refold.errors import ReadOnly
 from refold.limits import MEMORY_BYTES_DEFAULT, WINDOW_TOKENS_DEFAULT
 from refold.memory import arguments, whole
 from refold.memory.claims import Claims
 from refold.memory.conversation import Conversation
-from refold.memory.door import Door
+from refold.memory.door import Door, Options
 from refold.memory.moments import seq_at, zone
+from refold.memory.sides import side_of
 from refold.memory.snapshot import Snapshot
-from refold.memory.travel import Options
 from refold.results import Backup, Change, Loaded, Receipt, Report, Stats
 from refold.text import ByteClassCounter, TokenCounter
 
 if TYPE_CHECKING:
     import datetime
 
+    from refold.embedders import Embedder
     from refold.engine.subscriptions import Subscriber, Subscription
+    from refold.entry import Entry
     from refold.memory.aio import AsyncMemory
     from refold.memory.handles import Journal, Profile
+    from refold.memory.project import Project
+    from refold.results import Hits
 
 
 class Memory:
@@ -58,7 +62,7 @@ class Memory:
         durability: str = "durable",
         window_tokens: int = WINDOW_TOKENS_DEFAULT,
         memory_bytes: int = MEMORY_BYTES_DEFAULT,
-        embedder: None = None,
+        embedder: "Embedder | None" = None,
         token_counter: TokenCounter | None = None,
         timezone: str = "UTC",
         clear_scratchpads_on_open: bool = False,
@@ -67,16 +71,12 @@ class Memory:
         clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one door for time
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        arguments.refuse_unbuilt(embedder=embedder)
         checks.window_tokens(window_tokens)
         zone(timezone)
         counter = ByteClassCounter() if token_counter is None else arguments.checked_counter(token_counter)
-        if path is None and readonly:
-            checks.invalid("a memory in RAM is empty, so readonly=True makes no sense; give a path")
-        checked = None if path is None else arguments.checked_path(path)
+        checked = arguments.checked_place(path, readonly=readonly, clears=clear_scratchpads_on_open)
+        chosen = arguments.checked_embedder(embedder)
         arguments.check_doors(clock_ns=clock_ns, random_bytes=random_bytes)
-        if checks.flag(clear_scratchpads_on_open, "clear_scratchpads_on_open") and readonly:
-            checks.invalid("clear_scratchpads_on_open=True changes the store, and readonly=True forbids it; drop one")
         engine = open_engine(
             checked,
             readonly=checks.flag(readonly, "readonly"),
@@ -86,7 +86,9 @@ class Memory:
             delayed=arguments.is_delayed(durability, readonly=readonly),
             witness=arguments.checked_witness(witness, checked),
         )
-        self._door = Door(engine, counter=counter, timezone=timezone, window_tokens=window_tokens, path=checked)
+        self._door = Door(
+            engine, counter=counter, timezone=timezone, window_tokens=window_tokens, path=checked, embedder=chosen
+        )
         self._at = None
         if clear_scratchpads_on_open:
             whole.clear_scratchpads(self)
@@ -159,6 +161,24 @@ class Memory:
         from refold.memory.handles import Journal  # noqa: PLC0415
 
         return Journal(self._door, checks.name(name, "name"), self._at)
+
+    def project(self, name: str = "default") -> "Project":
+        """Return a handle on a project: its memories and episodes."""
+        from refold.memory.project import Project  # noqa: PLC0415
+
+        return Project(self._door, checks.name(name, "name"), self._at)
+
+    def add(self, content: str, **options: Any) -> "Entry":
+        """Add a memory to the default project; takes what ``Project.add`` takes."""
+        return self.project().add(content, **options)
+
+    def search(self, query: str, **options: Any) -> "Hits":
+        """Return what the default project knows that answers a query; takes what ``Project.search`` takes."""
+        return self.project().search(query, **options)
+
+    def recall(self, query: str, **options: Any) -> "Hits":
+        """Search the default project and record what was found; takes what ``Project.recall`` takes."""
+        return self.project().recall(query, **options)
 
     def conversations(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
         """Return the ids of the conversations, sorted; ``after`` and ``limit`` page through them."""
@@ -252,10 +272,7 @@ class Memory:
         return Memory._behind(whole.fork(self._door, name, seq, Options(expected, request_id, sources)), None)
 
     def events(self, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
-        """Return the events of all streams with ``after < seq <= until``, in the order in which they were written.
-
-        Those of forks are in the forks; a fork has those that came before it too.
-        """
+        """Return the events of all streams with ``after < seq <= until``, in order; those of forks are in the forks."""
         checks.count(after, "after")
         if until is not None:
             until = seq_at(self._door.engine, until, self.head)
@@ -263,25 +280,7 @@ class Memory:
 
     def diff(self, a: Any, b: Any) -> list[Change]:
         """Return what differs between two states, each a seq, an aware datetime, a Memory, Conversation or Snapshot."""
-        return history.diff(self._door.engine, self._side(a), self._side(b))
-
-    def _side(self, side: Any) -> Side:
-        """Return the branch, the seq and the stream (``None``: all of them) that one side of a diff means."""
-        if isinstance(side, (Memory, Conversation)):
-            door = side._door  # noqa: SLF001 - its own kind, or nearly  # pyright: ignore[reportPrivateUsage]
-            door.engine.check_open()
-            self._check_own(door.engine, side)
-            stream, seq = (None, side.head) if isinstance(side, Memory) else side.place
-            return Side(door.branch, seq, stream)
-        if isinstance(side, Snapshot):
-            self._check_own(side.origin, side)
-            return Side(side.branch, side.seq, side.stream or None)
-        return Side(self._door.branch, seq_at(self._door.engine, side, self.head))
-
-    def _check_own(self, engine: object, side: object) -> None:
-        if engine is not self._door.engine:
-            message = f"{checks.shown(side)} belongs to another memory; restore it into a conversation here first"
-            raise InvalidInput(message)
+        return history.diff(self._door.engine, side_of(self._door, self.head, a), side_of(self._door, self.head, b))
 
     def batch(self) -> Batch:
         """Return a context in which mutations are collected into one commit; an exception discards them all.

@@ -1,7 +1,7 @@
 """Snapshots, restores, forks and replays of one conversation: how each is decided and what each returns."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -9,7 +9,6 @@ from refold import checks, fold
 from refold.engine import batch as batches
 from refold.engine.branches import branches_at
 from refold.engine.core import Engine
-from refold.engine.pending import ANY
 from refold.engine.slots import Slot
 from refold.engine.streams import STORE_STREAM
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly
@@ -17,19 +16,11 @@ from refold.event import ConversationOpened, Event, ForkDropped, Forked, Restore
 from refold.fold import State
 from refold.limits import BASE_DEPTH_MAX, NAME_BYTES_MAX
 from refold.memory import composing
-from refold.memory.door import Door
+from refold.memory.door import Door, Options
 from refold.memory.snapshot import Carried, Snapshot, exported
 from refold.views.session import SESSION
 from refold.views.settings import SETTINGS, Named
 from refold.views.window import WINDOW
-
-
-class Options(NamedTuple):
-    """What every mutation takes beside its own arguments."""
-
-    expected: object = ANY
-    request_id: str | None = None
-    sources: Sequence[Any] = ()
 
 
 def snapshot(door: Door, stream: str, name: str | None, at: int | None, options: Options) -> Snapshot:

@@ -15,9 +15,8 @@ from refold.fold import State
 from refold.limits import BASE_DEPTH_MAX, REDO_COUNT_MAX
 from refold.memory import travel
 from refold.memory.arguments import checked_witness
-from refold.memory.door import Door
+from refold.memory.door import Door, Options
 from refold.memory.snapshot import Snapshot
-from refold.memory.travel import Options
 from refold.results import Loaded, Report
 from refold.views.session import SESSION
 from refold.views.settings import SETTINGS, is_reserved

@@ -4,22 +4,28 @@ Each message carries a request id made of its conversation's id and its place, s
 after an interruption, or because it has grown. What the log already has is left alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
+from typing import BinaryIO, Final, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from refold import Conversation, Memory
 from refold.errors import InvalidInput, LimitExceeded, NotFound
+from refold.recorders.beam import BEAM
+from refold.recorders.locomo import LOCOMO
 from refold.recorders.openai import OPENAI
 from refold.recorders.protocol import Recorder, SourceConversation, SourceMessage
 from refold.recorders.refold import REFOLD, RefoldRecorder
+from refold.recorders.swe_agent import SWE_AGENT
 
-RECORDERS: Final[tuple[Recorder, ...]] = (OPENAI,)
+# Those that ask for more of a file come first: a line of BEAM is a chat of OpenAI's with some fields more.
+RECORDERS: Final[tuple[Recorder, ...]] = (SWE_AGENT, LOCOMO, BEAM, OPENAI)
 FORMATS: Final = (*(recorder.name for recorder in RECORDERS), REFOLD.name)
 """The names of the formats that can be imported."""
+
+_ALL: Final[tuple[Recorder | RefoldRecorder, ...]] = (REFOLD, *RECORDERS)
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with what is done and what there is in all: bytes of a file, or events of an export."""
@@ -41,19 +47,47 @@ class Imported(Struct, frozen=True):
     """Whether the log already had everything, so that nothing was appended."""
 
 
+class _Named(Protocol):
+    """What the readers of sessions, and those of memories, have in common."""
+
+    @property
+    def name(self) -> str: ...
+
+    def recognises(self, head: bytes) -> bool: ...
+
+
+ReaderType = TypeVar("ReaderType", bound=_Named)
+
+
 def format_of(path: Path) -> str:
     """Return the name of a file's format, told from its content; ``InvalidInput`` if it is none of ``FORMATS``."""
-    with _opened(path) as file:
+    return recognised(path, _ALL, FORMATS).name
+
+
+def recognised(path: Path, readers: Sequence[ReaderType], formats: tuple[str, ...]) -> ReaderType:
+    """Return the first reader that recognises a file."""
+    with opened(path) as file:
         head = file.read(_HEAD_BYTES)
-    recorders: tuple[Recorder | RefoldRecorder, ...] = (REFOLD, *RECORDERS)
-    for recorder in recorders:
-        if recorder.recognises(head):
-            return recorder.name
-    message = f"{path} is of no known format; the formats are {', '.join(FORMATS)}, and format= (--format) overrides"
+    for reader in readers:
+        if reader.recognises(head):
+            return reader
+    message = f"{path} is of no known format; the formats are {', '.join(formats)}, and format= (--format) overrides"
     raise InvalidInput(message)
 
 
-def _opened(path: Path) -> BinaryIO:
+def named(path: Path, readers: Sequence[ReaderType], formats: tuple[str, ...], name: str | None) -> ReaderType:
+    """Return the reader of a name, or without a name the one that recognises the file."""
+    if name is None:
+        return recognised(path, readers, formats)
+    reader = next((reader for reader in readers if reader.name == name), None)
+    if reader is None:
+        message = f"the format {name!r} is unknown; give one of {', '.join(formats)}"
+        raise InvalidInput(message)
+    return reader
+
+
+def opened(path: Path) -> BinaryIO:
+    """Return a file to import, open; what is no file that can be read is refused."""
     if not path.exists():
         message = f"there is no file {path} to import; give the path of a session file"
         raise NotFound(message)
@@ -78,18 +112,14 @@ def import_file(
 
     Raises ``InvalidInput`` with file and line for what is malformed; conversations before that line stay.
     """
-    name = format_of(path) if format is None else format
-    if name == REFOLD.name:
+    recorder = named(path, _ALL, FORMATS, format)
+    if isinstance(recorder, RefoldRecorder):
         return _load(memory, path, progress)
-    recorder = next((recorder for recorder in RECORDERS if recorder.name == name), None)
-    if recorder is None:
-        message = f"the format {name!r} is unknown; give one of {', '.join(FORMATS)}"
-        raise InvalidInput(message)
     return _Importing(memory, recorder, path).run(progress)
 
 
 def _load(memory: Memory, path: Path, progress: Progress | None) -> Imported:
-    with _opened(path):
+    with opened(path):
         loaded = memory.load(path, progress)
     conversations, messages = REFOLD.counts(memory, memory.head - loaded.events)
     return Imported(str(path), REFOLD.name, conversations, messages, loaded.events, 0, loaded.repeated)
@@ -102,15 +132,15 @@ class _Importing:
         self._memory = memory
         self._recorder = recorder
         self._path = path
-        self._lines: dict[str, int] = {}
-        """Conversation id -> the line in which it stands."""
+        self._places: dict[str, str] = {}
+        """Conversation id -> where it stands in the file."""
         self._messages = 0
         self._known = 0
 
     def run(self, progress: Progress | None) -> Imported:
         """Import the file's conversations in their order."""
         head = self._memory.head
-        with _opened(self._path) as file:
+        with opened(self._path) as file:
             size_bytes = self._path.stat().st_size
             for conversation in self._conversations(file):
                 self._import(conversation)
@@ -120,7 +150,7 @@ class _Importing:
         return Imported(
             str(self._path),
             self._recorder.name,
-            len(self._lines),
+            len(self._places),
             self._messages,
             events,
             self._known,
@@ -130,21 +160,21 @@ class _Importing:
     def _conversations(self, file: BinaryIO) -> Iterator[SourceConversation]:
         try:
             yield from self._recorder.conversations(file)
-        except InvalidInput as error:
+        except (InvalidInput, LimitExceeded) as error:
             message = f"{self._path}: {error}"
-            raise InvalidInput(message) from error
+            raise type(error)(message) from error
 
     def _import(self, conversation: SourceConversation) -> None:
         own_id = str(conversation.line) if conversation.own_id is None else conversation.own_id
         conversation_id = f"{self._recorder.name}/{self._path.stem}/{own_id}"
-        place = f"{self._path}: line {conversation.line}"
-        if conversation_id in self._lines:
+        place = f"{self._path}: {conversation.where}"
+        if conversation_id in self._places:
             message = (
-                f"{place} has the id {own_id!r} of line {self._lines[conversation_id]}; "
+                f"{place} has the id {own_id!r} of {self._places[conversation_id]}; "
                 f"give each conversation an id of its own, or none"
             )
             raise InvalidInput(message)
-        self._lines[conversation_id] = conversation.line
+        self._places[conversation_id] = conversation.where
         try:
             chat = self._memory.conversation(conversation_id, project=conversation.project)
         except (InvalidInput, LimitExceeded) as error:
@@ -165,9 +195,9 @@ class _Importing:
     def _messages_of(self, conversation: SourceConversation) -> Iterator[SourceMessage]:
         try:
             yield from conversation.messages
-        except InvalidInput as error:
+        except (InvalidInput, LimitExceeded) as error:
             message = f"{self._path}: {error}"
-            raise InvalidInput(message) from error
+            raise type(error)(message) from error
 
 
 def _append(chat: Conversation, number: int, message: SourceMessage, place: str) -> bool:

@@ -3,6 +3,8 @@
 from typing import Any, Final
 
 from refold.event import View
+from refold.views.episodes import EPISODES
+from refold.views.facts import FACTS
 from refold.views.journal import JOURNAL
 from refold.views.profile import PROFILE
 from refold.views.scratch import SCRATCH
@@ -11,4 +13,4 @@ from refold.views.settings import SETTINGS
 from refold.views.state import STATE
 from refold.views.window import WINDOW
 
-VIEWS: Final[tuple[View[Any], ...]] = (WINDOW, SCRATCH, STATE, SESSION, PROFILE, JOURNAL, SETTINGS)
+VIEWS: Final[tuple[View[Any], ...]] = (WINDOW, SCRATCH, STATE, SESSION, PROFILE, JOURNAL, FACTS, EPISODES, SETTINGS)

@@ -1,0 +1,271 @@
+"""A project's memory: the events that make and change one, and the form in which it is handed out."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from refold.event import FLAG_OCCURRED, Event, Stamp, unpack_json
+
+CATEGORIES: Final = ("preference", "convention", "pattern", "correction", "fact")
+STATUSES: Final = ("active", "pending_review", "rejected", "archived")
+ACTIVE: Final = "active"
+"""The status of those that are searched, merged and compacted."""
+
+
+class MemoryAdded(Event, frozen=True, tag=23):
+    """A memory was added to a project; ``origin`` is the seq of the event that it was made of, 0 for none."""
+
+    id: str
+    origin: int
+    content: str = ""
+    category: str = "fact"
+    keywords: tuple[str, ...] = ()
+    importance: float = 0.5
+    status: str = ACTIVE
+    extra: bytes | None = None
+    session: str | None = None
+    context: str | None = None
+    vector: bytes = b""
+    model: str = ""
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """The metadata as it was given, fresh at each access."""
+        return None if self.extra is None else unpack_json(self.extra)
+
+
+class MemoryUpdated(Event, frozen=True, tag=24):
+    """Fields of a memory, those in ``changed``, got other values.
+
+    Where content, keywords or metadata are among them, the event carries all three as they are now; else no content.
+    """
+
+    id: str
+    changed: tuple[str, ...]
+    content: str | None = None
+    category: str | None = None
+    keywords: tuple[str, ...] = ()
+    importance: float | None = None
+    extra: bytes | None = None
+    vector: bytes = b""
+    model: str = ""
+
+
+class MemoryDeleted(Event, frozen=True, tag=25):
+    """A memory was removed from its project."""
+
+    id: str
+
+
+class MemoriesCleared(Event, frozen=True, tag=26):
+    """All memories of a project were removed."""
+
+
+class MemoryMerged(Event, frozen=True, tag=27):
+    """A memory took another one in, or a text that was to be added; both texts are kept so that it can be undone.
+
+    ``incoming`` holds what else was to be added, and ``other_vector`` its vector; a memory that was there has none.
+    """
+
+    id: str
+    other: str
+    cosine: float = 0.0
+    text: str = ""
+    other_text: str = ""
+    content: str = ""
+    keywords: tuple[str, ...] = ()
+    importance: float = 0.5
+    extra: bytes | None = None
+    vector: bytes = b""
+    model: str = ""
+    incoming: bytes | None = None
+    other_vector: bytes = b""
+
+
+class MemoryUnmerged(Event, frozen=True, tag=28):
+    """A merge, the one at ``prior``, was taken apart: what it had changed is as before, and the other one is back.
+
+    ``kept_vector`` is the seq of the vector that counts again, 0 if it still is the one that did; ``origin`` is the
+    other one's. ``other`` is empty if it did not come back, because a memory with its content is there.
+    """
+
+    id: str
+    other: str
+    prior: int
+    kept_vector: int
+    origin: int
+    content: str | None = None
+    keywords: tuple[str, ...] = ()
+    importance: float = 0.5
+    extra: bytes | None = None
+    incoming: bytes | None = None
+    vector: bytes = b""
+    model: str = ""
+
+
+class MemoryReviewed(Event, frozen=True, tag=29):
+    """A memory got another status."""
+
+    id: str
+    status: str
+
+
+class MemoriesDecayed(Event, frozen=True, tag=30):
+    """The importance of memories fell with the days; ``decayed`` says up to when those days were counted.
+
+    ``total`` counts them with those of the pages before, of the same commit.
+    """
+
+    ids: tuple[str, ...]
+    importances: tuple[float, ...]
+    decayed: tuple[int, ...]
+    total: int
+
+
+class MemoriesPruned(Event, frozen=True, tag=31):
+    """Memories were removed because they had become unimportant."""
+
+    ids: tuple[str, ...]
+    total: int
+
+
+class MemoriesRecalled(Event, frozen=True, tag=32):
+    """Memories were searched for, found, and shown to somebody."""
+
+    ids: tuple[str, ...]
+    exact: bool
+    query: str = ""
+    ranking: str = ""
+    scores: tuple[float, ...] = ()
+    signals: bytes | None = None
+    conversation: str | None = None
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """A memory of a project: what is known, how much it matters, where it came from, and when it was used.
+
+    ``keywords`` and ``metadata`` are fresh at each access. Inside a batch, seqs and times are ``None`` until it ends.
+    """
+
+    id: str
+    content: str = ""
+    category: str = "fact"
+    words: tuple[str, ...] = ()
+    """The keywords, in order."""
+    importance: float = 0.0
+    access_count: int = 0
+    status: str = ACTIVE
+    extra: bytes | None = None
+    """The metadata, packed."""
+    session: str | None = None
+    """The session that it came from: given, or the conversation of its source."""
+    source_context: str | None = None
+    origin: int = 0
+    """The seq of its source, 0 if none was given."""
+    created_ns: int | None = None
+    updated_ns: int | None = None
+    accessed_ns: int | None = None
+    """When it was last recalled; until then, when it happened."""
+    decayed_ns: int = 0
+    """Up to when its decay was counted, 0 if it never was."""
+    occurred_ns: int | None = None
+    dated: bool = False
+    """Whether the caller said when it happened."""
+    body_seq: int = 0
+    """The seq of the event that holds content, keywords and metadata."""
+    vector_seq: int = 0
+    """The seq of the event that holds the vector."""
+    blank: tuple[str, ...] = ()
+    """What of the event at ``body_seq`` does not count any more, because what replaced it was erased."""
+    erased: bool = False
+
+    @property
+    def keywords(self) -> list[str]:
+        """The keywords: given, or those of the content."""
+        return list(self.words)
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """The metadata as it was given."""
+        return None if self.extra is None else unpack_json(self.extra)
+
+    @property
+    def source(self) -> int | str | None:
+        """What it came from: a seq, or the name of a session."""
+        return self.origin or self.session
+
+    @property
+    def seq(self) -> int | None:
+        """The seq of the event that holds its content, ``None`` while its batch is open."""
+        return self.body_seq if self.body_seq > 0 else None
+
+    @property
+    def stamp(self) -> "Place":
+        """Where it stands, for those who name it as a source or erase it."""
+        return Place(self.body_seq)
+
+    def __repr__(self) -> str:
+        """Return the memory's short form."""
+        return f"Entry(id={self.id!r}, content={self.content!r}, importance={self.importance:.3g})"
+
+
+class Place(Struct, frozen=True, gc=False):
+    """A seq, as results carry it."""
+
+    seq: int
+
+
+def when(time_ns: int, stamp: Stamp) -> int | None:
+    """Return a time of a stamp, ``None`` while its batch is open."""
+    return time_ns if stamp.seq > 0 else None
+
+
+def settle_entry(entry: Entry, seq_of: Callable[[int], int], time_ns: int) -> None:
+    """Give a memory that a batch handed out the seqs and the time that its events got."""
+    for field in ("origin", "body_seq", "vector_seq"):
+        if getattr(entry, field) < 0:
+            force_setattr(entry, field, seq_of(getattr(entry, field)))
+    for field in ("created_ns", "updated_ns", "accessed_ns", "occurred_ns"):
+        if getattr(entry, field) is None:
+            force_setattr(entry, field, time_ns)
+
+
+def entry_of(event: MemoryAdded, stamp: Stamp) -> Entry:
+    """Return the memory that an event adds."""
+    time_ns = when(stamp.time_ns, stamp)
+    # In an open batch a stamp has the time of happening only where the caller said it.
+    occurred_ns = stamp.occurred_ns if stamp.seq > 0 else stamp.occurred_ns or None
+    return Entry(
+        event.id,
+        event.content,
+        event.category,
+        event.keywords,
+        event.importance,
+        0,
+        event.status,
+        event.extra,
+        event.session,
+        event.context,
+        event.origin,
+        time_ns,
+        time_ns,
+        occurred_ns,
+        0,
+        occurred_ns,
+        stamp.flags & FLAG_OCCURRED != 0 or (stamp.seq < 0 and occurred_ns is not None),
+        stamp.seq,
+        stamp.seq,
+    )
+
+
+def touched(event: Event) -> tuple[str, ...] | None:
+    """Return the ids of the memories that an event may have changed, ``None`` for all of them."""
+    if isinstance(event, (MemoryMerged, MemoryUnmerged)):
+        return event.id, event.other
+    if isinstance(event, (MemoryAdded, MemoryUpdated, MemoryDeleted, MemoryReviewed)):
+        return (event.id,)
+    if isinstance(event, (MemoriesDecayed, MemoriesPruned, MemoriesRecalled)):
+        return event.ids
+    return None

@@ -1,0 +1,259 @@
+"""The verbs of project memories: add, search, memories, history, decay, prune, compact."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from refold.faces.commands.root import FunctionType, cli, db_option, json_option, moment_option, seq_of
+from refold.faces.console import Console, print_json, shortened
+from refold.faces.reproducible import reading, writing
+
+if TYPE_CHECKING:
+    import datetime
+
+    from refold import Entry, Hit, Memory, Outcome, Project
+
+_CATEGORIES = ("preference", "convention", "pattern", "correction", "fact")
+"""Written out, as are the statuses, so that the help loads nothing; a test compares."""
+
+_STATUSES = ("active", "pending_review", "rejected", "archived")
+_CONTENT_CHARS = 90
+
+
+def _project_option(function: FunctionType) -> FunctionType:
+    option = click.option("--project", default="default", show_default=True, metavar="NAME", help="Of which project.")
+    return option(function)
+
+
+def _dry_run_option(function: FunctionType) -> FunctionType:
+    return click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")(function)
+
+
+@cli.command("add")
+@click.argument("content")
+@click.option("--category", type=click.Choice(_CATEGORIES), default="fact", show_default=True)
+@click.option("--keyword", "keywords", multiple=True, metavar="WORD", help="Instead of those of the content; repeat.")
+@click.option("--importance", type=float, default=0.5, show_default=True, metavar="0..1")
+@click.option("--source", metavar="SEQ|SESSION", help="What it comes from: a seq, or the name of a session.")
+@_project_option
+@db_option
+@json_option
+def add_command(
+    *,
+    content: str,
+    category: str,
+    keywords: tuple[str, ...],
+    importance: float,
+    source: str | None,
+    project: str,
+    db: str,
+    as_json: bool,
+) -> None:
+    """Add a memory to a project.
+
+    Where the project has a memory of exactly this CONTENT, that one is shown and nothing is added.
+    """
+    origin = int(source) if source is not None and source.isdecimal() else source
+    with writing(db) as memory:
+        head = memory.head
+        entry = memory.project(project).add(
+            content, category=category, keywords=keywords or None, importance=importance, source=origin
+        )
+        is_new = memory.head > head
+    if as_json:
+        print_json({"project": project, "added": is_new, "memory": entry_json(entry)})
+        return
+    Console().line("" if is_new else "already there: ", *_pieces(entry))
+
+
+@cli.command("search")
+@click.argument("query")
+@click.option("--top-k", type=int, default=10, show_default=True, metavar="N", help="At most so many.")
+@click.option("--category", "categories", type=click.Choice(_CATEGORIES), multiple=True, help="Only these; repeat.")
+@click.option("--min-importance", type=float, default=0.1, show_default=True, metavar="0..1")
+@click.option("--ranking", default="seed", show_default=True, metavar="NAME", help="How they are ranked.")
+@click.option("--explain", is_flag=True, help="Show each signal of each hit.")
+@moment_option("--at", help="Search what was known then, not what is.")
+@_project_option
+@db_option
+@json_option
+def search_command(
+    *,
+    query: str,
+    top_k: int,
+    categories: tuple[str, ...],
+    min_importance: float,
+    ranking: str,
+    explain: bool,
+    at: "int | datetime.datetime | None",
+    project: str,
+    db: str,
+    as_json: bool,
+) -> None:
+    """Find memories of a project, now or then.
+
+    Shows those that answer QUERY best, with their scores; an empty one browses by importance and recency. Nothing is
+    recorded.
+    """
+    with reading(db) as memory:
+        hits = _project_at(memory, project, at).search(
+            query,
+            top_k=top_k,
+            categories=categories or None,
+            min_importance=min_importance,
+            ranking=ranking,
+            explain=explain,
+        )
+    if as_json:
+        found = [hit_json(hit) for hit in hits]
+        print_json({"query": hits.query, "ranking": hits.ranking, "exact": hits.exact, "hits": found})
+        return
+    console = Console()
+    for hit in hits:
+        console.line((f"{hit.score:7.4f}", "cyan"), "  ", *_pieces(hit.entry))
+        if explain:
+            console.line((f"         {_parts_text(hit)}", "dim"))
+
+
+@cli.command("memories")
+@click.option("--category", type=click.Choice(_CATEGORIES), help="Only these.")
+@click.option("--status", type=click.Choice(_STATUSES), help="Only these.")
+@click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the first N.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N.")
+@moment_option("--at", help="Those of then, not those of now.")
+@_project_option
+@db_option
+@json_option
+def memories_command(
+    *,
+    category: str | None,
+    status: str | None,
+    offset: int,
+    limit: int | None,
+    at: "int | datetime.datetime | None",
+    project: str,
+    db: str,
+    as_json: bool,
+) -> None:
+    """List the memories of a project.
+
+    They come in the order in which they were added, each with its id, category, importance and content.
+    """
+    with reading(db) as memory:
+        handle = _project_at(memory, project, at)
+        entries = handle.list(category=category, status=status, offset=offset, limit=limit)
+        count = handle.count(category=category, status=status)
+    if as_json:
+        print_json({"project": project, "count": count, "memories": [entry_json(entry) for entry in entries]})
+        return
+    console = Console()
+    for entry in entries:
+        console.line(*_pieces(entry))
+
+
+@cli.command("history")
+@click.argument("id")
+@_project_option
+@db_option
+@json_option
+def history_command(*, id: str, project: str, db: str, as_json: bool) -> None:  # noqa: A002 - the word of the shape
+    """List what happened to a memory.
+
+    Shows every event that touched the memory ID, the oldest first. With --json, one JSON object a line.
+    """
+    from refold.faces.rendering import event_text, time_text
+    from refold.recorders.log import described, kind_of
+
+    with reading(db) as memory:
+        console = Console()
+        for recorded in memory.project(project).history(id):
+            if as_json:
+                print_json(described(memory, recorded))
+                continue
+            console.line(
+                (f"{recorded.stamp.seq:>8}", "cyan"),
+                (f"  {time_text(recorded.stamp.time_ns)}  ", "dim"),
+                (kind_of(recorded), "bold"),
+                f"  {event_text(memory, recorded)}",
+            )
+
+
+@cli.command("decay")
+@_dry_run_option
+@_project_option
+@db_option
+@json_option
+def decay_command(*, dry_run: bool, project: str, db: str, as_json: bool) -> None:
+    """Let importance fall with the days.
+
+    To 0.95 of itself a week, counted in whole days since last access; a second run on the same day changes nothing.
+    """
+    _maintain(db, project, lambda handle: handle.decay(dry_run=dry_run), is_dry=dry_run, as_json=as_json)
+
+
+@cli.command("prune")
+@click.argument("min_importance", type=float)
+@_dry_run_option
+@_project_option
+@db_option
+@json_option
+def prune_command(*, min_importance: float, dry_run: bool, project: str, db: str, as_json: bool) -> None:
+    """Remove what matters little.
+
+    Removes the memories whose importance is under MIN_IMPORTANCE; the log keeps them.
+    """
+    _maintain(
+        db, project, lambda handle: handle.prune(min_importance, dry_run=dry_run), is_dry=dry_run, as_json=as_json
+    )
+
+
+@cli.command("compact")
+@click.option("--threshold", type=float, metavar="COSINE", help="How alike they have to be.  [default: 0.9]")
+@_dry_run_option
+@_project_option
+@db_option
+@json_option
+def compact_command(*, threshold: float | None, dry_run: bool, project: str, db: str, as_json: bool) -> None:
+    """Merge memories that say the same.
+
+    Merges those that are more alike than a threshold, until there are none; each merge can be taken apart.
+    """
+    _maintain(db, project, lambda handle: handle.compact(threshold, dry_run=dry_run), is_dry=dry_run, as_json=as_json)
+
+
+def _maintain(db: str, project: str, verb: "Callable[[Project], Outcome]", *, is_dry: bool, as_json: bool) -> None:
+    with reading(db) if is_dry else writing(db) as memory:
+        outcome = verb(memory.project(project))
+    counts = {name: getattr(outcome, name) for name in ("changed", "removed", "merged")}
+    if as_json:
+        print_json({"project": project, "dry_run": is_dry, **counts})
+        return
+    said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing to do"
+    Console().line(f"{project}: {'would be: ' if is_dry and any(counts.values()) else ''}{said}")
+
+
+def _project_at(memory: "Memory", name: str, at: "int | datetime.datetime | None") -> "Project":
+    return memory.at(seq_of(memory, at)).project(name) if at is not None else memory.project(name)
+
+
+def entry_json(entry: "Entry") -> dict[str, Any]:
+    """Return a memory as plain values, which ``refold import --facts`` takes."""
+    fields = ("id", "content", "category", "keywords", "importance", "access_count", "status", "metadata", "source")
+    times = ("created_ns", "updated_ns", "accessed_ns", "occurred_ns")
+    return {field: getattr(entry, field) for field in (*fields, *times, "erased")}
+
+
+def hit_json(hit: "Hit") -> dict[str, Any]:
+    """Return a hit as plain values."""
+    return {"score": hit.score, "parts": hit.parts, "memory": entry_json(hit.entry)}
+
+
+def _pieces(entry: "Entry") -> tuple[Any, ...]:
+    status = "" if entry.status == "active" else f"  {entry.status}"
+    about = f"  {entry.category} {entry.importance:.2f}{status}  "
+    return (entry.id, "bold"), (about, "dim"), shortened(entry.content, _CONTENT_CHARS)
+
+
+def _parts_text(hit: "Hit") -> str:
+    return "  ".join(f"{name} {value:.4f}" for name, value in hit.parts.items())

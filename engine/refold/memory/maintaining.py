@@ -1,0 +1,293 @@
+"""Keeping a project's memories in shape: decay, pruning, compaction. What they did is in the events."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from refold import checks
+from refold.engine import batch as batches
+from refold.engine.pending import ANY, Pending
+from refold.engine.similarity import exact, unit
+from refold.entry import ACTIVE, Entry, MemoriesDecayed, MemoriesPruned, MemoryMerged
+from refold.errors import WrongVersion
+from refold.event import Event
+from refold.limits import PAGE_MEMORIES_COUNT, VALUE_BYTES_MAX
+from refold.memory.door import Options
+from refold.memory.drafts import fraction
+from refold.memory.embedding import Embedding
+from refold.memory.merging import cosine, joined, pending_events, united
+from refold.memory.remembering import Place, Stale, settled
+from refold.results import Outcome
+from refold.views.facts import Facts
+
+T = TypeVar("T")
+
+WEEKLY: Final = 0.95
+"""What is left of a memory's importance after a week in which nobody recalled it."""
+
+DAY_NS: Final = 86_400 * 10**9
+_WEEK_DAYS: Final = 7
+_NEAR: Final = 1e-4
+"""Products of float32 are nearer than this to what they are without rounding."""
+
+
+class _Look(NamedTuple):
+    """The memories as a decision sees them, which is made without any lock."""
+
+    entries: dict[str, Entry]
+    version: int
+    model: str
+    vectors: Any = None
+
+
+_Plan = Callable[[_Look], Sequence[Event]]
+
+
+def decay(place: Place, options: Options, *, dry_run: bool) -> Outcome:
+    """Let importance fall with the days since the last access; days that were counted are not counted again."""
+    cited = place.door.sources(options.sources)
+    now_ns = place.door.engine.now_ns()
+
+    def plan(look: _Look) -> Sequence[Event]:
+        fallen = [found for entry in look.entries.values() if (found := _decayed(entry, now_ns)) is not None]
+        events: list[Event] = []
+        for page in _pages(fallen):
+            ids, importances, decayed = zip(*page, strict=True)
+            events.append(MemoriesDecayed(cited, ids, importances, decayed, _total(events) + len(page)))
+        return events
+
+    return _do(place, ("decay",), plan, options, dry_run=dry_run)
+
+
+def _decayed(entry: Entry, now_ns: int) -> tuple[str, float, int] | None:
+    """Return id, importance and the end of the days that are counted now; ``None`` where nothing falls."""
+    if entry.accessed_ns is None or not entry.importance:
+        return None
+    since_ns = max(entry.accessed_ns, entry.decayed_ns)
+    days = (now_ns - since_ns) // DAY_NS
+    if days <= 0:
+        return None
+    return entry.id, entry.importance * WEEKLY ** (days / _WEEK_DAYS), since_ns + days * DAY_NS
+
+
+def prune(place: Place, min_importance: object, options: Options, *, dry_run: bool) -> Outcome:
+    """Remove the memories whose importance is under a bound."""
+    least = fraction(min_importance, "min_importance")
+    cited = place.door.sources(options.sources)
+
+    def plan(look: _Look) -> Sequence[Event]:
+        events: list[Event] = []
+        unimportant = [entry.id for entry in look.entries.values() if entry.importance < least]
+        for page in _pages(unimportant):
+            events.append(MemoriesPruned(cited, tuple(page), _total(events) + len(page)))
+        return events
+
+    return _do(place, ("prune", least), plan, options, dry_run=dry_run)
+
+
+def _pages(items: list[T]) -> Iterator[list[T]]:
+    for begin in range(0, len(items), PAGE_MEMORIES_COUNT):
+        yield items[begin : begin + PAGE_MEMORIES_COUNT]
+
+
+def _total(events: Sequence[Event]) -> int:
+    """Return how many memories the pages so far name."""
+    last = events[-1] if events else None
+    return last.total if isinstance(last, (MemoriesDecayed, MemoriesPruned)) else 0
+
+
+def compact(place: Place, threshold: object, options: Options, *, dry_run: bool) -> Outcome:
+    """Merge the active memories that are more alike than a threshold, until none are."""
+    door = place.door
+    wanted = door.embedding.compact_cosine if threshold is None else cosine(threshold)
+    cited = door.sources(options.sources)
+
+    def plan(look: _Look) -> Sequence[Event]:
+        return _Compaction(door.embedding, look, wanted, cited).events()
+
+    return _do(place, ("compact", wanted), plan, options, dry_run=dry_run, with_vectors=True)
+
+
+class _Compaction:
+    """One compaction: rounds of merges, each on the vectors of the texts that the round before it left."""
+
+    def __init__(self, embedding: Embedding, look: _Look, threshold: float, cited: tuple[int, ...]) -> None:
+        self._embedding = embedding
+        self._model = look.model
+        self._threshold = threshold
+        self._cited = cited
+        self._contents = {entry.content for entry in look.entries.values()}
+        active = [entry for entry in look.entries.values() if entry.status == ACTIVE]
+        self._entries = sorted(active, key=lambda entry: -entry.importance)
+        self._vectors: dict[str, Any] = look.vectors
+        self._events: list[MemoryMerged] = []
+        self._texts: dict[str, tuple[int, ...]] = {}
+        """Id -> the seqs of all the texts that were merged into it, its own first."""
+
+    def events(self) -> Sequence[Event]:
+        """Return the merges, in the order in which they are to be folded."""
+        while self._round():
+            pass
+        return self._events
+
+    def _round(self) -> bool:
+        """Merge what is alike; return whether anything was."""
+        begin = len(self._events)
+        kept: list[Entry] = []
+        rest = self._entries
+        while rest:
+            entry, *others = rest
+            alike = self._alike(entry, others)
+            entry, taken = self._merged(entry, [other for other in others if other.id in alike], alike)
+            kept.append(entry)
+            rest = [other for other in others if other.id not in taken]
+        self._entries = kept
+        self._embed(begin)
+        return len(self._events) > begin
+
+    def _alike(self, entry: Entry, others: Sequence[Entry]) -> dict[str, float]:
+        """Return the cosines of those that are alike enough."""
+        if not others:
+            return {}
+        import numpy  # noqa: PLC0415 - loads when the first vector is looked at
+
+        own = self._vectors[entry.id]
+        products = numpy.stack([self._vectors[other.id] for other in others]) @ own
+        near: list[int] = (products > self._threshold - _NEAR).nonzero()[0].tolist()
+        cosines = {others[row].id: exact(own, self._vectors[others[row].id]) for row in near}
+        return {entry_id: found for entry_id, found in cosines.items() if found > self._threshold}
+
+    def _merged(self, entry: Entry, others: Sequence[Entry], alike: dict[str, float]) -> tuple[Entry, set[str]]:
+        taken: set[str] = set()
+        for other in others:
+            text = joined(entry.content, other.content)
+            is_taken = text not in {entry.content, other.content} and text in self._contents
+            if is_taken or len(text.encode()) > VALUE_BYTES_MAX:
+                continue
+            words = united(entry.words, other.words)
+            texts = self._texts[entry.id] = (*self._texts_of(entry), *self._texts_of(other))
+            sources = tuple(dict.fromkeys((*self._cited, *texts)))
+            self._events.append(
+                MemoryMerged(
+                    *(sources, entry.id, other.id, alike[other.id], entry.content, other.content, text, words),
+                    max(entry.importance, other.importance),
+                    entry.extra,
+                    b"",
+                    self._model,
+                )
+            )
+            importance = max(entry.importance, other.importance)
+            entry = replace(entry, content=text, words=words, importance=importance)
+            taken.add(other.id)
+            self._contents.add(text)
+        return entry, taken
+
+    def _texts_of(self, entry: Entry) -> tuple[int, ...]:
+        return self._texts.get(entry.id, (entry.body_seq,))
+
+    def _embed(self, begin: int) -> None:
+        """Give the memories that this round changed the vectors of their new texts, in the last of their merges."""
+        lasts = {event.id: place for place, event in enumerate(self._events) if place >= begin}
+        firsts: dict[str, str] = {}
+        for event in self._events[begin:]:
+            firsts.setdefault(event.id, event.text)
+        for entry_id, place in lasts.items():
+            event = self._events[place]
+            if event.content == firsts[entry_id]:
+                continue
+            pair = (self._vectors[entry_id].tobytes(), self._vectors[event.other].tobytes())
+            packed = self._embedding.joined(event.content, self._model, pair).packed
+            self._events[place] = replace(event, vector=packed)
+            self._vectors[entry_id] = unit(packed)
+
+
+# How an outcome of several events is written.
+
+
+def _do(
+    place: Place,
+    asked: tuple[Any, ...],
+    plan: _Plan,
+    options: Options,
+    *,
+    dry_run: bool,
+    with_vectors: bool = False,
+) -> Outcome:
+    """Make the events of a plan one commit, or part of the open batch; return what they come to."""
+    checks.flag(dry_run, "dry_run")
+    if dry_run:
+        return _outcome(plan(_look(place, with_vectors=with_vectors)))
+    place.check_writable()
+    if batches.active(place.door.engine) is not None:
+        return _do_in_batch(place, asked, plan, options, with_vectors=with_vectors)
+    return settled(lambda: _attempt(place, asked, plan, options, with_vectors=with_vectors), place.stream)
+
+
+def _attempt(place: Place, asked: tuple[Any, ...], plan: _Plan, options: Options, *, with_vectors: bool) -> Outcome:
+    """Decide on the memories as they are, and commit what was decided; ``Stale`` if they moved meanwhile."""
+    door = place.door
+    answered = None if options.request_id is None else door.answered(options.request_id, place.stream, asked)
+    if answered is not None:
+        return _outcome(answered)
+    look = _look(place, with_vectors=with_vectors)
+    door.check_version(place.stream, options.expected)
+    pending = Pending()
+    pending.reads[door.key(place.stream)] = look.version
+    for event in plan(look):
+        pending.add(door.key(place.stream), event, None)
+    if options.request_id is not None:
+        request = door.request(options.request_id, place.stream, asked)
+        pending.requests[request.id_hash] = (request, range(len(pending.events)))
+    elif not pending.events:
+        return Outcome()
+    try:
+        door.engine.commit_batch(pending)
+    except WrongVersion as error:
+        raise Stale from error
+    return _outcome(pending.events)
+
+
+def _do_in_batch(place: Place, asked: tuple[Any, ...], plan: _Plan, options: Options, *, with_vectors: bool) -> Outcome:
+    answered = None if options.request_id is None else place.door.answered(options.request_id, place.stream, asked)
+    if answered is not None:
+        return _outcome(answered)
+    events = plan(_look(place, with_vectors=with_vectors))
+    if not events:
+        place.note(lambda _: None, asked, options)
+        return Outcome()
+    for number, event in enumerate(events, 1):
+        expected = options.expected if number == 1 else ANY
+        request_id = options.request_id if number == len(events) else None
+        place.note(event, asked, Options(expected, request_id))
+    return _outcome(events)
+
+
+def _look(place: Place, *, with_vectors: bool) -> _Look:
+    """Return the memories and what is needed to decide on them, taken at one moment."""
+    door = place.door
+
+    def query(facts: Facts) -> _Look:
+        entries = dict(facts.entries)
+        vectors: Any = {}
+        if with_vectors and entries:
+            seqs = [entry.vector_seq for entry in entries.values()]
+            rows = door.engine.similarity.vectors.rows(seqs, pending_events(door))
+            vectors = dict(zip(entries, rows, strict=True))
+        version = door.version(place.stream) if place.at is None else 0
+        return _Look(entries, version, facts.model, vectors)
+
+    return place.read(query)
+
+
+def _outcome(events: Iterable[Event]) -> Outcome:
+    """Return what events come to."""
+    counts = {"changed": 0, "removed": 0, "merged": 0}
+    for event in events:
+        if isinstance(event, MemoriesDecayed):
+            counts["changed"] += len(event.ids)
+        elif isinstance(event, MemoriesPruned):
+            counts["removed"] += len(event.ids)
+        elif isinstance(event, MemoryMerged):
+            counts["merged"] += 1
+    return Outcome(**counts)

@@ -1,0 +1,287 @@
+"""Merging memories that say the same, and taking a merge apart."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from refold import checks
+from refold.engine import batch as batches
+from refold.engine.pending import Decide, Noted
+from refold.engine.similarity import Match, exact, unit, vector_of
+from refold.entry import ACTIVE, Entry, MemoryAdded, MemoryMerged, MemoryUnmerged, entry_of
+from refold.errors import InvalidInput, NotFound
+from refold.event import Event, Stamp
+from refold.fold import State
+from refold.limits import KEYWORDS_COUNT_MAX, VALUE_BYTES_MAX
+from refold.memory.door import Door, Options
+from refold.memory.drafts import Draft
+from refold.memory.embedding import Vector, fitting
+from refold.memory.remembering import Place, Stale, added, missing, settled
+from refold.results import Upserted
+from refold.views.facts import FACTS, Facts, carried, carried_back, merged, unmerged
+
+JOINT = " | "
+EMPTY = "the content is empty"
+UNCHANGED = "nothing would change"
+_NOWHERE = Stamp(0, "", 0, 0, 0)
+
+
+def pending_events(door: Door) -> Mapping[int, Event]:
+    """Return the events of this context's open batch by their provisional seqs."""
+    batch = batches.active(door.engine)
+    return {} if batch is None else {-1 - place: event for place, event in enumerate(batch.pending.events)}
+
+
+def joined(text: str, other: str) -> str:
+    """Return the text that says what two texts say: the first if it contains the other, else both."""
+    return text if other in text else text + JOINT + other
+
+
+def united(words: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the keywords of both, each once, in their order."""
+    return tuple(dict.fromkeys((*words, *others)))[:KEYWORDS_COUNT_MAX]
+
+
+class _Prepared(NamedTuple):
+    """What was embedded before the turn: the draft, and the merged text if there was one."""
+
+    vector: Vector
+    text: str = ""
+    joint: Vector | None = None
+
+
+class _Upsert:
+    """One upsert: what is wanted, and what became of it."""
+
+    def __init__(self, place: Place, draft: Draft, threshold: float, options: Options) -> None:
+        self.place = place
+        self.draft = draft
+        self.threshold = threshold
+        self.options = options
+        self.entry_id = place.door.engine.new_id()
+        self.found: list[Match] = []
+        """What it was merged with, or would have been."""
+
+    def attempt(self) -> Upserted:
+        """Prepare, decide, and tell what became of it."""
+        place, draft = self.place, self.draft
+        self.found.clear()
+        prepared = self._prepared()
+        asked = draft.asked("upsert", self.threshold)
+        noted = place.note(self._deciding(prepared), asked, self.options, occurred_ns=draft.occurred_ns)
+        return self._told(noted)
+
+    def _prepared(self) -> _Prepared:
+        """Embed the draft, and the text that it would be merged into."""
+        embedding = self.place.door.embedding
+        vector = embedding.of(self.draft.content) if self.draft.vector is None else self.draft.vector
+        found = self.place.read(lambda facts: self._plan(facts, vector))
+        if found is None:
+            return _Prepared(vector)
+        text, model, own = found
+        return _Prepared(vector, text, embedding.joined(text, model, (own, vector.packed)))
+
+    def _plan(self, facts: Facts, vector: Vector) -> tuple[str, str, bytes] | None:
+        """Return the text that a merge would have to embed, with its model and the vector of what is kept."""
+        match = self._match(facts, vector)
+        if match is None:
+            return None
+        text = joined(match.entry.content, self.draft.content)
+        if text == match.entry.content:
+            return None
+        door = self.place.door
+        own = door.engine.similarity.vectors.rows([match.entry.vector_seq], pending_events(door))[0]
+        return text, facts.model, own.tobytes()
+
+    def _match(self, facts: Facts, vector: Vector) -> Match | None:
+        """Return the memory to merge with: that of the same content, else the most alike that is alike enough."""
+        fitting((facts.model, facts.dim), vector, is_empty=not facts.entries)
+        similarity, pending = self.place.door.engine.similarity, pending_events(self.place.door)
+        same = facts.same(self.draft.content)
+        if same is not None:
+            own = similarity.vectors.rows([same.vector_seq], pending)[0]
+            return Match(same, exact(own, unit(vector.packed)))
+        best = similarity.best(facts, vector.packed, pending)
+        if best is None or best.cosine <= self.threshold:
+            return None
+        text = joined(best.entry.content, self.draft.content)
+        is_taken = text != best.entry.content and facts.same(text) is not None
+        return None if is_taken or len(text.encode()) > VALUE_BYTES_MAX else best
+
+    def _deciding(self, prepared: _Prepared) -> Decide:
+        def decide(state: State) -> Event | None:
+            facts = state.part(FACTS)
+            with self.place.door.engine.state_lock:
+                match = self._match(facts, prepared.vector)
+            if match is None:
+                return added(facts, self.draft, self.entry_id, prepared.vector)
+            self.found.append(match)
+            return self._merge(facts, match, prepared)
+
+        return decide
+
+    def _merge(self, facts: Facts, match: Match, prepared: _Prepared) -> Event | None:
+        held, draft = match.entry, self.draft
+        text = joined(held.content, draft.content)
+        words, importance = united(held.words, draft.keywords), max(held.importance, draft.importance)
+        if (text, words, importance) == (held.content, held.words, held.importance) or held.status != ACTIVE:
+            return None
+        vector = b""
+        if text != held.content:
+            if prepared.joint is None or prepared.text != text:
+                raise Stale
+            vector = prepared.joint.packed
+        sources = draft.sources if held.body_seq in draft.sources else (*draft.sources, held.body_seq)
+        incoming = carried(entry_of(draft.event(self.entry_id, b"", ""), _NOWHERE))
+        return MemoryMerged(
+            sources,
+            held.id,
+            self.entry_id,
+            match.cosine,
+            held.content,
+            draft.content,
+            text,
+            words,
+            importance,
+            held.extra,
+            vector,
+            facts.model,
+            incoming,
+            prepared.vector.packed,
+        )
+
+    def _told(self, noted: Noted | None) -> Upserted:
+        if noted is None:
+            if not self.found:
+                return Upserted("skipped", self.place.read(lambda facts: facts.same(self.draft.content)), UNCHANGED)
+            match = self.found[-1]
+            reason = UNCHANGED if match.entry.status == ACTIVE else f"the same memory is {match.entry.status}"
+            return Upserted("skipped", match.entry, reason, match.cosine)
+        event, stamp = noted
+        if isinstance(event, MemoryAdded):
+            return Upserted("inserted", self.place.handed_out(entry_of(event, stamp)))
+        assert isinstance(event, MemoryMerged), event
+        kept = merged(self.found[-1].entry, stamp, event) if self.found else self.place.after(noted, event.id)
+        return Upserted("merged", self.place.handed_out(kept), None, event.cosine)
+
+
+def upsert(place: Place, draft: Draft, threshold: float | None, options: Options) -> Upserted:
+    """Merge a memory into the one that says nearly the same, or add it."""
+    place.check_writable()
+    if not draft.content.strip():
+        return Upserted("skipped", None, EMPTY)
+    wanted = place.door.embedding.merge_cosine if threshold is None else cosine(threshold)
+    return settled(_Upsert(place, draft, wanted, options).attempt, place.stream)
+
+
+def cosine(value: object) -> float:
+    """Return a threshold of cosines."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1 <= value <= 1:
+        checks.invalid(f"threshold is {checks.shown(value)}; give a number from -1 to 1")
+    return float(value)
+
+
+def unmerge(place: Place, seq: object, options: Options) -> list[Entry]:
+    """Take a merge apart; return the memory that had taken the other one in, and that one if it is back."""
+    place.check_writable()
+    merge_seq = _merge_seq(seq)
+    cited = place.door.sources(options.sources)
+    merge, before = _merge_at(place, merge_seq)
+    seen: list[Entry] = []
+
+    def decide(state: State) -> Event | None:
+        facts = state.part(FACTS)
+        held = facts.entries.get(merge.id)
+        if held is None:
+            message = f"the memory {merge.id} that took another one in is not there any more"
+            raise NotFound(message)
+        if merge_seq in facts.unmerged:
+            message = f"the merge at seq {merge_seq} was taken apart already"
+            raise InvalidInput(message)
+        seen.append(held)
+        return _unmerging(facts, held, (merge, merge_seq), before, cited)
+
+    noted = place.note(decide, ("unmerge", merge_seq), options)
+    assert noted is not None, "taking a merge apart always appends"
+    event, stamp = noted
+    assert isinstance(event, MemoryUnmerged), event
+    kept = unmerged(seen[-1], stamp, event) if seen else place.after(noted, event.id)
+    back = [] if not event.other else [replace(before.other, body_seq=stamp.seq, vector_seq=stamp.seq, blank=())]
+    return [place.handed_out(entry) for entry in (kept, *back)]
+
+
+def _merge_seq(seq: object) -> int:
+    found = getattr(seq, "seq", seq)
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        checks.invalid(f"{checks.shown(seq)} is no seq of a merge; give the seq of a merged result, from history(id)")
+    return found
+
+
+class _Before(NamedTuple):
+    """The two memories of a merge as they were before it, and the other one's vector."""
+
+    kept: Entry
+    other: Entry
+    vector: bytes
+
+
+def _merge_at(place: Place, seq: int) -> tuple[MemoryMerged, _Before]:
+    """Return the merge at a seq, and its memories as they were."""
+    door = place.door
+    recorded = next(iter(door.engine.events(door.key(place.stream), seq - 1, seq)), None)
+    merge = None if recorded is None else recorded.event
+    if recorded is None or not isinstance(merge, MemoryMerged):
+        message = f"{place.stream} has no merge at seq {seq}; history(id) shows the merges of a memory"
+        raise NotFound(message)
+    stamp = recorded.stamp
+    if stamp.erased:
+        message = f"the merge at seq {seq} was erased, so that nothing is left of what was before it"
+        raise InvalidInput(message)
+
+    def query(state: State) -> tuple[Entry | None, Entry | None]:
+        entries = state.part(FACTS).entries
+        return entries.get(merge.id), entries.get(merge.other)
+
+    kept, other = door.read_written(place.stream, query, seq - 1)
+    if kept is None:
+        raise missing(place, merge.id)
+    if other is not None:
+        vectors = door.engine.loader.recorded([other.vector_seq])
+        return merge, _Before(kept, other, vector_of(vectors[0].event))
+    assert merge.incoming is not None, merge
+    other = carried_back(merge.other, merge.incoming, 0)
+    times = {"created_ns": stamp.time_ns, "updated_ns": stamp.time_ns}
+    other = replace(other, **times, accessed_ns=stamp.occurred_ns, occurred_ns=stamp.occurred_ns)
+    return merge, _Before(kept, other, merge.other_vector)
+
+
+def _unmerging(
+    facts: Facts, held: Entry, merging: tuple[MemoryMerged, int], before: _Before, cited: tuple[int, ...]
+) -> MemoryUnmerged:
+    """Return the event that takes a merge apart: of what it changed, that is reverted which nobody changed since."""
+    merge, seq = merging
+    kept, other = before.kept, before.other
+    content = kept.content if held.content == merge.content else held.content
+    words = kept.words if held.words == merge.keywords else held.words
+    importance = kept.importance if held.importance == merge.importance else held.importance
+    has_body = (content, words) != (held.content, held.words)
+    has_vector = content != held.content and held.vector_seq == seq
+    twin = facts.same(other.content)
+    is_back = twin is None or (twin.id == held.id and content != other.content)
+    sources = tuple(dict.fromkeys((*cited, seq, *((held.body_seq,) if has_body else ()))))
+    return MemoryUnmerged(
+        sources,
+        held.id,
+        merge.other if is_back else "",
+        seq,
+        kept.vector_seq if has_vector else 0,
+        other.origin if is_back else 0,
+        content if has_body else None,
+        words if has_body else (),
+        importance,
+        held.extra if has_body else None,
+        carried(other) if is_back else None,
+        before.vector if is_back else b"",
+        facts.model if is_back else "",
+    )

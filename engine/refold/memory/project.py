@@ -1,0 +1,399 @@
+"""The project handle: facts that outlive conversations, found by meaning, and episodes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from refold import checks
+from refold.engine.loader import Recorded
+from refold.engine.pending import ANY
+from refold.entry import Entry, touched
+from refold.memory import finding, maintaining, merging, remarking, remembering
+from refold.memory.door import Door, Options
+from refold.memory.drafts import changes, checked_id, drafted
+from refold.memory.moments import seq_at
+from refold.memory.remembering import Place
+from refold.rank import Ranking
+from refold.results import Hits, Outcome, ProjectStats, Receipt, Upserted
+from refold.views.episodes import Episode
+
+if TYPE_CHECKING:
+    import datetime
+
+    from numpy.typing import NDArray
+
+    from refold.memory.conversation import Conversation
+
+    Numbers = Sequence[float] | NDArray[Any] | None
+
+
+Entries: TypeAlias = list[Entry]
+Events: TypeAlias = list[Recorded]
+
+
+class Project:
+    """A handle on one project: its memories, with category, keywords, importance and vector, and its episodes.
+
+    >>> from refold import Memory
+    >>> project = Memory().project("acme/api")
+    >>> _ = project.add("Always use pnpm, never npm.", category="preference", importance=0.9)
+    >>> project.search("which package manager: pnpm?")[0].entry.content
+    'Always use pnpm, never npm.'
+    """
+
+    __slots__ = ("_at", "_door", "_place", "name")
+
+    def __init__(self, door: Door, name: str, at: int | None) -> None:
+        self.name = name
+        self._door = door
+        self._at = at
+        self._place = Place(door, f"project/{name}", at)
+
+    def __repr__(self) -> str:
+        """Return the handle with its count."""
+        frozen = "" if self._at is None else f", at={self._at}"
+        counts = self._door.counts(lambda: f"memories={self.count()}")
+        return f"Project({self.name!r}{frozen}, {counts})"
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The project's stream and the seq at which the handle stands: what a diff compares."""
+        return self._place.stream, self._door.engine.current_head() if self._at is None else self._at
+
+    # Writing.
+
+    def add(
+        self,
+        content: str,
+        *,
+        category: str = "fact",
+        keywords: Sequence[str] | None = None,
+        importance: float = 0.5,
+        metadata: dict[str, Any] | None = None,
+        source: Any = None,
+        source_context: str | None = None,
+        status: str = "active",
+        vector: "Numbers" = None,
+        occurred: "int | datetime.datetime | None" = None,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> Entry:
+        """Add a memory and return it; where one of exactly this content is there, return that and append nothing.
+
+        ``keywords=None`` takes those of the content. ``source`` is a seq, a message or the name of a session; what it
+        names counts as one of ``sources``. ``vector`` is taken as one of the memory's embedder; without, the content
+        is embedded. Raises ``InvalidInput`` for what is no memory, ``EmbeddingMismatch`` for a vector of another model
+        or dimension than the project's.
+
+        >>> project.add("The API listens on port 8080.", source="chat-42").category
+        'fact'
+        """
+        options = Options(expected, request_id, sources)
+        said = (content, category, keywords, importance, metadata, source, source_context, status, vector, occurred)
+        return remembering.add(self._place, drafted(self._door, *said, options), options)
+
+    def upsert(
+        self,
+        content: str,
+        *,
+        category: str = "fact",
+        keywords: Sequence[str] | None = None,
+        importance: float = 0.5,
+        metadata: dict[str, Any] | None = None,
+        source: Any = None,
+        source_context: str | None = None,
+        status: str = "active",
+        vector: "Numbers" = None,
+        occurred: "int | datetime.datetime | None" = None,
+        threshold: float | None = None,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> Upserted:
+        """Merge a memory into the active one that is most alike, if their cosine is over ``threshold``, else add it.
+
+        A merge keeps the content that contains the other, else joins both with ``" | "``; it takes the higher
+        importance and all keywords, and keeps category and metadata. ``.outcome`` is inserted, merged or skipped, with
+        ``.reason``, where the content is empty or nothing would change. ``threshold=None`` is the embedder's, 0.85.
+        """
+        options = Options(expected, request_id, sources)
+        said = (content, category, keywords, importance, metadata, source, source_context, status, vector, occurred)
+        return merging.upsert(self._place, drafted(self._door, *said, options), threshold, options)
+
+    def unmerge(
+        self,
+        seq: int | Upserted,
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> Entries:
+        """Take the merge at a seq apart; return the memory that had taken the other one in, and that one if it is back.
+
+        Only what still holds the merged value is as before. Raises ``NotFound`` where there is no merge, or its memory
+        was deleted, ``InvalidInput`` if it was taken apart or erased.
+        """
+        return merging.unmerge(self._place, seq, Options(expected, request_id, sources))
+
+    def update(
+        self,
+        id: str | Entry,  # noqa: A002 - the word of the shape that it comes from
+        *,
+        content: str | None = None,
+        category: str | None = None,
+        keywords: Sequence[str] | None = None,
+        importance: float | None = None,
+        metadata: dict[str, Any] | None = None,
+        vector: "Numbers" = None,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> Entry:
+        """Change what is given of a memory and return it; another content is embedded anew. ``NotFound`` if unknown."""
+        wanted = changes(self._door.embedding, content, category, keywords, importance, metadata, vector)
+        return remembering.update(self._place, checked_id(id), wanted, Options(expected, request_id, sources))
+
+    def delete(
+        self,
+        id: str | Entry,  # noqa: A002 - as above
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> None:
+        """Remove a memory; the log keeps it. Raises ``NotFound`` if it is unknown."""
+        remembering.delete(self._place, checked_id(id), Options(expected, request_id, sources))
+
+    def clear(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> int:
+        """Remove every memory; return how many there were. Episodes stay."""
+        return remembering.clear(self._place, Options(expected, request_id, sources))
+
+    def review(
+        self,
+        id: str | Entry,  # noqa: A002 - as above
+        status: str,
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> Entry:
+        """Give a memory a status (active, pending_review, rejected, archived) and return it; only active are found."""
+        return remembering.review(self._place, checked_id(id), status, Options(expected, request_id, sources))
+
+    def approve(
+        self,
+        id: str | Entry,  # noqa: A002 - as above
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> Entry:
+        """Make a memory active and return it."""
+        return self.review(id, "active", expected=expected, request_id=request_id, sources=sources)
+
+    def reject(
+        self,
+        id: str | Entry,  # noqa: A002 - as above
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> Entry:
+        """Reject a memory and return it."""
+        return self.review(id, "rejected", expected=expected, request_id=request_id, sources=sources)
+
+    def archive(
+        self,
+        id: str | Entry,  # noqa: A002 - as above
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> Entry:
+        """Put a memory into the archive and return it."""
+        return self.review(id, "archived", expected=expected, request_id=request_id, sources=sources)
+
+    # Maintenance.
+
+    def decay(
+        self,
+        *,
+        dry_run: bool = False,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> Outcome:
+        """Let importance fall to 0.95 of itself a week, by whole days since last access or decay; return how many fell.
+
+        Days are counted once: a second run on the same day changes nothing.
+        """
+        return maintaining.decay(self._place, Options(expected, request_id, sources), dry_run=dry_run)
+
+    def prune(
+        self,
+        min_importance: float,
+        *,
+        dry_run: bool = False,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> Outcome:
+        """Remove the memories whose importance is under a bound; return how many there were."""
+        options = Options(expected, request_id, sources)
+        return maintaining.prune(self._place, min_importance, options, dry_run=dry_run)
+
+    def compact(
+        self,
+        threshold: float | None = None,
+        *,
+        dry_run: bool = False,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> Outcome:
+        """Merge active memories whose cosine is over a threshold (0.90), until there are none; return how many went."""
+        options = Options(expected, request_id, sources)
+        return maintaining.compact(self._place, threshold, options, dry_run=dry_run)
+
+    # Finding.
+
+    def search(
+        self,
+        query: str,
+        *,
+        top_k: int = 10,
+        categories: Sequence[str] | None = None,
+        statuses: Sequence[str] = ("active",),
+        min_importance: float = 0.1,
+        metadata: Mapping[str, Any] | None = None,
+        ranking: str | Ranking = "seed",
+        vector: "Numbers" = None,
+        now: "int | datetime.datetime | None" = None,
+        explain: bool = False,
+    ) -> Hits:
+        """Return the memories that answer a query best; a pure read.
+
+        An empty query browses by importance and recency. ``metadata`` keeps those that have these values. ``ranking``
+        is one of ``refold.RANKINGS`` or one of your own, ``now`` what recency is counted from: the clock, on a frozen
+        handle the time of its seq. ``Hit.parts`` are the raw signals that have a weight; with ``explain`` all of them.
+        Raises ``EmbeddingMismatch`` where the query cannot be embedded by the project's model.
+        """
+        wanted = finding.wanted(top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain)
+        return finding.search(self._place, query, wanted)
+
+    def recall(
+        self,
+        query: str,
+        *,
+        top_k: int = 10,
+        categories: Sequence[str] | None = None,
+        statuses: Sequence[str] = ("active",),
+        min_importance: float = 0.1,
+        metadata: Mapping[str, Any] | None = None,
+        ranking: str | Ranking = "seed",
+        vector: "Numbers" = None,
+        now: "int | datetime.datetime | None" = None,
+        explain: bool = False,
+        conversation: "str | Conversation | None" = None,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> Hits:
+        """Search, and record what was found, even nothing, and for which conversation; it counts as an access.
+
+        The event's sources include the conversation's last message. Returns the memories as they were found.
+        """
+        wanted = finding.wanted(top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain)
+        options = Options(expected, request_id, sources)
+        return finding.recall(self._place, query, wanted, conversation, options)
+
+    # Reading.
+
+    def get(self, id: str | Entry) -> Entry | None:  # noqa: A002 - as above
+        """Return a memory, ``None`` where there is none; one that was erased has nothing but its id."""
+        wanted = checked_id(id)
+        return self._place.read(
+            lambda facts: Entry(wanted, erased=True) if wanted in facts.erased else facts.entries.get(wanted)
+        )
+
+    def list(
+        self, *, category: str | None = None, status: str | None = None, offset: int = 0, limit: int | None = None
+    ) -> Entries:
+        """Return the memories in the order of their adding, of one category or status if given, page by page."""
+        checks.count(offset, "offset")
+        end = None if limit is None else offset + checks.count(limit, "limit")
+        return finding.listed(self._place, category, status)[offset:end]
+
+    def count(self, *, category: str | None = None, status: str | None = None) -> int:
+        """Return how many memories there are, of one category or status if given."""
+        return len(finding.listed(self._place, category, status))
+
+    def stats(self) -> ProjectStats:
+        """Return counts by category and status, the mean importance, and the episodes by kind."""
+        return finding.stats(self._place)
+
+    def history(self, id: str | Entry) -> Events:  # noqa: A002 - as above
+        """Return every event that touched a memory, with its stamp, oldest first; ``NotFound`` if there is none."""
+        wanted = checked_id(id)
+        found = [recorded for recorded in self.events() if wanted in (touched(recorded.event) or ())]
+        if not found:
+            raise remembering.missing(self._place, wanted)
+        return found
+
+    def events(self, after: int = 0) -> Iterator[Recorded]:
+        """Return the project's events with a seq greater than ``after``, each with its stamp."""
+        checks.count(after, "after")
+        return self._door.engine.events(self._door.key(self._place.stream), after, self._at)
+
+    def at(self, at: "int | datetime.datetime") -> "Project":
+        """Return the project as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
+        return Project(self._door, self.name, seq_at(self._door.engine, at, self._at))
+
+    # Episodes.
+
+    def record_episode(
+        self,
+        kind: str,
+        *,
+        session: str | None = None,
+        task: str,
+        approach: str = "",
+        outcome: str = "",
+        tools: Sequence[str] = (),
+        keywords: Sequence[str] | None = None,
+        vector: "Numbers" = None,
+        occurred: "int | datetime.datetime | None" = None,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> Episode:
+        """Record what was tried and how it ended (success, failure or discovery); return the episode.
+
+        ``keywords=None`` takes those of the three texts.
+        """
+        said = (kind, session, task, approach, outcome, tools, keywords, vector, occurred)
+        return remarking.record(self._place, *said, Options(expected, request_id, sources))
+
+    def search_episodes(
+        self,
+        query: str,
+        *,
+        top_k: int = 10,
+        kinds: Sequence[str] | None = None,
+        ranking: str | Ranking = "seed",
+        vector: "Numbers" = None,
+        now: "int | datetime.datetime | None" = None,
+    ) -> Hits:
+        """Return the episodes that answer a query best; an empty one gives the newest. All are equally important."""
+        wanted = finding.wanted(top_k, None, (), 0.0, None, ranking, vector, now, False)  # noqa: FBT003
+        return remarking.search(self._place, query, kinds, wanted)
+
+    def erase(self, *, derived: str = "erase", forks: str = "refuse") -> Receipt:
+        """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
+
+        What was derived from it goes too, unless ``derived="keep"``. ``StoreBusy`` while another handle has the store
+        open.
+        """
+        from refold.memory import erasing  # noqa: PLC0415 - loaded only by those who erase
+
+        return erasing.erase_conversation(self._door, self._place.stream, self._at, derived, forks)

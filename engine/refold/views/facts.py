@@ -1,0 +1,368 @@
+"""The memories of a project: facts with keywords, importance and access, found by meaning.
+
+The state holds no vectors, only the seqs of the events that do. An erased memory stays as an id that is never found; an
+erased merge leaves the memory as it was before; what an erased update had replaced does not come back.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from sys import intern
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from refold.entry import (
+    Entry,
+    MemoriesCleared,
+    MemoriesDecayed,
+    MemoriesPruned,
+    MemoriesRecalled,
+    MemoryAdded,
+    MemoryDeleted,
+    MemoryMerged,
+    MemoryReviewed,
+    MemoryUnmerged,
+    MemoryUpdated,
+    entry_of,
+    touched,
+    when,
+)
+from refold.event import Event, Located, Stamp, View, pack_json, unpack_json
+from refold.limits import RECENT_CHANGES_COUNT
+
+FLOAT_BYTES: Final = 4
+_BODY: Final = ("content", "keywords", "metadata")
+
+
+class Facts:
+    """The memories by id, in the order of their adding, and the ids of those that were erased."""
+
+    __slots__ = ("by_content", "dim", "entries", "erased", "model", "recent", "seq", "unmerged")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.erased: dict[str, None] = {}
+        self.unmerged: dict[int, None] = {}
+        """The seqs of the merges that were taken apart."""
+        self.by_content: dict[str, str] = {}
+        """Content -> id; where an erasure left two memories of the same content, one of them."""
+        self.model = ""
+        """The embedder of the newest vector."""
+        self.dim = 0
+        self.seq = 0
+        """The seq of the last event that this view folded: it names this state among all that ever were."""
+        self.recent: deque[tuple[int, int, tuple[str, ...] | None]] = deque(maxlen=RECENT_CHANGES_COUNT)
+        """The last events: the ``seq`` before, the ``seq`` after, and the ids that were touched, ``None`` for all."""
+
+    def put(self, entry: Entry) -> None:
+        """Hold a memory; one that is there keeps its place."""
+        held = self.entries.get(entry.id)
+        if held is None or held.content != entry.content:
+            if held is not None:
+                self._forget_content(held)
+            self.by_content.setdefault(entry.content, entry.id)
+        self.entries[entry.id] = entry
+
+    def drop(self, entry_id: str) -> Entry | None:
+        """Remove a memory and return it, ``None`` where there is none."""
+        held = self.entries.pop(entry_id, None)
+        if held is not None:
+            self._forget_content(held)
+        return held
+
+    def erase(self, entry_id: str) -> None:
+        """Leave nothing of a memory but its id."""
+        self.drop(entry_id)
+        self.erased[entry_id] = None
+
+    def clear(self) -> None:
+        """Remove every memory."""
+        self.entries.clear()
+        self.by_content.clear()
+
+    def same(self, content: str) -> Entry | None:
+        """Return the live memory of exactly this content."""
+        found = self.by_content.get(content)
+        return None if found is None else self.entries[found]
+
+    def saw_vector(self, vector: bytes, model: str) -> None:
+        """Take note of the model and the dimension of the newest vector."""
+        if vector:
+            self.model, self.dim = intern(model), len(vector) // FLOAT_BYTES
+
+    def folded(self, stamp: Stamp, event: Event) -> None:
+        """Take note that an event was folded."""
+        self.recent.append((self.seq, stamp.seq, touched(event)))
+        self.seq = stamp.seq
+
+    def _forget_content(self, held: Entry) -> None:
+        if self.by_content.get(held.content) == held.id:
+            del self.by_content[held.content]
+
+
+def _words(keywords: Iterable[str]) -> tuple[str, ...]:
+    """Return keywords as the state holds them: one string for a word, however many memories have it."""
+    return tuple(map(intern, keywords))
+
+
+# What a checkpoint keeps.
+
+_PLAIN: Final = tuple(name for name in Entry.__struct_fields__ if name not in {"content", "words", "extra", "erased"})
+"""The fields that a row holds; the rest is in the event at ``body_seq``."""
+
+
+def _pack(facts: Facts) -> tuple[Any, list[int]]:
+    rows = [[getattr(entry, name) for name in _PLAIN] for entry in facts.entries.values()]
+    pointed = [entry.body_seq for entry in facts.entries.values()]
+    return [facts.seq, facts.model, facts.dim, list(facts.erased), list(facts.unmerged), rows], pointed
+
+
+def _unpack(inline: Any, events: Located) -> Facts:
+    facts = Facts()
+    facts.seq, facts.model, facts.dim, erased, taken_apart, rows = inline
+    facts.model = intern(facts.model)
+    facts.erased, facts.unmerged = dict.fromkeys(erased), dict.fromkeys(taken_apart)
+    for row, (event, _) in zip(rows, events, strict=True):
+        plain = dict(zip(_PLAIN, row, strict=True))
+        blank = plain["blank"] = tuple(plain["blank"])
+        content, keywords, extra = _body_of(event, plain["id"])
+        facts.put(
+            Entry(
+                content=content,
+                words=() if "keywords" in blank else _words(keywords),
+                extra=None if "metadata" in blank else extra,
+                **plain,
+            )
+        )
+    return facts
+
+
+def _body_of(event: Event, entry_id: str) -> tuple[str, Iterable[str], bytes | None]:
+    """Return content, keywords and packed metadata of a memory, from the event that holds them."""
+    if isinstance(event, MemoryUnmerged) and event.other == entry_id:
+        returned = _returned(event)
+        return returned.content, returned.words, returned.extra
+    assert isinstance(event, (MemoryAdded, MemoryUpdated, MemoryMerged, MemoryUnmerged)), event
+    assert event.id == entry_id, f"{event!r} is not of the memory {entry_id}"
+    assert event.content is not None, event
+    return event.content, event.keywords, event.extra
+
+
+def _logical(facts: Facts) -> Any:
+    rows = [msgspec.structs.astuple(entry) for entry in facts.entries.values()]
+    return [rows, sorted(facts.erased), sorted(facts.unmerged)] if rows or facts.erased else None
+
+
+_SHOWN: Final = ("content", "category", "keywords", "importance", "access_count", "status", "metadata", "source")
+
+
+def _plain(facts: Facts) -> dict[str, Any]:
+    shown = {
+        entry.id: {name: getattr(entry, name) for name in (*_SHOWN, "source_context", "accessed_ns", "decayed_ns")}
+        for entry in facts.entries.values()
+    }
+    return shown | {entry_id: {"erased": True} for entry_id in facts.erased}
+
+
+FACTS = View(
+    "facts",
+    kinds=("project",),
+    empty=Facts,
+    pack=_pack,
+    unpack=_unpack,
+    logical=_logical,
+    plain=_plain,
+)
+
+
+# The fold.
+
+
+@FACTS.on(MemoryAdded)
+def memory_added(facts: Facts, stamp: Stamp, event: MemoryAdded) -> None:
+    """Hold the memory; an erased one stays as an id."""
+    facts.folded(stamp, event)
+    if stamp.erased:
+        facts.erase(event.id)
+        return
+    facts.saw_vector(event.vector, event.model)
+    facts.put(replace(entry_of(event, stamp), words=_words(event.keywords)))
+
+
+@FACTS.on(MemoryUpdated)
+def memory_updated(facts: Facts, stamp: Stamp, event: MemoryUpdated) -> None:
+    """Give the fields that changed their values; what an erased update replaced stays away."""
+    facts.folded(stamp, event)
+    held = facts.entries.get(event.id)
+    if held is None:
+        return
+    if stamp.erased:
+        _take_back(facts, held, event)
+        return
+    facts.saw_vector(event.vector, event.model)
+    facts.put(updated(held, stamp, event))
+
+
+def updated(held: Entry, stamp: Stamp, event: MemoryUpdated) -> Entry:
+    """Return a memory as an update leaves it."""
+    changes: dict[str, Any] = {"updated_ns": when(stamp.time_ns, stamp)}
+    if event.category is not None:
+        changes["category"] = event.category
+    if event.importance is not None:
+        changes["importance"] = event.importance
+    if event.content is not None:
+        changes |= {"content": event.content, "words": _words(event.keywords), "extra": event.extra}
+        changes |= {"body_seq": stamp.seq, "blank": ()}
+    if event.vector:
+        changes["vector_seq"] = stamp.seq
+    return replace(held, **changes)
+
+
+def _take_back(facts: Facts, held: Entry, event: MemoryUpdated) -> None:
+    if "content" in event.changed:
+        facts.erase(event.id)
+        return
+    blank = tuple(name for name in _BODY if name in event.changed or name in held.blank)
+    words = () if "keywords" in blank else held.words
+    facts.put(replace(held, words=words, extra=None if "metadata" in blank else held.extra, blank=blank))
+
+
+@FACTS.on(MemoryDeleted)
+def memory_deleted(facts: Facts, stamp: Stamp, event: MemoryDeleted) -> None:
+    """Drop the memory."""
+    facts.folded(stamp, event)
+    facts.drop(event.id)
+
+
+@FACTS.on(MemoriesCleared)
+def memories_cleared(facts: Facts, stamp: Stamp, event: MemoriesCleared) -> None:
+    """Drop every memory."""
+    facts.folded(stamp, event)
+    facts.clear()
+
+
+@FACTS.on(MemoryMerged)
+def memory_merged(facts: Facts, stamp: Stamp, event: MemoryMerged) -> None:
+    """Let one memory take in the other; after an erased merge it is as before, and the other is an id."""
+    facts.folded(stamp, event)
+    other = facts.drop(event.other)
+    if stamp.erased:
+        facts.erased[event.other] = None
+        return
+    held = facts.entries.get(event.id)
+    if held is None:
+        if other is not None:
+            facts.erased[event.other] = None
+        return
+    facts.saw_vector(event.vector, event.model)
+    facts.put(merged(held, stamp, event))
+
+
+def merged(held: Entry, stamp: Stamp, event: MemoryMerged) -> Entry:
+    """Return a memory as a merge leaves it."""
+    return replace(
+        held,
+        content=event.content,
+        words=_words(event.keywords),
+        importance=event.importance,
+        extra=event.extra,
+        updated_ns=when(stamp.time_ns, stamp),
+        body_seq=stamp.seq,
+        blank=(),
+        vector_seq=stamp.seq if event.vector else held.vector_seq,
+    )
+
+
+@FACTS.on(MemoryUnmerged)
+def memory_unmerged(facts: Facts, stamp: Stamp, event: MemoryUnmerged) -> None:
+    """Bring back what was before a merge; an erased one takes the merged text along, and brings nothing back."""
+    facts.folded(stamp, event)
+    facts.unmerged[event.prior] = None
+    held = facts.entries.get(event.id)
+    if stamp.erased:
+        if held is not None and held.body_seq == event.prior:
+            facts.erase(event.id)
+        if event.other:
+            facts.erased[event.other] = None
+        return
+    if held is not None:
+        facts.put(unmerged(held, stamp, event))
+    if event.other:
+        facts.saw_vector(event.vector, event.model)
+        facts.put(replace(_returned(event), body_seq=stamp.seq, vector_seq=stamp.seq))
+
+
+def unmerged(held: Entry, stamp: Stamp, event: MemoryUnmerged) -> Entry:
+    """Return the memory that had taken another one in, as it is without."""
+    changes: dict[str, Any] = {"importance": event.importance, "updated_ns": when(stamp.time_ns, stamp)}
+    if event.content is not None:
+        changes |= {"content": event.content, "words": _words(event.keywords), "extra": event.extra}
+        changes |= {"body_seq": stamp.seq, "blank": ()}
+    if event.kept_vector:
+        changes["vector_seq"] = event.kept_vector
+    return replace(held, **changes)
+
+
+_CARRIED: Final = (
+    *("content", "category", "importance", "access_count", "status", "session", "source_context"),
+    *("created_ns", "updated_ns", "accessed_ns", "decayed_ns", "occurred_ns", "dated"),
+)
+
+
+def carried(entry: Entry) -> bytes:
+    """Return a memory as the events hold it that take one in or bring one back: all but id, seqs and vector."""
+    shown = {name: getattr(entry, name) for name in _CARRIED}
+    return pack_json(shown | {"keywords": entry.words, "metadata": entry.metadata})
+
+
+def carried_back(entry_id: str, packed: bytes, origin: int) -> Entry:
+    """Return the memory that ``carried`` packed."""
+    shown = unpack_json(packed)
+    metadata = shown.pop("metadata")
+    words = _words(shown.pop("keywords"))
+    extra = None if metadata is None else pack_json(metadata)
+    return Entry(id=entry_id, words=words, extra=extra, origin=origin, **shown)
+
+
+def _returned(event: MemoryUnmerged) -> Entry:
+    assert event.incoming is not None, event
+    return carried_back(event.other, event.incoming, event.origin)
+
+
+@FACTS.on(MemoryReviewed)
+def memory_reviewed(facts: Facts, stamp: Stamp, event: MemoryReviewed) -> None:
+    """Give the memory its status."""
+    facts.folded(stamp, event)
+    held = facts.entries.get(event.id)
+    if held is not None:
+        facts.put(replace(held, status=event.status, updated_ns=when(stamp.time_ns, stamp)))
+
+
+@FACTS.on(MemoriesDecayed)
+def memories_decayed(facts: Facts, stamp: Stamp, event: MemoriesDecayed) -> None:
+    """Give the memories what importance is left."""
+    facts.folded(stamp, event)
+    for entry_id, importance, decayed_ns in zip(event.ids, event.importances, event.decayed, strict=True):
+        held = facts.entries.get(entry_id)
+        if held is not None:
+            facts.put(replace(held, importance=importance, decayed_ns=decayed_ns))
+
+
+@FACTS.on(MemoriesPruned)
+def memories_pruned(facts: Facts, stamp: Stamp, event: MemoriesPruned) -> None:
+    """Drop the memories."""
+    facts.folded(stamp, event)
+    for entry_id in event.ids:
+        facts.drop(entry_id)
+
+
+@FACTS.on(MemoriesRecalled)
+def memories_recalled(facts: Facts, stamp: Stamp, event: MemoriesRecalled) -> None:
+    """Count the access of what was shown."""
+    facts.folded(stamp, event)
+    for entry_id in event.ids:
+        held = facts.entries.get(entry_id)
+        if held is not None:
+            accessed_ns = when(stamp.occurred_ns, stamp)
+            facts.put(replace(held, access_count=held.access_count + 1, accessed_ns=accessed_ns))

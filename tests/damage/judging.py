@@ -12,7 +12,10 @@ from tests.damage.asking import Refused, answers
 from tests.support import Clock
 
 SECONDS_MAX: Final = 10
-"""A store that takes longer to look at has caught its reader in a loop."""
+"""A store whose look takes more of the processor's time has caught its reader in a loop."""
+
+WAIT_SECONDS_MAX: Final = 120
+"""And one that takes longer by the clock has it wait for ever; much more, for machines that do other things too."""
 
 HARMLESS: Final = "harmless"
 """Every answer is right, and verify finds nothing."""

@@ -23,7 +23,7 @@ from tests.damage.asking import answers
 from tests.damage.breaking import BUILDS
 from tests.damage.damaging import CLASSES
 from tests.damage.filling import fill
-from tests.damage.judging import ALLOWED, DIED, HUNG, SECONDS_MAX, SILENT, UNTYPED, judge
+from tests.damage.judging import ALLOWED, DIED, HUNG, SECONDS_MAX, SILENT, UNTYPED, WAIT_SECONDS_MAX, judge
 from tests.support import Clock
 
 DATA_BYTES_MAX: Final = 2 * 1024**3
@@ -138,7 +138,13 @@ class _Child:
         if code:
             assert code < 0, f"a child of the rig failed with {code}; its output says why"
             stage, said = lines[-1]
-            outcomes.append([HUNG if -code == signal.SIGALRM else DIED, f"{signal.Signals(-code).name}: {said}", stage])
+            outcomes.append(
+                [
+                    HUNG if -code in (signal.SIGALRM, signal.SIGPROF) else DIED,
+                    f"{signal.Signals(-code).name}: {said}",
+                    stage,
+                ]
+            )
         for (kind, number), (came, said, stage) in zip(self._queue, outcomes, strict=False):
             outcome.cases.append(Case(kind, number, came, said, stage))
         return self._queue[len(outcomes) :]
@@ -150,9 +156,11 @@ def _judge_all(plan: Plan, queue: Queue) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with (plan.place / "results").open("ab", buffering=0) as file:
         for kind, number in queue:
-            signal.alarm(SECONDS_MAX)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS_MAX)
+            signal.alarm(WAIT_SECONDS_MAX)
             line = _judge_one(plan, kind, number, file.fileno())
             signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             file.write(json.dumps(line).encode() + b"\n")
 
 

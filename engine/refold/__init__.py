@@ -180,6 +180,7 @@ __all__ = [
     "StoreVersion",
     "Subscription",
     "TokenCounter",
+    "Upserted",
     "WordLlamaEmbedder",
     "WrongVersion",
     "__version__",

@@ -65,8 +65,11 @@ def shown(chat: Conversation) -> list[Any]:
     return [window, chat.scratchpad(), dict(chat.state.items()), chat.window_tokens, chat.version]
 
 
+SESSIONS = (("conversation", "conversation/"), ("session", "conversation/"))
+
+
 def moved(value: Any, field: str, offset: int) -> Any:
-    if field in {"prior", "base_seq"}:
+    if field in {"prior", "base_seq", "origin", "kept_vector"}:
         return value + offset if value else value
     return [seq + offset for seq in value] if field in {"sources", "seqs"} else value
 
@@ -101,7 +104,7 @@ class TestBesideOthers:
         assert stamp.time_ns == BEGIN_NS + 10**15
         names = branches.names(memory._door.engine)
         wanted = {field: moved(value, field, OFFSET) for field, value in line["event"].items()}
-        for field, kind in (("base_stream", ""), ("project", "project/")):
+        for field, kind in (("base_stream", ""), ("project", "project/"), *SESSIONS):
             if wanted.get(field):
                 old = kind + wanted[field]
                 wanted[field] = RENAME.get(old, old).removeprefix(kind)
@@ -117,7 +120,7 @@ class TestBesideOthers:
             assert shown(memory.conversation("chat-2")) == shown(source.conversation("chat"))
             assert shown(memory.conversation("fork-2")) == shown(source.conversation("fork"))
             assert memory.conversation("chat-2").project == "project-2"
-            assert memory.projects() == ["project", "project-2"]
+            assert memory.projects() == ["acme", "default", "project", "project-2"]
             assert memory.journal().day("2026-01-01")[0].text == "note"
             places = {(snapshot.stream, snapshot.name): snapshot.seq for snapshot in memory.snapshots()}
             (theirs,) = source.snapshots()

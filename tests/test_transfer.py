@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from refold import Conversation, InvalidInput, Memory, NotFound, ReadOnly, Snapshot, StoreError
+from refold import Conversation, InvalidInput, Memory, Message, NotFound, Project, ReadOnly, Snapshot, StoreError
 from refold.engine import transfer
 from tests.support import Clock, assert_sound, refused, remembering
 
@@ -56,6 +56,22 @@ def travel(memory: Memory, chat: Conversation, snapshot: Snapshot) -> None:
     other.conversation("o").append("user", "from elsewhere", tokens=2)
     other.conversation("o").set("a", "b")
     chat.restore(Snapshot.from_bytes(other.conversation("o").snapshot().to_bytes()))
+    learn(memory.project("acme"), chat.append("user", "Use pnpm.", tokens=2))
+    memory.add("y")
+    memory.project().clear()
+
+
+def learn(project: Project, said: Message) -> None:
+    entry = project.add("Use pnpm.", source=said, metadata={"世": [1.5, None]}, importance=0.9)
+    merged = project.upsert("Use pnpm, always.", threshold=0.1, source="a session", occurred=-5)
+    project.unmerge(merged)
+    project.update(entry, keywords=["pnpm"], category="preference")
+    project.reject(project.add("dull", importance=0.01, occurred=1, source_context="because"))
+    project.recall("pnpm", conversation="chat", explain=True)
+    project.decay()
+    project.prune(0.1)
+    project.record_episode("success", session="s", task="install", tools=["bash"])
+    project.delete(project.add("x"))
 
 
 def branch(memory: Memory) -> None:

@@ -39,7 +39,11 @@ def test_the_state_after_events(what: str) -> None:
 
 
 def test_a_project_holds_values_too() -> None:
-    assert fold.plain(folded("project", put("a", 1), put("temp:b", 2))) == {"state": {"a": 1, "temp:b": 2}}
+    assert fold.plain(folded("project", put("a", 1), put("temp:b", 2))) == {
+        "state": {"a": 1, "temp:b": 2},
+        "facts": {},
+        "episodes": {},
+    }
 
 
 def test_an_empty_one_has_no_digest() -> None:

@@ -47,6 +47,9 @@ Progress: TypeAlias = Callable[[int, int], None]
 _JOINED_KEY: Final = b"joined"
 _PAGE_EVENTS: Final = 10_000
 _SHOWN_COUNT: Final = 10
+_NAME_FIELDS: Final = {"project": "project", "conversation": "conversation", "session": "conversation"}
+"""Fields that hold the name of a stream, with its kind; a session may have a name that no stream has."""
+
 _SEQ_FIELDS: Final = (*fold.SCALAR_SEQS, "base_seq")
 _SEQS_FIELDS: Final = ("sources", "seqs")
 
@@ -310,8 +313,9 @@ class _Page:
                 changed[field] = tuple(map(self._went.seq, value))
             elif field == "base_stream" and value:
                 changed[field] = self._slot(line.event["base_stream"]).number
-            elif field == "project" and value is not None:
-                changed[field] = self._names.get(f"project/{value}", f"project/{value}").partition("/")[2]
+            elif field in _NAME_FIELDS and value is not None:
+                stream = f"{_NAME_FIELDS[field]}/{value}"
+                changed[field] = self._names.get(stream, stream).partition("/")[2]
         return msgspec.structs.replace(event, **changed)
 
     def all_rows(self) -> list[Row]:

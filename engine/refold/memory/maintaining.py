@@ -28,6 +28,7 @@ WEEKLY: Final = 0.95
 
 DAY_NS: Final = 86_400 * 10**9
 _WEEK_DAYS: Final = 7
+_BLOCK_ROWS: Final = 256
 _NEAR: Final = 1e-4
 """Products of float32 are nearer than this to what they are without rounding."""
 
@@ -134,29 +135,33 @@ class _Compaction:
     def _round(self) -> bool:
         """Merge what is alike; return whether anything was."""
         begin = len(self._events)
-        kept: list[Entry] = []
-        rest = self._entries
-        while rest:
-            entry, *others = rest
-            alike = self._alike(entry, others)
-            entry, taken = self._merged(entry, [other for other in others if other.id in alike], alike)
+        entries, kept, taken = self._entries, list[Entry](), set[str]()
+        for place, alike in self._alike(entries):
+            entry = entries[place]
+            if entry.id in taken:
+                continue
+            others = [entries[other] for other in alike if entries[other].id not in taken]
+            entry, merged = self._merged(entry, others, {entries[other].id: alike[other] for other in alike})
+            taken |= merged
             kept.append(entry)
-            rest = [other for other in others if other.id not in taken]
         self._entries = kept
         self._embed(begin)
         return len(self._events) > begin
 
-    def _alike(self, entry: Entry, others: Sequence[Entry]) -> dict[str, float]:
-        """Return the cosines of those that are alike enough."""
-        if not others:
-            return {}
+    def _alike(self, entries: Sequence[Entry]) -> Iterator[tuple[int, dict[int, float]]]:
+        """Yield each place with the later places whose memories are alike enough, and their cosines."""
+        if not entries:
+            return
         import numpy  # noqa: PLC0415 - loads when the first vector is looked at
 
-        own = self._vectors[entry.id]
-        products = numpy.stack([self._vectors[other.id] for other in others]) @ own
-        near: list[int] = (products > self._threshold - _NEAR).nonzero()[0].tolist()
-        cosines = {others[row].id: exact(own, self._vectors[others[row].id]) for row in near}
-        return {entry_id: found for entry_id, found in cosines.items() if found > self._threshold}
+        matrix = numpy.stack([self._vectors[entry.id] for entry in entries])
+        for begin in range(0, len(entries), _BLOCK_ROWS):
+            block = matrix[begin : begin + _BLOCK_ROWS]
+            products = block @ matrix[begin:].T
+            for row in range(len(block)):
+                near: list[int] = (products[row, row + 1 :] > self._threshold - _NEAR).nonzero()[0].tolist()
+                later = {begin + row + 1 + step: exact(block[row], matrix[begin + row + 1 + step]) for step in near}
+                yield begin + row, {place: found for place, found in later.items() if found > self._threshold}
 
     def _merged(self, entry: Entry, others: Sequence[Entry], alike: dict[str, float]) -> tuple[Entry, set[str]]:
         taken: set[str] = set()

@@ -116,6 +116,8 @@ def test_a_row_in_the_midst_of_a_session_leaves_its_neighbours_side_by_side() ->
     assert score(ranking, Query(text="alpha"), columns)[0][[0, 2]].tolist() == pytest.approx([1, 0.8])
     put(columns, 1, ranked.Memory("delta", (), 0, 0, "s", None))
     assert score(ranking, Query(text="alpha"), columns)[0].tolist() == pytest.approx([1, 0.8, 0])
+    assert score(ranking, Query(text="gamma"), columns)[0].tolist() == pytest.approx([0, 0.8, 1])
+    assert score(ranking, Query(text="delta"), columns)[0].tolist() == pytest.approx([0.8, 1, 0.8])
 
 
 def test_a_hundred_thousand_words_in_one_text_are_one_row() -> None:

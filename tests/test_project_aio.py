@@ -8,7 +8,7 @@ import pytest
 from refold import InvalidInput, Memory
 from refold.memory.aio_project import AsyncProject
 from refold.memory.project import Project
-from tests.test_project import ONE, Told
+from tests.told import ONE, Told
 
 OWN = {"door", "plain"}
 

@@ -255,6 +255,8 @@ class Similarity:
     def __init__(self, loader: Loader) -> None:
         self.vectors = Vectors(loader)
         self._tables: OrderedDict[int, Table] = OrderedDict()
+        self._in_batch: tuple[Facts, int, Table] | None = None
+        """The state of an open batch that was laid out last, its seq then, and its table: that of nobody else."""
 
     def table(self, facts: Facts, pending: Mapping[int, Event]) -> Table:
         """Return a state laid out; ``pending`` are the events of the open batch whose state it is."""
@@ -265,7 +267,7 @@ class Similarity:
         def load(seqs: list[int]) -> Any:
             return self.vectors.rows(seqs, pending)
 
-        table, ids = self._earlier(facts)
+        table, ids = self._earlier(facts) if facts.seq > 0 else self._earlier_in_batch(facts)
         if table is not None:
             table.update(facts.entries, ids, load)
         if table is None or table.is_sparse:
@@ -275,6 +277,8 @@ class Similarity:
             self._tables[facts.seq] = table
             if len(self._tables) > TABLES_COUNT_MAX:
                 self._tables.popitem(last=False)
+        elif facts.seq:
+            self._in_batch = (facts, facts.seq, table)
         return table
 
     def _earlier(self, facts: Facts) -> tuple[Table | None, dict[str, None]]:
@@ -286,6 +290,22 @@ class Similarity:
             ids = dict.fromkeys(touched) | ids
             if before in self._tables:
                 return self._tables.pop(before), ids
+        return None, ids
+
+    def _earlier_in_batch(self, facts: Facts) -> tuple[Table | None, dict[str, None]]:
+        """Return the same for a state that an open batch folds on: it is the same object, only later."""
+        ids: dict[str, None] = {}
+        if self._in_batch is None or self._in_batch[0] is not facts:
+            return None, ids
+        _, seq, table = self._in_batch
+        if facts.seq == seq:
+            return table, ids
+        for before, _, touched in reversed(facts.recent):
+            if touched is None:
+                break
+            ids = dict.fromkeys(touched) | ids
+            if before == seq:
+                return table, ids
         return None, ids
 
     def best(self, facts: Facts, packed: bytes, pending: Mapping[int, Event]) -> Match | None:

@@ -66,7 +66,7 @@ def _pack(scopes: Scopes) -> tuple[Any, list[int]]:
 def _unpack(inline: Any, events: Located) -> Scopes:
     scopes = Scopes()
     located = iter(events)
-    scopes.entries.unpack(inline, lambda key: _value_of(next(located)[0], key))
+    scopes.entries.unpack(inline, bytes, lambda key: _value_of(next(located)[0], key))
     return scopes
 
 

@@ -259,7 +259,7 @@ class MemoryMachine(WholeRules):
     @drawn_rule("write")
     def write(self, text: str, day: str | None, occurred: int | None, drawn: Drawn) -> None:
         when_ns = self.model.now_ns() if occurred is None else occurred
-        written, stream, asked = day or day_of(when_ns), "journal/work", ("append", day, text)
+        written, stream, asked = day or day_of(when_ns), "journal/work", ("append", day, text, occurred)
         given = self.drive(
             stream,
             drawn,

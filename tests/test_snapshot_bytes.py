@@ -56,6 +56,12 @@ class TestHandedOver:
             assert shown(other) == shown(chat)
             assert other.project == "elsewhere"
 
+    def test_nothing_handed_to_a_conversation_of_a_project_that_has_nothing_appends_nothing(self) -> None:
+        with remembering() as memory:
+            nothing = Snapshot.from_bytes(Memory().conversation("chat").snapshot().to_bytes())
+            memory.conversation("chat", project="acme").restore(nothing)
+            assert memory.head == 0
+
     @pytest.mark.parametrize("kept", [False, True])
     def test_to_another_store_it_is_the_same_state_too(self, tmp_path: Path, kept: bool) -> None:
         with remembering() as source, remembering(tmp_path / "store" if kept else None, window_tokens=5) as target:

@@ -196,12 +196,13 @@ def _carried(snapshot: Snapshot) -> Carried:
 def _importing(
     snapshot: Snapshot, opening: ConversationOpened, sources: tuple[int, ...]
 ) -> Callable[[State], Event | None]:
-    state_bytes = _carried(snapshot).state
+    carried = _carried(snapshot).state
 
     def decide(state: State) -> Event | None:
-        project = composing.project_of(state, opening)
-        unchanged = exported(state) == msgspec.structs.replace(state_bytes, project=project)
-        return None if unchanged else msgspec.structs.replace(state_bytes, project=project, sources=sources)
+        # The project is identity and stays the conversation's own: it makes no state another one.
+        here = msgspec.structs.replace(carried, project=composing.project_of(state, opening))
+        unchanged = msgspec.structs.replace(exported(state), project=here.project) == here
+        return None if unchanged else msgspec.structs.replace(here, sources=sources)
 
     return decide
 

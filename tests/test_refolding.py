@@ -128,7 +128,12 @@ def test_values_of_a_kind_that_no_view_packs_are_damage_wherever_they_stand(tmp_
         chat.note("a note")
         chat.state["key"] = [1, 2]
     inlines: list[Any] = []
-    rewrite(tmp_path / "store", -1, lambda inline: (inlines.append(msgspec.msgpack.decode(inline)), inline)[1])
+
+    def look(inline: bytes) -> bytes:
+        inlines.append(msgspec.msgpack.decode(inline))
+        return inline
+
+    rewrite(tmp_path / "store", -1, look)
     paths = list(leaves(inlines[0]))
     assert len(paths) > 15
     for path in paths:

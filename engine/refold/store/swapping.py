@@ -10,6 +10,7 @@ import shutil
 from typing import Final
 
 from refold.errors import StoreError, StoreFull
+from refold.store.building import flush
 from refold.store.copying import copy
 from refold.store.environment import DATA_FILE, Environment
 
@@ -28,6 +29,8 @@ def sweep(environment: Environment) -> None:
         os.mkdir(made, 0o700)
         copy(environment, made)
         environment.replace(os.path.join(made, DATA_FILE))
+        shutil.rmtree(made)
+        flush(environment.path)  # Before anybody says that nothing is left to be done.
     except OSError as error:
         kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
         message = f"sweeping {environment.path}: {error}; check that the directory is writable and has space"

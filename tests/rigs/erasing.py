@@ -105,7 +105,7 @@ def run(
     on_loop: Callable[[Tally], None] = lambda _: None,
     moments: Sequence[str] = ("", *MOMENTS),
 ) -> Tally:
-    """Run the loops, the first process of each doomed to one of the moments, empty for none of them; stop after the first with a violation, and leave its store."""
+    """Run the loops, the first process of each doomed to one of the moments; stop after the first with a violation."""
     for first in range(0, loops, LOOPS_PER_STORE):
         place = directory / f"loops-from-{first}"
         place.mkdir()

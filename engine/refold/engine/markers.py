@@ -6,6 +6,7 @@ from typing import Any, cast
 import msgspec
 
 from refold import fold
+from refold.errors import StoreCorrupt
 from refold.event import Event, unpack_json
 from refold.limits import MARKER_BYTES_MIN
 
@@ -49,5 +50,5 @@ def _unpacked(packed: bytes) -> Any:
     """Return the value that bytes hold as msgpack, ``None`` where they are something else, a vector for example."""
     try:
         return unpack_json(packed)
-    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+    except (StoreCorrupt, TypeError, RecursionError):
         return None

@@ -71,11 +71,10 @@ def test_rows_are_read_as_an_opening_reads_them(store: Path, monkeypatch: pytest
 
 
 def test_streams_that_came_to_their_end_leave_ram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Memory(tmp_path / "store", clock_ns=Clock()) as memory:
+    with Memory(tmp_path / "store", clock_ns=Clock()) as memory, memory.batch():
         for number in range(300):
-            with memory.batch():
-                for turn in range(10):
-                    memory.conversation(f"chat-{number:03d}").append("user", f"hello {turn}", tokens=1)
+            for turn in range(10):
+                memory.conversation(f"chat-{number:03d}").append("user", f"hello {turn}", tokens=1)
     held: list[int] = []
     take = Refolding.take
 
@@ -129,11 +128,11 @@ def test_values_of_a_kind_that_no_view_packs_are_damage_wherever_they_stand(tmp_
         chat.state["key"] = [1, 2]
     inlines: list[Any] = []
 
-    def look(inline: bytes) -> bytes:
+    def unchanged(inline: bytes) -> bytes:
         inlines.append(msgspec.msgpack.decode(inline))
         return inline
 
-    rewrite(tmp_path / "store", -1, look)
+    rewrite(tmp_path / "store", -1, unchanged)
     paths = list(leaves(inlines[0]))
     assert len(paths) > 15
     for path in paths:

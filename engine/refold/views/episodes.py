@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from refold.event import Event, Located, Stamp, View
@@ -73,7 +74,7 @@ def _unpack(inline: Any, events: Located) -> Episodes:
     for event, stamp in events:
         assert isinstance(event, EpisodeRecorded), f"seq {stamp.seq} was packed as an episode"
         episodes.add(stamp, event)
-    episodes.model, episodes.dim = inline
+    episodes.model, episodes.dim = msgspec.convert(inline, tuple[str, int])
     return episodes
 
 

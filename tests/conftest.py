@@ -9,6 +9,17 @@ from refold import Memory
 from tests.bounds import Clock, seeded_bytes
 
 
+SLOW_SECONDS_MAX = 900
+"""When a slow test counts as one that hangs: on a machine that is busy with other work it takes many times as long."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives slow tests more time than others, unless they say how much themselves."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS_MAX))
+
+
 class Held:
     """The memory of one test, and how it is closed and opened again."""
 

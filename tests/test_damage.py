@@ -49,7 +49,7 @@ def test_very_much_damage_is_told_or_harmless() -> None:
     ("build", "kind", "outcome"),
     [
         ("skip_commitments", "bit", "SILENT"),
-        ("skip_checkpoints", "bit", "SILENT"),
+        ("skip_checkpoints", "row", "SILENT"),
         ("skip_structure", "zeroed sector", "DIED"),
     ],
 )

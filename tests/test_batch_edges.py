@@ -19,6 +19,18 @@ from refold.engine import admission
 from tests.support import assert_sound, elsewhere, in_batch, remembering
 
 
+def test_a_conversation_that_the_batch_itself_emptied_may_be_opened_with_another_budget() -> None:
+    with remembering() as memory:
+        nothing = memory.conversation("chat").snapshot()
+        memory.conversation("chat", window_tokens=100).append("user", "x", tokens=1)
+        with memory.batch():
+            memory.conversation("chat").restore(nothing)
+            memory.conversation("chat", window_tokens=60).append("user", "y", tokens=1)
+        assert memory.conversation("chat").window_tokens == 60
+        with memory.batch(), pytest.raises(InvalidInput, match="has a budget of 60 tokens"):
+            memory.conversation("chat", window_tokens=100)
+
+
 class TestRefused:
     def test_inside_a_batch(self) -> None:
         memory = Memory()

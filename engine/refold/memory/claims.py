@@ -17,9 +17,9 @@ class Claims(NamedTuple):
     def check(self, door: Door, stream: str, at: int | None) -> None:
         """Raise ``InvalidInput`` if the conversation was opened with other values.
 
-        Looks past an open batch: opening a handle, and an append through it, count as no read of the state.
+        Opening a handle, and an append through it, count as no read of the state by an open batch.
         """
-        known, budget = door.read_written(
+        known, budget = door.read_lightly(
             stream, lambda state: (state.part(SESSION), state.part(WINDOW).window_tokens), at
         )
         if not known.opened:

@@ -224,7 +224,7 @@ def leak_readers(memory: Memory, held: list[Any]) -> None:
 def leak_events(memory: Memory, held: list[Any]) -> None:
     """Write ever more, for each event that is wanted."""
     held.append(None)
-    memory.profile(f"leak-{len(held)}").set("key", os.urandom(40_000 * len(held)).hex())
+    memory.profile(f"leak-{len(held)}").set("key", os.urandom(100_000 * len(held)).hex())
 
 
 LEAKS: Final[dict[str, Callable[[Memory, list[Any]], None]]] = {

@@ -264,6 +264,9 @@ ERASED_SEQS_COUNT: Final = 4_096
 MARKER_BYTES_MIN: Final = 16
 """A shorter text or value is not looked for after an erasure: too many others hold the same bytes by chance."""
 
+OCCURRENCES_COUNT_MAX: Final = 1_000
+"""How often one text, in one form and one file, is counted in a receipt; more say no more than that it is there."""
+
 OWNER_WAIT_SECONDS_MAX: Final = 10
 """How long opening a store waits for somebody who has it for itself alone, to replace its file."""
 

@@ -4,7 +4,8 @@ A string of at least ``MARKER_BYTES_MIN`` bytes covers aligned words of eight by
 for by eight runs of its words, one for each place between two words of the file where it may begin: of all its runs
 those that the file holds most seldom, as a sample of it says. The file is read once as words. The hash of each run of
 them is looked up in a table, and what is in the table is compared, in the end byte for byte. Every occurrence is
-found, once: at its place one of the eight runs of the string begins at a word.
+found, once: at its place one of the eight runs of the string begins at a word. Of a string that stands everywhere,
+such as a line of blanks, ``OCCURRENCES_COUNT_MAX`` are counted.
 """
 
 import mmap
@@ -15,10 +16,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from refold.limits import MARKER_BYTES_MIN
+from refold.limits import MARKER_BYTES_MIN, OCCURRENCES_COUNT_MAX
 
 _Words: TypeAlias = NDArray[np.uint64]
 _Places: TypeAlias = NDArray[np.intp]
+_Counts: TypeAlias = NDArray[np.int32]
 
 _WORD_BYTES: Final = 8
 _RUNS: Final = (1, 2, 4, 16)
@@ -37,7 +39,7 @@ _STARTS_EACH_MAX: Final = 256
 _PAIRS_MAX: Final = 1 << 17
 """Places with a string that may stand there, compared at a time: this bounds what memory it takes."""
 
-_BUCKETS_EACH: Final = 64
+_BUCKETS_EACH: Final = 32
 """Buckets of the table for each run that is looked for, as far as ``_BITS`` allows."""
 _BITS: Final = (16, 22)
 
@@ -60,12 +62,12 @@ class _Wanted(NamedTuple):
     """Which string each run is of."""
     offsets: _Places
     """Where in its string each run begins."""
-    first: _Places
-    """Bucket -> its first run."""
-    counts: _Places
-    """Bucket -> how many runs it has."""
+    first: _Counts
+    """Bucket -> its first run, which is the next one's first if it has none; one more at the end."""
     is_wanted: NDArray[np.bool_]
-    """Bucket -> whether it has any."""
+    """Bucket -> whether it has any run."""
+    left: _Counts
+    """How often each string is still counted."""
 
 
 def count(content: mmap.mmap, strings: Sequence[bytes]) -> int:
@@ -74,7 +76,7 @@ def count(content: mmap.mmap, strings: Sequence[bytes]) -> int:
     words = np.frombuffer(content, np.uint64, len(content) // _WORD_BYTES)
     groups = _by_run(strings)
     seen = _sampled(words, list(groups), shift)
-    wanted = {run: _wanted(group, run, seen[run], shift) for run, group in groups.items()}
+    wanted = {run: _wanted(group, run, seen.pop(run), shift) for run, group in groups.items()}
     found = 0
     for begin in range(0, len(words), _CHUNK_WORDS):
         chunk = words[begin : begin + _CHUNK_WORDS + _RUNS[-1] - 1]
@@ -109,17 +111,17 @@ def _buckets(
         yield run, ((hashes * _MIX) >> shift).view(np.int64)
 
 
-def _sampled(words: _Words, runs: Sequence[int], shift: np.uint64) -> dict[int, _Places]:
+def _sampled(words: _Words, runs: Sequence[int], shift: np.uint64) -> dict[int, _Counts]:
     """Return, for each length of a run, how often each bucket is met in a part of the words."""
     size = 1 << (64 - int(shift))
-    seen = {run: np.zeros(size, np.intp) for run in runs}
+    seen = {run: np.zeros(size, np.int32) for run in runs}
     for begin in range(0, len(words), _CHUNK_WORDS * _SAMPLED):
         for run, buckets in _buckets(words[begin : begin + _CHUNK_WORDS], runs, shift):
-            seen[run] += np.bincount(buckets, minlength=size)
+            seen[run] += np.bincount(buckets, minlength=size).astype(np.int32)
     return seen
 
 
-def _wanted(strings: Sequence[bytes], run: int, seen: _Places, shift: np.uint64) -> _Wanted:
+def _wanted(strings: Sequence[bytes], run: int, seen: _Counts, shift: np.uint64) -> _Wanted:
     """Return the strings with the rarest of their runs for each place where they may begin."""
     lengths = np.array([len(string) for string in strings], np.intp)
     begins = np.cumsum(lengths) - lengths
@@ -132,11 +134,12 @@ def _wanted(strings: Sequence[bytes], run: int, seen: _Places, shift: np.uint64)
     chosen = order[np.flatnonzero(np.diff(ways[order], prepend=-1))]
     chosen = chosen[np.argsort(found[chosen], kind="stable")]
     counts = np.bincount(found[chosen], minlength=len(seen))
+    left = np.full(len(strings), OCCURRENCES_COUNT_MAX, np.int32)
+    first = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
     places = (lengths - _WORD_BYTES, np.zeros_like(lengths), (lengths - _WORD_BYTES) // 2)
     grams = _unaligned(blob)
     probes = tuple((place, grams[begins + place]) for place in places)
-    first = np.cumsum(counts) - counts
-    return _Wanted(strings, lengths, probes, numbers[chosen], offsets[chosen], first, counts, counts > 0)
+    return _Wanted(strings, lengths, probes, numbers[chosen], offsets[chosen], first, counts > 0, left)
 
 
 def _unaligned(content: Any) -> _Words:
@@ -166,33 +169,39 @@ def _starts(counts: _Places) -> tuple[_Places, _Places]:
 def _count_in(content: mmap.mmap, wanted: _Wanted, buckets: NDArray[np.int64], begin: int) -> int:
     """Return how many strings stand where a run of theirs begins at a word of this chunk."""
     at = np.flatnonzero(wanted.is_wanted.take(buckets))
-    buckets = buckets[at]
-    until: _Places = np.cumsum(wanted.counts[buckets])
+    first = wanted.first[buckets[at]]
+    counts = wanted.first[buckets[at] + 1] - first
+    until: _Places = np.cumsum(counts)
     found = done = 0
     while done < len(at):
-        bound = int(until[done]) - int(wanted.counts[buckets[done]]) + _PAIRS_MAX
+        bound = int(until[done]) - int(counts[done]) + _PAIRS_MAX
         end = max(int(np.searchsorted(until, bound, "right")), done + 1)
-        found += _count_pairs(content, wanted, buckets[done:end], (at[done:end] + begin) * _WORD_BYTES)
+        places = (at[done:end] + begin) * _WORD_BYTES
+        found += _count_pairs(content, wanted, places, first[done:end], counts[done:end])
         done = end
     return found
 
 
-def _count_pairs(content: mmap.mmap, wanted: _Wanted, buckets: NDArray[np.int64], places: _Places) -> int:
-    """Return how many strings stand where a run that is in the table begins at one of the places."""
-    counts = wanted.counts[buckets]
+def _count_pairs(content: mmap.mmap, wanted: _Wanted, places: _Places, first: _Counts, counts: _Counts) -> int:
+    """Return how many strings stand where one of their runs, so many from the first on, begins at its place."""
     which = np.repeat(np.arange(len(counts)), counts)
-    runs = wanted.first[buckets][which] + np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+    runs = first[which] + np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
     numbers = wanted.numbers[runs]
     begins = places[which] - wanted.offsets[runs]
-    is_inside = (begins >= 0) & (begins + wanted.lengths[numbers] <= len(content))
+    is_inside = (begins >= 0) & (begins + wanted.lengths[numbers] <= len(content)) & (wanted.left[numbers] > 0)
     numbers, begins = numbers[is_inside], begins[is_inside]
     grams = _unaligned(content)
     for offsets, words in wanted.probes:
         is_same = grams[begins + offsets[numbers]] == words[numbers]
         numbers, begins = numbers[is_same], begins[is_same]
-    strings = wanted.strings
+    found = 0
     pairs: Iterable[tuple[int, int]] = zip(begins.tolist(), numbers.tolist(), strict=True)
-    return sum(content[at : at + len(strings[number])] == strings[number] for at, number in pairs)
+    for at, number in pairs:
+        string = wanted.strings[number]
+        if wanted.left[number] and content[at : at + len(string)] == string:
+            wanted.left[number] -= 1
+            found += 1
+    return found
 
 
 def _forget(content: mmap.mmap, begin: int) -> None:

@@ -22,11 +22,6 @@ DAY_NS = 86_400 * 10**9
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def memory(clock: Clock) -> Memory:
     return Memory(clock_ns=clock)
 

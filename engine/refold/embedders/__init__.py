@@ -3,7 +3,7 @@
 from refold.embedders.cached import CachedEmbedder
 from refold.embedders.hashed import HashedEmbedder
 from refold.embedders.protocol import COMPACT_COSINE, MERGE_COSINE, Embedder, thresholds
-from refold.embedders.vectors import check_vectors, unit_vectors
+from refold.embedders.vectors import check_vectors
 
 __all__ = [
     "COMPACT_COSINE",
@@ -13,5 +13,4 @@ __all__ = [
     "HashedEmbedder",
     "check_vectors",
     "thresholds",
-    "unit_vectors",
 ]

@@ -16,7 +16,7 @@ def check_vectors(
 ) -> "Vectors":
     """Return vectors as an array of ``count`` rows of ``dim`` numbers in float32, in C order.
 
-    The lengths stay as they are: see ``unit_vectors``. ``what`` names the vectors in a message. Raises
+    The lengths stay as they are. ``what`` names the vectors in a message. Raises
     ``EmbeddingMismatch`` for another dimension, and ``InvalidInput`` for another count, for what is no table of
     numbers, and for a vector that is zero or holds a number that is infinite or not a number, in float32 too.
 
@@ -34,17 +34,6 @@ def check_vectors(
         )
         raise EmbeddingMismatch(message)
     return _finite(rows.reshape(count, dim), what)
-
-
-def unit_vectors(rows: "Vectors") -> "Vectors":
-    """Return each row with the length 1, in float32: the dot product of two is then their cosine."""
-    import numpy  # noqa: PLC0415 - loads when the first vector comes
-
-    wide: NDArray[Any] = rows.astype(numpy.float64)
-    # By its largest number first: the square of a tiny or huge one would leave the range of a float.
-    wide /= numpy.abs(wide).max(axis=1, keepdims=True, initial=0.0)
-    units: Vectors = (wide / numpy.sqrt(numpy.einsum("ij,ij->i", wide, wide))[:, None]).astype(numpy.float32)
-    return units
 
 
 def _table(vectors: object, what: str) -> "NDArray[Any]":

@@ -19,6 +19,9 @@ from refold.store.scanning import Ask, Match, add_rest, ranked, reachable, scrat
 _WIDENINGS: Final = 2
 """How often a search asks a graph for twice as many rows before all are passed over."""
 
+_SELECTED_SHARE: Final = 2
+"""Where fewer than one of so many rows may be found, the graph would mostly give others."""
+
 _TRUSTED_SHARE: Final = 2
 
 _SCORED_SHARE: Final = 16
@@ -60,11 +63,12 @@ def _best(moment: Moment, ask: Ask, filters: Filters, rows: Rows, products: Arra
 def certified(moment: Moment, ask: Ask, selection: Selection) -> list[Match] | None:
     """Return the best rows, certified as far as the graph gives all of the nearest; ``None`` if that fails."""
     graph, vector = moment.graph, ask.vector
-    if graph is None or vector is None or selection.rows is not None or ask.scoring.cosine <= 0.0:
+    if graph is None or vector is None or ask.scoring.cosine <= 0.0:
         return None
-    rest = scratch("rest", moment.count)
-    rest[:] = 0.0
-    add_rest(rest, moment, ask, selection)
+    rows = selection.rows
+    if rows is not None and len(rows) * _SELECTED_SHARE < np.count_nonzero(moment.frame.alive):
+        return None
+    rest = _rest(moment, ask, selection)
     for width in _widths(ask.top_k, graph):
         near = graph.near(vector, width)
         if near is None:
@@ -82,6 +86,19 @@ def certified(moment: Moment, ask: Ask, selection: Selection) -> list[Match] | N
             scored.look_at(rivals)
             return scored.ranked()
     return None
+
+
+def _rest(moment: Moment, ask: Ask, selection: Selection) -> Array:
+    """Return what every row has beside its cosine: minus infinity for those that may not be found."""
+    rest = scratch("rest", moment.count)
+    rows = selection.rows
+    part = rest if rows is None else scratch("selected", len(rows))
+    part[:] = 0.0
+    add_rest(part, moment, ask, selection)
+    if rows is not None:
+        rest[:] = -np.inf
+        rest[rows] = part
+    return rest
 
 
 def _trusted_cosine(cosines: Array) -> float:

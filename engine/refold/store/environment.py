@@ -40,6 +40,9 @@ _BLOCK_BYTES: Final = 512
 NAMES: Final = ("log", "commits", *TABLES)
 """The databases of a store."""
 
+LATER_NAMES: Final = frozenset(("graphs",))
+"""Those that the first stores did not have; they are made empty."""
+
 
 class Environment:
     """One LMDB environment of this process, its databases by name, and the handles that hold it."""
@@ -185,7 +188,9 @@ class Environment:
         """
         try:
             with self.begin_write(always=True) as txn:
-                databases = {name: self.env.open_db(name.encode(), txn=txn, create=False) for name in NAMES}
+                databases = {
+                    name: self.env.open_db(name.encode(), txn=txn, create=name in LATER_NAMES) for name in NAMES
+                }
                 _check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
         except lmdb.NotFoundError as error:
             message = f"{self.path} holds an LMDB file that refold did not write; give another path"

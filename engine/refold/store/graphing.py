@@ -31,6 +31,10 @@ class Crossover(NamedTuple):
     nearest_rows: int
     hybrid_rows: int
 
+    def least(self, *, is_hybrid: bool) -> int:
+        """Return the number for one kind of search."""
+        return self.hybrid_rows if is_hybrid else self.nearest_rows
+
 
 def measured(moment: Moment) -> Crossover:
     """Return the crossover of this machine for rows like these, by timing one product with all of them."""
@@ -63,7 +67,7 @@ class Grower:
         self._lock = lock
         self._now = now
         self._swapped = swapped
-        self._fixed = crossover
+        self.fixed = crossover
         self._crossover: Crossover | None = None
         self._calibrated_count = 0
         self._uses = {True: False, False: False}
@@ -76,20 +80,21 @@ class Grower:
 
     def pays(self, moment: Moment, *, is_hybrid: bool) -> bool:
         """Return whether the moment's graph is to be asked; where it is missing or old, begin to build another."""
-        count = int(np.count_nonzero(moment.frame.alive)) if moment.count >= self._least_rows(is_hybrid) // 2 else 0
-        least = self._bounds(moment)[is_hybrid] if count >= self._least_rows(is_hybrid) // 2 else count + 1
+        floor = self.fixed.least(is_hybrid=is_hybrid) if self.fixed is not None else CALIBRATED_ROWS_MIN
+        count = int(np.count_nonzero(moment.frame.alive)) if 2 * moment.count >= floor else 0
+        if 2 * count < floor:
+            self._uses[is_hybrid] = False
+            return False
+        least = self._bounds(moment).least(is_hybrid=is_hybrid)
         # Once in use a graph is used until half of the rows are gone, so that it is not built for every second search.
         self._uses[is_hybrid] = count >= least or (self._uses[is_hybrid] and 2 * count >= least)
         if self._uses[is_hybrid] and moment is self._now():
             self._keep_up(moment)
         return self._uses[is_hybrid] and moment.graph is not None
 
-    def _least_rows(self, is_hybrid: bool) -> int:  # noqa: FBT001 - a place in the crossover
-        return self._fixed[is_hybrid] if self._fixed is not None else CALIBRATED_ROWS_MIN
-
     def _bounds(self, moment: Moment) -> Crossover:
-        if self._fixed is not None:
-            return self._fixed
+        if self.fixed is not None:
+            return self.fixed
         if self._crossover is None or moment.count >= 2 * self._calibrated_count:
             self._crossover = measured(moment)
             self._calibrated_count = moment.count

@@ -57,8 +57,8 @@ class _Posting:
 
     __slots__ = ("_column", "_filled", "_fresh", "_rows")
 
-    def __init__(self) -> None:
-        self._rows = _NO_ROWS
+    def __init__(self, rows: Rows = _NO_ROWS) -> None:
+        self._rows = rows
         self._fresh: list[int] = []
         self._column: Array = np.empty(0, np.uint16)
         self._filled = 0
@@ -135,6 +135,21 @@ class Postings:
         rest = count - len(keywords)
         self._lengths.extend(0, rest)
         self._short_lengths.extend(0, rest)
+
+    def of(self, rows: Rows) -> "Postings":
+        """Return the keywords of some rows alone, in their order, numbered from 0."""
+        other = Postings()
+        places: Rows = np.full(self._lengths.count, -1, np.intp)
+        places[rows] = np.arange(len(rows))
+        for keyword, posting in self._postings.items():
+            kept = places[posting.rows()]
+            kept = kept[kept >= 0]
+            if len(kept):
+                other._postings[keyword] = _Posting(kept)
+        other._lengths.extend(self._lengths.view()[rows], len(rows))
+        other._short_lengths.extend(self._short_lengths.view()[rows], len(rows))
+        other._has_long = self._has_long
+        return other
 
     def codes(self, keywords: Collection[str], count: int) -> Codes:
         """Return the codes of so many first rows for a query's keywords."""

@@ -8,24 +8,20 @@ and filled again from the log, a shelf gives the same answers.
 
 import threading
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from refold.errors import InvalidInput
-from refold.limits import STATUSES_COUNT_MAX, VECTOR_DIMENSIONS_MAX, VECTOR_ROWS_MAX
+from refold.limits import VECTOR_DIMENSIONS_MAX
 from refold.store import graph_bytes
 from refold.store.answering import Query, Wish, answer, answers, near
-from refold.store.columns import Array, Column, Rows
+from refold.store.columns import Array, Rows
 from refold.store.graphing import Crossover, Grower
 from refold.store.moments import Frame, Moment, Shared
 from refold.store.normalising import normalised
-from refold.store.postings import Postings
+from refold.store.rows import RowTable
 from refold.store.scanning import Matches
-from refold.store.scoring import DAY_NS
-
-_FOREVER: Final = 2**63 - 1
-"""The seq at which a row goes that is alive."""
 
 
 class Past(NamedTuple):
@@ -40,42 +36,33 @@ class Past(NamedTuple):
 class Shelf:
     """The rows of one project and one embedder; one thread at a time writes, any number search.
 
-    ``crossover`` fixes from how many rows on a graph is used; without it that is measured. Close it: it may have a
-    thread that builds a graph.
+    ``since`` is the seq from which on it knows every row: it is filled with those that were alive then, and told of
+    everything that happens later. ``crossover`` fixes from how many rows on a graph is used; without it that is
+    measured. Close it: it may have a thread that builds a graph.
     """
 
-    def __init__(self, dimensions: int, model: str, *, crossover: Crossover | None = None) -> None:
+    def __init__(self, dimensions: int, model: str, *, since: int = 0, crossover: Crossover | None = None) -> None:
         if not 0 < dimensions <= VECTOR_DIMENSIONS_MAX:
             message = f"vectors of {dimensions} numbers; give 1 to VECTOR_DIMENSIONS_MAX ({VECTOR_DIMENSIONS_MAX})"
             raise InvalidInput(message)
         self.dimensions = dimensions
         self.model = model
+        self.since = since
         self.lock = threading.RLock()
-        self._matrix = Column(np.float32, dimensions)
-        self._born, self._died, self._changed = Column(np.int64), Column(np.int64), Column(np.int64)
-        self._alive, self._days = Column(np.bool_), Column(np.float32)
-        self._importance, self._accessed = Column(np.float64), Column(np.int64)
-        self._statuses, self._categories = Column(np.uint8), Column(np.int32)
-        self._status_ids: dict[str, int] = {}
-        self._category_ids: dict[str, int] = {}
-        self._postings = Postings()
-        self._epoch_ns: int | None = None
+        self._table = RowTable(dimensions)
         self._now: Moment | None = None
         self._grower = Grower(self.lock, self.now, self._forget, crossover)
 
     def __len__(self) -> int:
         """Return how many rows there are, those that are gone included."""
-        return self._born.count
+        return self._table.count
 
     @property
     def nbytes(self) -> int:
         """Return about what the shelf takes in RAM."""
         with self.lock:
-            columns = (self._matrix, self._born, self._died, self._changed, self._alive, self._days)
-            more = (self._importance, self._accessed, self._statuses, self._categories)
             graph = self._grower.graph
-            own = sum(column.nbytes for column in (*columns, *more)) + self._postings.nbytes
-            return own + (0 if graph is None else graph.nbytes)
+            return self._table.nbytes + (0 if graph is None else graph.nbytes)
 
     # Writing.
 
@@ -97,22 +84,15 @@ class Shelf:
         """
         (unit,) = normalised(vector, self.dimensions, count=1)
         with self.lock:
-            row = self._born.count
-            self._check(seq, 1)
-            status_id = self._status_id(status)
-            if self._epoch_ns is None:
-                self._epoch_ns = accessed_ns
-            self._accessed.append(accessed_ns)
-            self._importance.append(importance)
-            self._days.append((accessed_ns - self._epoch_ns) / DAY_NS)
-            self._matrix.append(unit)
-            self._born.append(seq)
-            self._died.append(_FOREVER)
-            self._changed.append(seq)
-            self._alive.append(value=True)
-            self._statuses.append(status_id)
-            self._categories.append(self._category_ids.setdefault(category, len(self._category_ids)))
-            self._postings.append(keywords)
+            row = self._table.add(
+                seq,
+                unit,
+                category=category,
+                keywords=keywords,
+                importance=importance,
+                accessed_ns=accessed_ns,
+                status=status,
+            )
             self._now = None
             return row
 
@@ -132,43 +112,23 @@ class Shelf:
         Raises what ``add`` raises; then nothing is changed.
         """
         units = normalised(vectors, self.dimensions)
-        count = len(units)
-        born = _column(seqs, np.int64, count)
-        times = _column(accessed_ns, np.int64, count)
-        weights = _column(importance, np.float64, count)
-        if len(keywords) not in (0, count) or (np.diff(born) < 0).any():
-            message = f"{count} vectors with {len(keywords)} lists of keywords; give one for each row, in order of seqs"
-            raise InvalidInput(message)
         with self.lock:
-            begin = self._born.count
-            self._check(int(born[0]), count)
-            status_ids = _column([self._status_id(status) for status in statuses], np.uint8, count)
-            ids = [self._category_ids.setdefault(name, len(self._category_ids)) for name in categories]
-            category_ids = _column(ids, np.int32, count)
-            if self._epoch_ns is None:
-                self._epoch_ns = int(times[0])
-            self._matrix.extend(units, count)
-            self._born.extend(born, count)
-            self._died.extend(_FOREVER, count)
-            self._changed.extend(born, count)
-            self._alive.extend(values=True, count=count)
-            self._importance.extend(weights, count)
-            self._accessed.extend(times, count)
-            self._days.extend(self._days_of(times), count)
-            self._statuses.extend(status_ids, count)
-            self._categories.extend(category_ids, count)
-            self._postings.extend(keywords, count)
+            rows = self._table.extend(
+                seqs,
+                units,
+                categories=categories,
+                keywords=keywords,
+                importance=importance,
+                accessed_ns=accessed_ns,
+                statuses=statuses,
+            )
             self._now = None
-            return np.arange(begin, begin + count)
+            return rows
 
     def remove(self, seq: int, rows: Any) -> None:
         """Let rows go at a seq; what is gone already went when it did."""
         with self.lock:
-            places = np.atleast_1d(np.asarray(rows, np.intp))
-            going = places[self._alive.view()[places]]
-            if len(going):
-                self._died.change(going, seq)
-                self._alive.change(going, values=False)
+            if self._table.remove(seq, rows):
                 self._now = None
 
     def change(
@@ -176,19 +136,24 @@ class Shelf:
     ) -> None:
         """Give rows another importance, access or status at a seq: one value for all, or one for each."""
         with self.lock:
-            status_id = None if status is None else self._status_id(status)
-            places = np.atleast_1d(np.asarray(rows, np.intp))
-            weights = None if importance is None else _column(importance, np.float64, len(places))
-            times = None if accessed_ns is None else _column(accessed_ns, np.int64, len(places))
-            self._changed.change(places, seq)
-            if weights is not None:
-                self._importance.change(places, weights)
-            if times is not None:
-                self._accessed.change(places, times)
-                self._days.change(places, self._days_of(times))
-            if status_id is not None:
-                self._statuses.change(places, status_id)
+            self._table.change(seq, rows, importance=importance, accessed_ns=accessed_ns, status=status)
             self._now = None
+
+    @property
+    def is_worn(self) -> bool:
+        """Return whether more rows are gone than alive, so that searches would be faster without them."""
+        with self.lock:
+            return 2 * int(np.count_nonzero(self._table.view("alive"))) < len(self)
+
+    def compacted(self, seq: int) -> "Shelf":
+        """Return another shelf with the rows alone that are alive, which knows every row from ``seq`` on.
+
+        ``seq`` is the last one of which this shelf was told.
+        """
+        with self.lock:
+            other = Shelf(self.dimensions, self.model, since=seq, crossover=self._grower.fixed)
+            other._table = self._table.of(np.flatnonzero(self._table.view("alive")))
+            return other
 
     # Moments.
 
@@ -196,17 +161,7 @@ class Shelf:
         """Return the rows as they are, with the graph if there is one."""
         with self.lock:
             if self._now is None:
-                frame = Frame(
-                    matrix=self._matrix.view(),
-                    born=self._born.view(),
-                    categories=self._categories.view(),
-                    alive=self._alive.view(),
-                    importance=self._importance.view(),
-                    accessed=self._accessed.view(),
-                    statuses=self._statuses.view(),
-                    days=self._days.view(),
-                )
-                self._now = Moment(frame, self._shared(), self._grower.graph)
+                self._now = Moment(self._table.frame(), self._shared(), self._grower.graph)
             return self._now
 
     def rows_of(self, seqs: Any) -> Rows:
@@ -220,14 +175,18 @@ class Shelf:
         """Return the rows that lived at a seq and were changed since: what ``moment`` has to be told of."""
         with self.lock:
             count = self._count_at(at)
-            return np.flatnonzero((self._changed.view()[:count] > at) & (self._died.view()[:count] > at))
+            return np.flatnonzero((self._table.view("changed")[:count] > at) & (self._table.view("died")[:count] > at))
 
     def moment(self, at: int, past: Past | None = None) -> Moment:
         """Return the rows as of a seq: those born by then and not gone, and what ``past`` says of those changed since.
 
-        Raises ``InvalidInput`` if a row was changed since and ``past`` does not say what it was.
+        Raises ``InvalidInput`` for a seq before ``since``, where rows may be missing that were gone by then, and if a
+        row was changed later and ``past`` does not say what it was.
         """
         with self.lock:
+            if at < self.since:
+                message = f"seq {at} is before seq {self.since}, from which on this shelf knows every row; fill another"
+                raise InvalidInput(message)
             count = self._count_at(at)
             unknown = np.setdiff1d(self.stale(at), () if past is None else past.rows)
             if len(unknown):
@@ -237,7 +196,7 @@ class Shelf:
                 )
                 raise InvalidInput(message)
             frame = Frame(*(column[:count] for column in self.now().frame))
-            return self._moment_of(frame._replace(alive=self._died.view()[:count] > at), past)
+            return self._moment_of(frame._replace(alive=self._table.view("died")[:count] > at), past)
 
     def view(self, past: Past) -> Moment:
         """Return a moment of some rows alone, all alive, with columns of their own: for forks, and any other past."""
@@ -313,29 +272,11 @@ class Shelf:
         self._now = None
 
     def _shared(self) -> Shared:
-        return Shared(self.lock, self._postings, self._category_ids, self._status_ids, self._epoch_ns or 0)
+        table = self._table
+        return Shared(self.lock, table.postings, table.category_ids, table.status_ids, table.epoch_ns)
 
     def _count_at(self, at: int) -> int:
-        return int(self._born.view().searchsorted(at, "right"))
-
-    def _days_of(self, times: Array) -> Array:
-        days: Array = (times - (self._epoch_ns or 0)) / DAY_NS
-        return days
-
-    def _status_id(self, status: str) -> int:
-        if status not in self._status_ids and len(self._status_ids) == STATUSES_COUNT_MAX:
-            message = f"status {status!r} is one more than STATUSES_COUNT_MAX ({STATUSES_COUNT_MAX}); use another one"
-            raise InvalidInput(message)
-        return self._status_ids.setdefault(status, len(self._status_ids))
-
-    def _check(self, seq: int, count: int) -> None:
-        last = int(self._born.at(self._born.count - 1)) if self._born.count else 0
-        if seq < last or self._born.count + count > VECTOR_ROWS_MAX:
-            message = (
-                f"{count} rows from seq {seq} on, where {self._born.count} stand up to seq {last}; "
-                f"rows come in the order of their seqs, VECTOR_ROWS_MAX ({VECTOR_ROWS_MAX}) at most"
-            )
-            raise InvalidInput(message)
+        return int(self._table.view("born").searchsorted(at, "right"))
 
     def _moment_of(self, frame: Frame, past: Past | None) -> Moment:
         """Return a moment with some columns as they were."""
@@ -346,16 +287,7 @@ class Shelf:
         times = np.asarray(past.accessed_ns, np.int64)
         importance[past.rows] = past.importance
         accessed[past.rows] = times
-        days[past.rows] = self._days_of(times)
-        statuses[past.rows] = [self._status_id(status) for status in past.statuses]
+        days[past.rows] = self._table.days_of(times)
+        statuses[past.rows] = [self._table.status_id(status) for status in past.statuses]
         changed = frame._replace(importance=importance, accessed=accessed, statuses=statuses, days=days)
         return Moment(changed, self._shared())
-
-
-def _column(values: Any, kind: Any, count: int) -> Array:
-    """Return a value for each row; ``InvalidInput`` if there are neither that many nor one."""
-    column = np.asarray(values, kind).reshape(-1)
-    if len(column) not in (1, count) or not count:
-        message = f"a column of {len(column)} values for {count} rows; give one for each, or one for all"
-        raise InvalidInput(message)
-    return np.broadcast_to(column, count)

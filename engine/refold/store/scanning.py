@@ -153,12 +153,14 @@ def reachable(totals: Array, top_k: int, off: float) -> Rows:
 def cosines(moment: Moment, vector: Array, rows: Rows) -> Array:
     """Return the cosines of rows with the query: in double precision, each the same whatever rows are beside it."""
     wide = vector.astype(np.float64)
+    if len(rows) <= SCORED_ROWS:
+        products: Array = np.add.reduce(moment.frame.matrix[rows] * wide, axis=1)
+        return products
     found: Array = np.empty(len(rows), np.float64)
     for begin in range(0, len(rows), SCORED_ROWS):
         part = rows[begin : begin + SCORED_ROWS]
         np.sum(moment.frame.matrix[part] * wide, axis=1, out=found[begin : begin + SCORED_ROWS])
-    np.minimum(found, 1.0, out=found)
-    return np.maximum(found, -1.0, out=found)
+    return found
 
 
 def ranked(moment: Moment, ask: Ask, rows: Rows) -> list[Match]:
@@ -168,7 +170,9 @@ def ranked(moment: Moment, ask: Ask, rows: Rows) -> list[Match]:
     columns: list[Any] = [
         rows.tolist(),
         frame.born[rows].tolist(),
-        nothing if ask.vector is None else cosines(moment, ask.vector, rows).tolist(),
+        nothing
+        if ask.vector is None
+        else [min(max(one, -1.0), 1.0) for one in cosines(moment, ask.vector, rows).tolist()],
         nothing if ask.codes is None else ask.codes.overlaps(rows),
         frame.importance[rows].tolist(),
         faded(scoring, ask.now_ns, frame.accessed[rows].tolist()) if scoring.recency else nothing,

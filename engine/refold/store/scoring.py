@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
@@ -11,6 +12,9 @@ from refold.errors import InvalidInput
 from refold.store.columns import Array
 
 DAY_NS: Final = 86_400_000_000_000
+
+_RATE_MIN: Final = 1e-3
+"""Below that, one over the rate is so many days that a single would lose too much of the others."""
 
 SCORE_DECIMALS: Final = 9
 """Scores are rounded to so many digits, so that equal ones are equal however they were summed up."""
@@ -64,6 +68,12 @@ def add_recency(
     has_future: bool,
 ) -> None:
     """Add the weighted recency of rows to their totals, in single precision: as few passes as there can be."""
+    if not has_future and scoring.fading == "hyperbolic" and scoring.rate >= _RATE_MIN:
+        # weight / (1 + rate * (now - days)), with two passes less.
+        np.subtract(np.float32(now_days + 1.0 / scoring.rate), days, out=scratch)
+        np.divide(np.float32(scoring.recency / scoring.rate), scratch, out=scratch)
+        np.add(totals, scratch, out=totals)
+        return
     np.subtract(np.float32(now_days), days, out=scratch)
     if has_future:
         np.maximum(scratch, np.float32(0.0), out=scratch)
@@ -78,13 +88,19 @@ def add_recency(
     np.add(totals, scratch, out=totals)
 
 
+@lru_cache(maxsize=64)
+def _errors(scoring: Scoring, dimensions: int) -> tuple[float, float]:
+    epsilon = float(np.finfo(np.float32).eps)
+    product = abs(scoring.cosine) * (16 + dimensions / 16)
+    others = 8 * (abs(scoring.keywords) + abs(scoring.importance) + abs(scoring.recency))
+    fixed = epsilon * (product + others) + 10.0**-SCORE_DECIMALS
+    return fixed, epsilon * abs(scoring.recency) * (2 * scoring.rate + 2 * _RATE_MIN)
+
+
 def margin(scoring: Scoring, dimensions: int, span_days: float, extra: float) -> float:
     """Return by how much a total in single precision may differ from the score, at most.
 
     A product of unit vectors is off by what its partial sums lose; a day by what a single holds of the largest one.
     """
-    epsilon = float(np.finfo(np.float32).eps)
-    product = abs(scoring.cosine) * (16 + dimensions / 16)
-    recency = abs(scoring.recency) * (8 + 2 * scoring.rate * span_days)
-    others = 8 * (abs(scoring.keywords) + abs(scoring.importance) + extra)
-    return epsilon * (product + recency + others) + 10.0**-SCORE_DECIMALS
+    fixed, daily = _errors(scoring, dimensions)
+    return fixed + daily * span_days + 1e-6 * extra

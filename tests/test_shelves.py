@@ -1,6 +1,8 @@
 """Shelves of many projects in a bound of RAM; graphs kept in a store, and stores from before they were."""
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +53,24 @@ def test_cold_shelves_leave_and_come_back_the_same() -> None:
     assert again == first
     shelves.close()
     assert (len(shelves), shelves.nbytes) == (0, 0)
+
+
+def test_a_shelf_that_left_gives_its_memory_back_at_once() -> None:
+    """Without waiting for a collection of cycles, which comes late where few objects hold much memory."""
+    shelves = Shelves(bytes_max=1)
+    left = weakref.ref(shelves.get(0, filler(0, [])))
+    gc.collect()
+    gc.disable()
+    try:
+        shelf = left()
+        assert shelf is not None
+        assert shelf.search(Query(np.ones(DIMENSIONS), ["word1"]), WISH).hits
+        assert shelf.nearest(np.ones(DIMENSIONS), WISH).hits
+        del shelf
+        shelves.get(1, filler(1, []))
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_one_shelf_may_be_larger_than_the_bound() -> None:

@@ -56,8 +56,11 @@ def _best(moment: Moment, ask: Ask, filters: Filters, rows: Rows, products: Arra
         behind = moment.frame.matrix[end:] @ ask.vector
         rows = np.concatenate([rows, fresh])
         products = np.concatenate([products, behind[fresh - end]])
-    totals = products * np.float32(ask.scoring.cosine)
-    return ranked(moment, ask, rows[reachable(totals, ask.top_k, ask.margin)])
+    elif not moment.graph.twins:
+        # Nearest first, as the graph gave them: those behind the last of the best are only looked at if they may tie.
+        bound = products[ask.top_k - 1] - 2 * ask.margin
+        return ranked(moment, ask, rows[: int(np.count_nonzero(products >= bound))])
+    return ranked(moment, ask, rows[reachable(products, ask.top_k, ask.margin)])
 
 
 def certified(moment: Moment, ask: Ask, selection: Selection) -> list[Match] | None:
@@ -66,7 +69,7 @@ def certified(moment: Moment, ask: Ask, selection: Selection) -> list[Match] | N
     if graph is None or vector is None or ask.scoring.cosine <= 0.0:
         return None
     rows = selection.rows
-    if rows is not None and len(rows) * _SELECTED_SHARE < np.count_nonzero(moment.frame.alive):
+    if rows is not None and len(rows) * _SELECTED_SHARE < moment.alive_count:
         return None
     rest = _rest(moment, ask, selection)
     for width in _widths(ask.top_k, graph):

@@ -104,7 +104,7 @@ class Graph:
         return self._with_twins(labels[0], np.float32(1.0) - distances[0])
 
     def _with_twins(self, labels: Array, cosines: Array) -> tuple[Rows, Array]:
-        rows = self.rows[labels.astype(np.intp)]
+        rows = self.rows[labels.view(np.int64)]
         if not self.twins:
             return rows, cosines
         pairs = [

@@ -17,6 +17,7 @@ from refold.limits import (
     GRAPH_CONSTRUCTION_COUNT,
     GRAPH_LAYERS_COUNT_MAX,
     GRAPH_LINKS_COUNT,
+    SCORED_ROWS,
 )
 from refold.store.columns import Array, Rows
 from refold.store.graph import SEED, Graph, continues_exactly, empty, library, seed_after
@@ -160,7 +161,7 @@ def unpacked(blob: bytes, frame: Frame, model: str) -> tuple[Graph, int]:
         _refuse(f"its vectors are of {name!r} with {head.dimensions} numbers, not of {wanted}")
     _check_links(head, parts)
     rows, twins = _places(parts, frame)
-    graph = Graph(_index(hnswlib, head, parts, frame.matrix[rows]), rows, twins, _end(rows, twins), head.breadth)
+    graph = Graph(_index(hnswlib, head, parts, frame.matrix, rows), rows, twins, _end(rows, twins), head.breadth)
     missing = int(np.count_nonzero(frame.alive[: graph.end])) - _alive_count(frame, rows, twins)
     if missing:
         _refuse(f"{missing} rows before its last one are not in it")
@@ -254,13 +255,15 @@ def _alive_count(frame: Frame, rows: Rows, twins: dict[int, list[int]]) -> int:
     return int(np.count_nonzero(frame.alive[rows]) + np.count_nonzero(frame.alive[_twin_rows(twins)]))
 
 
-def _index(hnswlib: Any, head: _Head, parts: _Parts, vectors: Array) -> Any:
+def _index(hnswlib: Any, head: _Head, parts: _Parts, matrix: Array, rows: Rows) -> Any:
     """Return hnswlib's index of links that were checked."""
     state = empty(hnswlib, head.dimensions, 1).__getstate__()[0]
     lowest = _padded(parts.counts, parts.lowest, 2 * head.links)
     level0: Array = np.empty((head.rows, state["size_data_per_element"]), np.uint8)
     level0[:, : state["offset_data"]] = lowest.view(np.uint8)
-    level0[:, state["offset_data"] : state["label_offset"]] = vectors.view(np.uint8)
+    for begin in range(0, head.rows, SCORED_ROWS):
+        part = slice(begin, begin + SCORED_ROWS)
+        level0[part, state["offset_data"] : state["label_offset"]] = matrix[rows[part]].view(np.uint8)
     labels = np.arange(head.rows, dtype=np.uint64)
     level0[:, state["label_offset"] :] = labels.view(np.uint8).reshape(-1, _LABEL_BYTES)
     state.update(

@@ -80,8 +80,10 @@ class Grower:
 
     def pays(self, moment: Moment, *, is_hybrid: bool) -> bool:
         """Return whether the moment's graph is to be asked; where it is missing or old, begin to build another."""
+        if self._is_closed:
+            return False
         floor = self.fixed.least(is_hybrid=is_hybrid) if self.fixed is not None else CALIBRATED_ROWS_MIN
-        count = int(np.count_nonzero(moment.frame.alive)) if 2 * moment.count >= floor else 0
+        count = moment.alive_count if 2 * moment.count >= floor else 0
         if 2 * count < floor:
             self._uses[is_hybrid] = False
             return False
@@ -155,10 +157,21 @@ class Grower:
             thread.join()
 
     def close(self) -> None:
-        """Stop building, and let the graph go."""
+        """Stop building, and let the graph go, and the shelf: its vectors leave RAM with the last who uses it."""
         with self._lock:
             self._is_closed = True
         self.settle()
         with self._lock:
             self.graph = None
             self._swapped()
+            # Each holds the other until here, and nobody may collect such cycles for long: arrays do not count there.
+            self._now, self._swapped = _closed, _nothing
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _closed() -> Moment:
+    message = "a closed shelf has no graph to keep up"
+    raise AssertionError(message)

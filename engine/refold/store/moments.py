@@ -77,7 +77,7 @@ class Selection(NamedTuple):
 class Moment:
     """Rows that never change; ``graph`` speeds up looking for near ones, if there is one for them."""
 
-    __slots__ = ("_latest_days", "_selections", "_span_days", "count", "frame", "graph", "shared")
+    __slots__ = ("_alive_count", "_latest_days", "_selections", "_span_days", "count", "frame", "graph", "shared")
 
     def __init__(self, frame: Frame, shared: Shared, graph: "Graph | None" = None) -> None:
         self.frame = frame
@@ -87,6 +87,14 @@ class Moment:
         self._selections: dict[tuple[Any, ...], Selection] = {}
         self._span_days: float | None = None
         self._latest_days: float | None = None
+        self._alive_count: int | None = None
+
+    @property
+    def alive_count(self) -> int:
+        """Return how many rows are alive."""
+        if self._alive_count is None:
+            self._alive_count = int(np.count_nonzero(self.frame.alive))
+        return self._alive_count
 
     @property
     def latest_days(self) -> float:
@@ -155,8 +163,10 @@ class Moment:
 
 def _among(values: Array, names: Sequence[str], ids: Mapping[str, int]) -> Array:
     """Return for every value whether it stands for one of the names."""
-    found: Array = np.zeros(len(values), np.bool_)
-    for name in names:
-        if name in ids:
-            found |= values == ids[name]
+    numbers = [ids[name] for name in names if name in ids]
+    if not numbers:
+        return np.zeros(len(values), np.bool_)
+    found: Array = values == numbers[0]
+    for number in numbers[1:]:
+        found |= values == number
     return found

@@ -154,7 +154,7 @@ class Postings:
     def codes(self, keywords: Collection[str], count: int) -> Codes:
         """Return the codes of so many first rows for a query's keywords."""
         asked = set(keywords)
-        found = [posting for posting in map(self._postings.get, sorted(asked)) if posting is not None]
+        found = [posting for posting in map(self._postings.get, asked) if posting is not None]
         if self._has_long or len(asked) >= _STEP:
             return Codes(self._wide(found, count), _WIDE_STEP, len(asked))
         values = self._short_lengths.view()[:count].copy()

@@ -212,7 +212,7 @@ SELECTIONS_COUNT_MAX: Final = 16
 """Filters whose rows are kept for those who search with them again."""
 
 SPARE_ROWS: Final = 16
-"""Rows beyond the best ones that a pass looks at, because they may tie."""
+"""Rows, beyond as many as are asked for, that are strong in all but the cosine and raise the bound of a search."""
 
 STATUSES_COUNT_MAX: Final = 255
 """Statuses that rows of a project may have."""

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from refold.limits import SCORED_ROWS, SPARE_ROWS
+from refold.limits import SCORED_ROWS
 from refold.store.columns import Array, Rows
 from refold.store.moments import Moment, Selection
 from refold.store.postings import Codes
@@ -133,21 +133,16 @@ def add_rest(totals: Array, moment: Moment, ask: Ask, selection: Selection) -> N
 
 def reachable(totals: Array, top_k: int, off: float) -> Rows:
     """Return the places whose scores may be among the best: totals within what they may be off by; no infinite ones."""
-    count = len(totals)
-    spare = top_k + SPARE_ROWS
-    if count <= spare:
-        places, bound = np.flatnonzero(totals > -np.inf), -np.inf
-        if len(places) > top_k:
-            bound = float(np.sort(totals[places])[-top_k]) - 2 * off
-        return places[totals[places] >= bound]
-    places = np.argpartition(totals, count - spare)[count - spare :]
-    values = totals[places]
-    bound = float(np.sort(values)[-top_k]) - 2 * off
+    bound = -np.inf
+    if len(totals) > top_k:
+        # A partition of the values is faster than one of their places, and finds ties in any number.
+        ordered = scratch("ordered", len(totals))
+        np.copyto(ordered, totals)
+        ordered.partition(len(totals) - top_k)
+        bound = float(ordered[len(totals) - top_k]) - 2 * off
     if bound == -np.inf:
-        return np.flatnonzero(totals > -np.inf)
-    if values.min() >= bound:  # More rows than are spare may tie.
-        return np.flatnonzero(totals >= bound)
-    return places[values >= bound]
+        return np.flatnonzero(totals > bound)
+    return np.flatnonzero(totals >= bound)
 
 
 def cosines(moment: Moment, vector: Array, rows: Rows) -> Array:

@@ -13,7 +13,7 @@ import lmdb
 import msgspec
 import workloads
 from rounds import MINIMUM_ROUNDS, short_slices
-from rows import append, large, many, neighbour, replay, starting, storing, throughput, together, travel, window
+from rows import append, large, many, neighbour, replay, search, starting, storing, throughput, together, travel, window
 from rows.table import Options, Row, Rows, Stores, drawn
 
 import refold
@@ -35,8 +35,10 @@ GROUPS: dict[str, Rows] = {
     "throughput": throughput.rows,
     "many": many.rows,
     "large": large.rows,
+    "search": search.rows,
+    "search-large": search.large_rows,
 }
-ON_REQUEST = {"large"}
+ON_REQUEST = {"large", "search-large"}
 """What is measured only when it is asked for by name."""
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"

@@ -274,3 +274,75 @@ assert INLINE_BYTES_MAX < VALUE_BYTES_MAX < DOCUMENT_BYTES_MAX
 assert CHECKPOINT_EVENTS < TAIL_EVENTS_MAX
 assert WINDOW_TOKENS_DEFAULT <= WINDOW_TOKENS_MAX
 assert HASHED_DIMENSIONS * 4 < EMBEDDING_CACHE_BYTES_MAX
+
+# Looking for near vectors.
+VECTOR_DIMENSIONS_MAX: Final = 8_192
+"""Numbers of one vector."""
+
+VECTOR_ROWS_MAX: Final = 2**31
+"""Vectors of one project."""
+
+SELECTIONS_COUNT_MAX: Final = 16
+"""Filters whose rows are kept for those who search with them again."""
+
+SPARE_ROWS: Final = 16
+"""Rows, beyond as many as are asked for, that are strong in all but the cosine and raise the bound of a search."""
+
+STATUSES_COUNT_MAX: Final = 255
+"""Statuses that rows of a project may have."""
+
+SCORED_ROWS: Final = 4_096
+"""Rows that are scored in double precision at a time."""
+
+QUERIES_BYTES_MAX: Final = 64 * 1024**2
+"""Products of the queries that are multiplied with all rows at once."""
+
+GRAPH_LINKS_COUNT: Final = 16
+"""Links of a row in each layer of a graph, and half of those in the lowest."""
+
+GRAPH_CONSTRUCTION_COUNT: Final = 100
+"""Candidates that a graph compares while it is built; twice as many cost 1.6 times the time for 0.001 of recall."""
+
+GRAPH_BREADTH_COUNT: Final = 100
+"""Candidates that a search in a graph keeps, at least."""
+
+GRAPH_BREADTH_COUNT_MAX: Final = 800
+"""A graph that needs more candidates than this to find the nearest rows is not used."""
+
+GRAPH_RECALL_RATIO_MIN: Final = 0.98
+"""How many of the nearest rows a graph has to find."""
+
+GRAPH_PROBES_COUNT: Final = 32
+"""Rows whose neighbours a new graph is asked for."""
+
+GRAPH_BLOCK_ROWS: Final = 512
+"""Rows that are built into a graph between two looks at whether it is still wanted."""
+
+GRAPH_LAYERS_COUNT_MAX: Final = 64
+"""Layers of a graph; one of 2**31 rows has eight."""
+
+GRAPH_FRESH_ROWS_MIN: Final = 2_000
+"""Rows behind a graph, or a twentieth of its own if that is more, before it is built on."""
+
+GRAPH_GONE_RATIO_MAX: Final = 0.25
+"""Rows of a graph that may be gone before it is built anew: they cost time as long as they are in it."""
+
+CERTIFIED_ROWS: Final = 400
+"""Near rows that a search for the best scores begins with."""
+
+CALIBRATED_ROWS_MIN: Final = 2_048
+"""With fewer rows no graph is worth its cost on any machine."""
+
+NEAREST_NS: Final = 100_000
+"""What asking a graph for the nearest rows takes: passes over all rows that take longer are replaced by it."""
+
+HYBRID_NS: Final = 1_500_000
+"""What a certified search takes."""
+
+SHELVES_BYTES_DEFAULT: Final = 512 * 1024**2
+"""What the vectors of all projects may take in RAM together, and the largest of them in any case."""
+
+assert GRAPH_BREADTH_COUNT <= CERTIFIED_ROWS <= GRAPH_BREADTH_COUNT_MAX
+assert CALIBRATED_ROWS_MIN < SCORED_ROWS <= QUERIES_BYTES_MAX
+assert 2 * GRAPH_LINKS_COUNT < 2**8, "counts of links are stored in a byte"
+assert NEAREST_NS < HYBRID_NS

@@ -238,9 +238,6 @@ KEYWORDS_COUNT_MAX: Final = 4_096
 CONTEXT_BYTES_MAX: Final = 65_536
 """The excerpt that says where a memory came from, in UTF-8."""
 
-VECTOR_DIMENSIONS_MAX: Final = 65_536
-"""Numbers of one vector."""
-
 VECTOR_CACHE_BYTES: Final = 256 * 1024 * 1024
 """Vectors that stay in RAM after they were read from the log."""
 
@@ -277,7 +274,7 @@ assert HASHED_DIMENSIONS * 4 < EMBEDDING_CACHE_BYTES_MAX
 
 # Looking for near vectors.
 VECTOR_DIMENSIONS_MAX: Final = 8_192
-"""Numbers of one vector."""
+"""Numbers of one vector: what a caller may give, an embedder may make, and a shelf takes."""
 
 VECTOR_ROWS_MAX: Final = 2**31
 """Vectors of one project."""

@@ -39,7 +39,7 @@ def filler(seed: int, fills: list[int], count: int = 100) -> Callable[[], Shelf]
 def test_cold_shelves_leave_and_come_back_the_same() -> None:
     fills: list[int] = []
     one_bytes = filler(0, [])().nbytes
-    shelves = Shelves(bytes_max=3 * one_bytes + one_bytes // 2)
+    shelves = Shelves[Shelf](bytes_max=3 * one_bytes + one_bytes // 2)
     first = [told(shelves.get(seed, filler(seed, fills)).search(Query(None), WISH).hits) for seed in range(10)]
     assert len(shelves) == 3
     assert shelves.nbytes <= 3 * one_bytes + one_bytes // 2
@@ -57,7 +57,7 @@ def test_cold_shelves_leave_and_come_back_the_same() -> None:
 
 def test_a_shelf_that_left_gives_its_memory_back_at_once() -> None:
     """Without waiting for a collection of cycles, which comes late where few objects hold much memory."""
-    shelves = Shelves(bytes_max=1)
+    shelves = Shelves[Shelf](bytes_max=1)
     left = weakref.ref(shelves.get(0, filler(0, [])))
     gc.collect()
     gc.disable()
@@ -74,7 +74,7 @@ def test_a_shelf_that_left_gives_its_memory_back_at_once() -> None:
 
 
 def test_one_shelf_may_be_larger_than_the_bound() -> None:
-    shelves = Shelves(bytes_max=1)
+    shelves = Shelves[Shelf](bytes_max=1)
     fills: list[int] = []
     assert shelves.get(1, filler(1, fills)) is shelves.get(1, filler(1, fills))
     shelves.get(2, filler(2, fills))
@@ -85,7 +85,7 @@ def test_one_shelf_may_be_larger_than_the_bound() -> None:
 def test_a_shelf_that_grows_pushes_others_out() -> None:
     fills: list[int] = []
     one_bytes = filler(0, [])().nbytes
-    shelves = Shelves(bytes_max=4 * one_bytes)
+    shelves = Shelves[Shelf](bytes_max=4 * one_bytes)
     for seed in range(3):
         shelves.get(seed, filler(seed, fills))
     filled(shelves.get(2, filler(2, fills)), 150, 9, first_seq=1_000)
@@ -96,7 +96,7 @@ def test_a_shelf_that_grows_pushes_others_out() -> None:
 
 def test_a_dropped_shelf_is_filled_again() -> None:
     fills: list[int] = []
-    shelves = Shelves()
+    shelves = Shelves[Shelf]()
     shelf = shelves.get("name", filler(3, fills))
     shelves.drop("name")
     shelves.drop("name")
@@ -108,7 +108,7 @@ def test_a_dropped_shelf_is_filled_again() -> None:
 def test_a_shelf_is_filled_once_however_many_ask() -> None:
     fills: list[int] = []
     fill, arrived = filler(4, fills), threading.Barrier(6)
-    shelves, found = Shelves(), list[Shelf]()
+    shelves, found = Shelves[Shelf](), list[Shelf]()
 
     def ask() -> None:
         arrived.wait()
@@ -124,7 +124,7 @@ def test_a_shelf_is_filled_once_however_many_ask() -> None:
 
 
 def test_filling_that_fails_leaves_nothing_and_is_tried_again() -> None:
-    shelves = Shelves()
+    shelves = Shelves[Shelf]()
 
     def fail() -> Shelf:
         raise ZeroDivisionError

@@ -307,7 +307,7 @@ def reranked(real: Real) -> tuple[float, dict[int, float], float]:
 
 def projects_row(projects: int) -> Row:
     """Search in turn in many projects whose vectors do not fit the bound together."""
-    shelves = Shelves(BOUND_BYTES)
+    shelves = Shelves[Shelf](BOUND_BYTES)
     wish = Wish(now_ns=NOW_NS)
     query = Query(vectors(1, 3)[0])
     before, peak, times = _resident_bytes(), 0, list[int]()

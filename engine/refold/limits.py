@@ -238,11 +238,20 @@ KEYWORDS_COUNT_MAX: Final = 4_096
 CONTEXT_BYTES_MAX: Final = 65_536
 """The excerpt that says where a memory came from, in UTF-8."""
 
-VECTOR_CACHE_BYTES: Final = 256 * 1024 * 1024
-"""Vectors that stay in RAM after they were read from the log."""
+REPLACED_ENTRIES_COUNT: Final = 4_096
+"""Memories that changed last, as they were before: a search that began earlier may have found one."""
 
-TABLES_COUNT_MAX: Final = 16
-"""Moments of projects whose vectors stay laid out for a search."""
+MOMENTS_COUNT_MAX: Final = 16
+"""Earlier moments of a project that stay laid out for a search."""
+
+VECTORS_READ_COUNT: Final = 1_024
+"""Vectors that are read from the log at a time."""
+
+FILLS_COUNT_MAX: Final = 3
+"""How often the vectors of a project are laid out while others write to it, before they have to wait for it."""
+
+LOST_RATIO_MAX: Final = 0.25
+"""Rows of a stored graph that may be gone; their vectors are read only for its sake."""
 
 # Delayed durability.
 DELAY_MS_MAX: Final = 50

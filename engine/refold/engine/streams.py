@@ -14,7 +14,7 @@ from refold import fold
 from refold.engine.checkpoints import Checkpoints
 from refold.engine.damage import guarded
 from refold.engine.keys import key_of, kind_of, parted
-from refold.engine.slots import Slot
+from refold.engine.slots import Slot, told
 from refold.errors import StoreCorrupt
 from refold.event import Event, Stamp
 from refold.limits import EVENT_OVERHEAD_BYTES, PAGE_EVENTS, STREAM_OVERHEAD_BYTES
@@ -319,6 +319,8 @@ class Streams:
         self.bytes -= slot.weight
         self.traffic += 1
         slot.state = None
+        if slot.stock is not None:
+            slot.stock.detach()
 
     def loaded_from(self, slot: Slot, record_bytes: int, events: int) -> None:
         """Take note of what a stream's state was loaded from."""
@@ -373,8 +375,11 @@ class Streams:
         slot.seqs.append(stamp.seq)
         if type(event) in fold.BASE_TYPES:
             slot.state = None
+            if slot.stock is not None:
+                slot.stock.detach()
         elif slot.state is not None:
             fold.fold(slot.state, stamp, event)
+            told(slot, stamp, event)
             slot.held += 1
             slot.weight += record_bytes + EVENT_OVERHEAD_BYTES
             self.bytes += record_bytes + EVENT_OVERHEAD_BYTES

@@ -87,8 +87,10 @@ def _kinds(head: _Head) -> list[tuple[str, int]]:
 # To bytes.
 
 
-def packed(graph: Graph, born: Array, model: str, position: int) -> bytes:
-    """Return a graph as bytes that name its rows by the seqs of their births; links that are not in use are left out.
+def packed(graph: Graph, sources: Array, model: str, position: int) -> bytes:
+    """Return a graph as bytes that name its rows by the seqs of their vectors; links that are not in use are left out.
+
+    Rows with the vector of one event, as a memory has whose keywords were changed, are named once.
 
     Two graphs with the same links give the same bytes.
     """
@@ -98,9 +100,9 @@ def packed(graph: Graph, born: Array, model: str, position: int) -> bytes:
     counts, lowest = _unpadded(level0[:, : state["offset_data"]])
     above = np.frombuffer(state["link_lists"], np.uint8).reshape(-1, state["size_links_per_element"])
     list_counts, upper = _unpadded(above)
-    twins = [(label, row) for label, rows in sorted(graph.twins.items()) for row in rows]
-    labels, rows = (np.array([pair[place] for pair in twins], np.int64) for place in (0, 1))
-    parts = _Parts(born[graph.rows], born[rows], lowest, upper, labels, counts, list_counts, levels)
+    twins = _named_twins(graph, sources)
+    labels, names = (np.array([pair[place] for pair in twins], np.int64) for place in (0, 1))
+    parts = _Parts(sources[graph.rows], names, lowest, upper, labels, counts, list_counts, levels)
     name = model.encode()
     head = _Head(
         magic=_MAGIC,
@@ -126,6 +128,15 @@ def packed(graph: Graph, born: Array, model: str, position: int) -> bytes:
     return body + _digest(body)
 
 
+def _named_twins(graph: Graph, sources: Array) -> list[tuple[int, int]]:
+    """Return label and seq of each twin whose seq is not that of its label, nor of a twin before it."""
+    twins: list[tuple[int, int]] = []
+    for label, rows in sorted(graph.twins.items()):
+        own = int(sources[graph.rows[label]])
+        twins += [(label, seq) for seq in dict.fromkeys(sources[rows].tolist()) if seq != own]
+    return twins
+
+
 def _unpadded(lines: Array) -> tuple[Array, Array]:
     """Return how many links each list has, and all in use; what hnswlib leaves behind them is of the past."""
     words = np.ascontiguousarray(lines).view("<u4")
@@ -145,6 +156,12 @@ def seqs_of(blob: bytes) -> Array:
     """Return the seqs of the rows that a packed graph names, sorted; raises ``UnfitGraph`` for other bytes."""
     _, _, parts = _split(blob)
     return np.sort(np.concatenate([parts.seqs, parts.twin_seqs]))
+
+
+def names_of(blob: bytes) -> Array:
+    """Return the seqs of the rows that a packed graph names, as they have to stand on a shelf that takes it."""
+    _, _, parts = _split(blob)
+    return np.concatenate([parts.seqs, parts.twin_seqs])
 
 
 def unpacked(blob: bytes, frame: Frame, model: str) -> tuple[Graph, int]:
@@ -227,13 +244,15 @@ def _places(parts: _Parts, frame: Frame) -> tuple[Rows, dict[int, list[int]]]:
     seqs = np.concatenate([parts.seqs, parts.twin_seqs])
     order = np.lexsort((np.arange(len(seqs)), seqs))
     ordered = seqs[order]
-    first = frame.born.searchsorted(ordered)
-    wanted = first + np.arange(len(ordered)) - ordered.searchsorted(ordered)
-    found = np.append(frame.born, -1)[np.minimum(wanted, len(frame.born))]
+    standing = np.argsort(frame.sources, kind="stable")
+    known = frame.sources[standing]
+    first = known.searchsorted(ordered)
+    wanted = np.minimum(first + np.arange(len(ordered)) - ordered.searchsorted(ordered), len(known))
+    found = np.append(known, -1)[wanted]
     if (found != ordered).any():
         _refuse(f"it names a row of seq {ordered[found != ordered][0]}, which is not on the shelf")
     places: Rows = np.empty(len(seqs), np.intp)
-    places[order] = wanted
+    places[order] = standing[wanted]
     rows = places[: len(parts.seqs)]
     if (np.diff(rows) <= 0).any():
         _refuse("its rows are not in order")

@@ -52,6 +52,10 @@ class Frame(NamedTuple):
     statuses: Array
     days: Array
     """float32: when a row was last accessed, in days since the epoch of the shelf: what a pass over all rows reads."""
+    orders: Array
+    """int64: of rows with equal scores and importance the one with the lower number is found first."""
+    sources: Array
+    """int64: the seq of the event that carries a row's vector: what a packed graph names a row by."""
 
 
 class Shared(NamedTuple):

@@ -31,6 +31,8 @@ class RowTable:
             "days": Column(np.float32),
             "statuses": Column(np.uint8),
             "categories": Column(np.int32),
+            "orders": Column(np.int64),
+            "sources": Column(np.int64),
         }
         self.status_ids: dict[str, int] = {}
         self.category_ids: dict[str, int] = {}
@@ -70,6 +72,8 @@ class RowTable:
         importance: float,
         accessed_ns: int,
         status: str,
+        order: int | None = None,
+        source: int | None = None,
     ) -> int:
         """Add a row with a vector of length 1 and return its place."""
         row = self.count
@@ -88,6 +92,8 @@ class RowTable:
             "days": (accessed_ns - self._epoch_ns) / DAY_NS,
             "statuses": status_id,
             "categories": self.category_ids.setdefault(category, len(self.category_ids)),
+            "orders": row if order is None else order,
+            "sources": seq if source is None else source,
         }
         for name, column in self.columns.items():
             column.append(values[name])
@@ -104,6 +110,8 @@ class RowTable:
         importance: Any,
         accessed_ns: Any,
         statuses: Sequence[str],
+        orders: Any = None,
+        sources: Any = None,
     ) -> Rows:
         """Add rows with vectors of length 1 and return their places."""
         begin, count = self.count, len(units)
@@ -130,6 +138,8 @@ class RowTable:
             "days": self.days_of(times),
             "statuses": status_ids,
             "categories": category_ids,
+            "orders": np.arange(begin, begin + count) if orders is None else broadcast(orders, np.int64, count),
+            "sources": born if sources is None else broadcast(sources, np.int64, count),
         }
         for name, column in self.columns.items():
             column.extend(values[name], count)

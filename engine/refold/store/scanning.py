@@ -159,7 +159,7 @@ def cosines(moment: Moment, vector: Array, rows: Rows) -> Array:
 
 
 def ranked(moment: Moment, ask: Ask, rows: Rows) -> list[Match]:
-    """Return the best of some rows: by score, then importance, then seq, which is the order of the rows."""
+    """Return the best of some rows: by score, then importance, then their order."""
     scoring, frame = ask.scoring, moment.frame
     nothing = [0.0] * len(rows)
     columns: list[Any] = [
@@ -172,13 +172,14 @@ def ranked(moment: Moment, ask: Ask, rows: Rows) -> list[Match]:
         frame.importance[rows].tolist(),
         faded(scoring, ask.now_ns, frame.accessed[rows].tolist()) if scoring.recency else nothing,
         nothing if ask.extra is None else ask.extra[rows].tolist(),
+        frame.orders[rows].tolist(),
     ]
-    found: list[tuple[float, float, int, Match]] = []
+    found: list[tuple[float, float, int, int, Match]] = []
     # In Python's own numbers: for the ten rows of most searches that takes less than numpy's calls.
-    for row, seq, cosine, overlap, importance, recency, extra in zip(*columns, strict=True):
+    for row, seq, cosine, overlap, importance, recency, extra, order in zip(*columns, strict=True):
         score = scoring.cosine * cosine + scoring.keywords * overlap + scoring.importance * importance
         score = round(score + scoring.recency * recency + extra, SCORE_DECIMALS)
         match = Match(row, seq, score, cosine, overlap, importance, recency, extra)
-        found.append((-score, -importance, row, match))
+        found.append((-score, -importance, order, row, match))
     found.sort()
     return [match for *_, match in found[: ask.top_k]]

@@ -2,23 +2,39 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import Final
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final, Generic, Protocol, TypeVar
 
 from refold.limits import SHELVES_BYTES_DEFAULT
-from refold.store.vectors import Shelf
 
 _WEIGHED_SHARE: Final = 16
 """A shelf is weighed anew when it has grown by one row for so many, and when it is asked for after others."""
 
 
-class Shelves:
+class Weighed(Protocol):
+    """A shelf, or what holds one."""
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+
+    @property
+    def nbytes(self) -> int:
+        """Return about what it takes in RAM."""
+
+    def close(self) -> None:
+        """End its threads."""
+
+
+S = TypeVar("S", bound=Weighed)
+
+
+class Shelves(Generic[S]):
     """Shelves by key. Who has one in hand may go on with it after it has left; it only is not given out again."""
 
     def __init__(self, bytes_max: int = SHELVES_BYTES_DEFAULT) -> None:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
-        self._shelves: OrderedDict[Hashable, Shelf] = OrderedDict()
+        self._shelves: OrderedDict[Hashable, S] = OrderedDict()
         self._weights: dict[Hashable, tuple[int, int]] = {}
         """By key, the bytes of a shelf, and how many rows it had then."""
         self._filling: dict[Hashable, threading.Lock] = {}
@@ -33,7 +49,7 @@ class Shelves:
         """Return about what the shelves take in RAM, as they were when each was last asked for."""
         return self._sum_bytes
 
-    def get(self, key: Hashable, fill: Callable[[], Shelf]) -> Shelf:
+    def get(self, key: Hashable, fill: Callable[[], S]) -> S:
         """Return the shelf of a key, filled if it is not in RAM: once, however many threads ask for it.
 
         Shelves that were not asked for longest leave until the others fit; the one that is returned stays.
@@ -50,7 +66,7 @@ class Shelves:
                 self._put(key, shelf)
         return shelf
 
-    def _found(self, key: Hashable) -> Shelf | None:
+    def _found(self, key: Hashable) -> S | None:
         with self._lock:
             shelf = self._shelves.get(key)
             if shelf is None:
@@ -64,31 +80,41 @@ class Shelves:
         _close(leaving)
         return shelf
 
-    def _put(self, key: Hashable, shelf: Shelf) -> None:
+    def _put(self, key: Hashable, shelf: S) -> None:
         with self._lock:
             self._shelves[key] = shelf
             self._filling.pop(key, None)
             leaving = self._weigh(key, shelf)
         _close(leaving)
 
-    def _weigh(self, key: Hashable, shelf: Shelf) -> list[Shelf]:
+    def _weigh(self, key: Hashable, shelf: S) -> list[S]:
         """Weigh a shelf, and return those that leave for it."""
         own_bytes = shelf.nbytes
         self._sum_bytes += own_bytes - self._weights.get(key, (0, 0))[0]
         self._weights[key] = own_bytes, len(shelf)
-        leaving: list[Shelf] = []
+        leaving: list[S] = []
         while self._sum_bytes > self._bytes_max and len(self._shelves) > 1:
             leaving.append(self._remove(next(iter(self._shelves))))
         return leaving
 
-    def _remove(self, key: Hashable) -> Shelf:
+    def _remove(self, key: Hashable) -> S:
         self._sum_bytes -= self._weights.pop(key)[0]
         return self._shelves.pop(key)
 
-    def drop(self, key: Hashable) -> None:
-        """Let the shelf of a key go, if it is in RAM: after an erasure, or an error in writing to it."""
+    def peek(self, key: Hashable) -> S | None:
+        """Return the shelf of a key if it is in RAM; it does not count as asked for."""
+        return self._shelves.get(key)
+
+    def all(self) -> list[tuple[Hashable, S]]:
+        """Return all shelves that are in RAM, with their keys."""
         with self._lock:
-            leaving = [self._remove(key)] if key in self._shelves else []
+            return list(self._shelves.items())
+
+    def drop(self, key: Hashable, only: S | None = None) -> None:
+        """Let the shelf of a key go, if it is in RAM, and if it is that one: after an error in writing to it."""
+        with self._lock:
+            held = self._shelves.get(key)
+            leaving = [self._remove(key)] if held is not None and (only is None or only is held) else []
         _close(leaving)
 
     def close(self) -> None:
@@ -98,6 +124,6 @@ class Shelves:
         _close(leaving)
 
 
-def _close(shelves: list[Shelf]) -> None:
+def _close(shelves: Sequence[Weighed]) -> None:
     for shelf in shelves:
         shelf.close()

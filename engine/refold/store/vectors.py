@@ -41,12 +41,16 @@ class Shelf:
     measured. Close it: it may have a thread that builds a graph.
     """
 
-    def __init__(self, dimensions: int, model: str, *, since: int = 0, crossover: Crossover | None = None) -> None:
+    def __init__(
+        self, dimensions: int, model: str, *, since: int = 0, crossover: Crossover | None = None, name: str = ""
+    ) -> None:
         if not 0 < dimensions <= VECTOR_DIMENSIONS_MAX:
             message = f"vectors of {dimensions} numbers; give 1 to VECTOR_DIMENSIONS_MAX ({VECTOR_DIMENSIONS_MAX})"
             raise InvalidInput(message)
         self.dimensions = dimensions
         self.model = model
+        self.name = name or model
+        """What a packed graph is known by."""
         self.since = since
         self.lock = threading.RLock()
         self._table = RowTable(dimensions)
@@ -76,8 +80,13 @@ class Shelf:
         importance: float,
         accessed_ns: int,
         status: str = "active",
+        order: int | None = None,
+        source: int | None = None,
     ) -> int:
         """Add a row and return its place; ``vector`` is an array, a sequence, or raw float32.
+
+        Of rows with equal scores that of the lower ``order`` is found first, which is its place where none is given.
+        ``source`` is the seq of the event that carries the vector, if that is not ``seq``.
 
         Raises ``InvalidInput`` for a vector that is zero or not finite and for a seq before the last row's;
         ``EmbeddingMismatch`` for one of another dimension. Then nothing is changed.
@@ -92,9 +101,41 @@ class Shelf:
                 importance=importance,
                 accessed_ns=accessed_ns,
                 status=status,
+                order=order,
+                source=source,
             )
             self._now = None
             return row
+
+    def again(
+        self,
+        seq: int,
+        row: int,
+        *,
+        category: str,
+        keywords: Sequence[str],
+        importance: float,
+        accessed_ns: int,
+        status: str,
+        order: int,
+    ) -> int:
+        """Add a row with the vector of another, which goes if it is still there, and return its place."""
+        with self.lock:
+            unit, source = self._table.view("matrix")[row].copy(), int(self._table.view("sources")[row])
+            self._table.remove(seq, row)
+            added = self._table.add(
+                seq,
+                unit,
+                category=category,
+                keywords=keywords,
+                importance=importance,
+                accessed_ns=accessed_ns,
+                status=status,
+                order=order,
+                source=source,
+            )
+            self._now = None
+            return added
 
     def extend(
         self,
@@ -106,12 +147,17 @@ class Shelf:
         importance: Any,
         accessed_ns: Any,
         statuses: Sequence[str] = ("active",),
+        orders: Any = None,
+        sources: Any = None,
+        are_units: bool = False,
     ) -> Rows:
         """Add many rows in the order of their seqs and return their places; a column of length 1 is for all of them.
 
+        ``are_units`` says that the vectors are an array that is of length 1 already, of another shelf for instance.
+
         Raises what ``add`` raises; then nothing is changed.
         """
-        units = normalised(vectors, self.dimensions)
+        units = vectors if are_units else normalised(vectors, self.dimensions)
         with self.lock:
             rows = self._table.extend(
                 seqs,
@@ -121,6 +167,8 @@ class Shelf:
                 importance=importance,
                 accessed_ns=accessed_ns,
                 statuses=statuses,
+                orders=orders,
+                sources=sources,
             )
             self._now = None
             return rows
@@ -154,6 +202,11 @@ class Shelf:
             other = Shelf(self.dimensions, self.model, since=seq, crossover=self._grower.fixed)
             other._table = self._table.of(np.flatnonzero(self._table.view("alive")))
             return other
+
+    def sources(self) -> Array:
+        """Return for each row the seq of the event that carries its vector."""
+        with self.lock:
+            return self._table.view("sources")
 
     # Moments.
 
@@ -243,7 +296,7 @@ class Shelf:
         moment = self.now()
         if moment.graph is None:
             return None
-        return graph_bytes.packed(moment.graph, moment.frame.born, self.model, position)
+        return graph_bytes.packed(moment.graph, moment.frame.sources, self.name, position)
 
     def graph_from_bytes(self, blob: bytes) -> int:
         """Put a graph in place that was packed, and return the seq at which it was.
@@ -254,7 +307,7 @@ class Shelf:
         """
         with self.lock:
             moment = self.now()
-            graph, position = graph_bytes.unpacked(blob, moment.frame, self.model)
+            graph, position = graph_bytes.unpacked(blob, moment.frame, self.name)
             self._grower.take(graph)
             return position
 

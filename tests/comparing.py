@@ -182,6 +182,7 @@ def check_memory(memory: Memory, model: Model, openings: dict[str, Opening], at:
     for name in model.names("profile"):
         check_profile(memory.profile(name), model, at)
     now_ns = model.now_ns() if at is None else model.log[at - 1].time_ns if at else 0
+    assert memory.search("tea milk", now=now_ns) == memory.project().search("tea milk", now=now_ns)
     for name in model.names("project"):
         check_project(memory.project(name), model, now_ns, at)
     for name in model.names("journal"):

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from math import log, sqrt
 
 from refold.rank import Ranking
@@ -12,7 +13,7 @@ from refold.rank.stemming import terms_of
 DAY_NS = 86_400 * 10**9
 
 
-@dataclass
+@dataclass(frozen=True)
 class Memory:
     """One row, as the oracle keeps it."""
 
@@ -27,6 +28,7 @@ class Memory:
 Rows = dict[int, Memory]
 
 
+@cache
 def terms(memory: Memory, stemmer: str) -> tuple[list[str], int]:
     """The terms of a row and its length, its month among them."""
     found, length = terms_of(memory.text, stemmer)

@@ -1,5 +1,6 @@
 """`refold doctor`: it names what is wrong and the next step, and leaves the store as it was."""
 
+import errno
 import json
 import os
 import resource
@@ -13,12 +14,13 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from refold import Memory
+from refold import Memory, StoreFull
 from refold.faces import doctor
 from refold.faces.cli import main
 from refold.faces.doctor import Diagnosis, examine
 from refold.limits import TAIL_EVENTS_MAX
-from refold.store import examining
+from refold.store import examining, swapping
+from refold.store.building import SITE_SUFFIX, building
 from refold.store.examining import Facts, Reader
 from refold.store.mapping import open_lmdb
 from refold.store.record import COMMIT, FORMAT, NO_LINK, SEQ
@@ -26,14 +28,14 @@ from tests.support import Child
 
 CHECKS = [
     "directory",
-    *("file system", "disk space", "ballast", "writers", "open files", "search"),
+    *("file system", "disk space", "ballast", "writers", "open files", "search", "unfinished"),
     *("file", "format"),
-    *("map", "readers", "log", "tail", "pages", "event kinds"),
+    *("map", "readers", "log", "tail", "pages", "event kinds", "erasures"),
 ]
 
 HOLDER = """
 import sys
-from refold import Memory
+from refold import Memory, StoreFull
 memory = Memory(sys.argv[1], readonly=sys.argv[2] == "reader")
 memory.head
 print("open", flush=True)
@@ -284,12 +286,46 @@ class TestSurroundings:
         assert found(store, "search").state == state
 
 
+def test_an_erasure_that_was_cut_off(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told until somebody opens the store to write, which finishes it."""
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Memory(store) as memory, monkeypatch.context() as patch:
+        patch.setattr(swapping, "copy", no_room)
+        with pytest.raises(StoreFull):
+            memory.erase([2])
+    check = found(store, "erasures")
+    assert (check.state, examine(str(store)).exit_code) == ("warn", 0)
+    assert "open the store once to write" in check.next_step
+    Memory(store, readonly=True).close()
+    assert found(store, "erasures").state == "warn"
+    Memory(store).close()
+    assert found(store, "erasures").state == "ok"
+
+
+@needs_proc
+def test_a_backup_that_was_cut_off(store: Path) -> None:
+    """What a crash leaves beside the store is told, with its path; what is being made is no fault."""
+    target = store.with_name("backup")
+    with building(str(target), "a backup", outside=str(store), may_be_empty=False) as made:
+        check = found(store, "unfinished")
+        assert (check.state, str(Path(made).parent) in check.message) == ("ok", True)
+    assert found(store, "unfinished").message == "no unfinished backup lies beside it"
+    site = store.with_name(f".other{SITE_SUFFIX}")
+    (site / "store").mkdir(parents=True)
+    check = found(store, "unfinished")
+    assert (check.state, str(site) in check.message) == ("warn", True)
+    assert "remove it" in check.next_step
+
+
 def facts(**changed: Any) -> Facts:
     """What the files of a store say that is well: ten events, fifty of a hundred pages in use."""
     commit = (SEQ.pack(10), COMMIT.pack(1, 11, 0, NO_LINK))
     well = Facts(
         *(100 * 4096, 100 * 4096, 2**40, 4096, 100, 50, 5_000, (Reader(os.getpid(), None),), ""),
-        *(msgspec.msgpack.encode(FORMAT), SEQ.pack(10), commit, (SEQ.pack(10), None)),
+        *(msgspec.msgpack.encode(FORMAT), SEQ.pack(10), commit, (SEQ.pack(10), None, None)),
     )
     return well._replace(**changed)
 
@@ -303,7 +339,7 @@ HUGE = TAIL_EVENTS_MAX + 11
         ("map", {"file_bytes": 2**39 + 1}, "warn", "begin a new store"),
         ("map", {"file_bytes": 2**29 + 1, "map_bytes": 2**30}, "warn", "ulimit -v"),
         ("readers", {"readers": (Reader(os.getpid(), None),) * 600}, "warn", "600 of 1024"),
-        ("tail", {"rows": (None, None)}, "ok", "scans 10 events"),
+        ("tail", {"rows": (None, None, None)}, "ok", "scans 10 events"),
         (
             "tail",
             {"last_commit": (SEQ.pack(HUGE), COMMIT.pack(1, HUGE + 1, 0, NO_LINK))},
@@ -314,7 +350,8 @@ HUGE = TAIL_EVENTS_MAX + 11
         ("pages", {"readers": (Reader(7, 3_999), Reader(8, 4_500))}, "warn", "process 7 began to read 1,001 commits"),
         ("pages", {"pages": 200_000, "used_pages": 90_000}, "warn", "110,000 of 200,000 pages"),
         ("pages", {"pages": 200_000, "used_pages": 110_000}, "ok", "90,000 of 200,000 pages"),
-        ("event kinds", {"rows": (None, msgspec.msgpack.encode([1, 2, 126]))}, "warn", "tags [126]"),
+        ("event kinds", {"rows": (None, msgspec.msgpack.encode([1, 2, 126]), None)}, "warn", "tags [126]"),
+        ("erasures", {"rows": (None, None, b"\1")}, "warn", "open the store once to write"),
     ],
 )
 def test_what_the_files_say(name: str, changed: dict[str, Any], state: str, words: str) -> None:

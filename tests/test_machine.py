@@ -157,6 +157,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, called: set[str]) -> set[str]:
     return watched
 
 
+@pytest.mark.timeout(900)  # Beside other work on two cores it has taken six minutes.
 def test_a_quick_run_finds_nothing_and_calls_every_verb(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails here is made small by ``python -m tests.machine 0 20 50``."""
     called: set[str] = set()

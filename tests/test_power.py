@@ -19,6 +19,8 @@ from tests.power.workloads import WORKLOADS
 ROOT = Path(__file__).resolve().parent.parent
 TOP, STORE, DATA = 1, 2, 3
 SEED = 1
+ERASING = {"erasing", "erasing_delayed"}
+"""Workloads whose states take longer to judge: the file is swept anew, and searched."""
 
 needs_recorder = pytest.mark.skipif(bool(trace.missing()), reason=trace.missing() or "the recorder can be built")
 
@@ -49,9 +51,10 @@ def test_a_few_cuts_lose_nothing() -> None:
 @needs_recorder
 @pytest.mark.slow
 def test_cuts_of_every_workload_lose_nothing() -> None:
-    summary = run_rig(350, SEED)
-    assert (summary.states, summary.violations) == (350 * len(WORKLOADS), 0), summary.output
-    assert summary.states >= 1_500
+    for states, workloads in ((350, WORKLOADS.keys() - ERASING), (80, ERASING)):
+        chosen = [option for workload in sorted(workloads) for option in ("--workload", workload)]
+        summary = run_rig(states, SEED, *chosen)
+        assert (summary.states, summary.violations) == (states * len(workloads), 0), summary.output
 
 
 @needs_recorder
@@ -77,6 +80,22 @@ def test_a_broken_build_is_found(build: str, workload: str) -> None:
     assert summary.states == 80
     assert summary.violations >= 8, summary.output
     assert "acknowledged" in summary.output
+
+
+@needs_recorder
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        ("no_swap_flush", "were acknowledged and are missing"),
+        ("forgotten_sweep", "before it was erased stands in data.mdb"),
+        ("late_erasure", "was acknowledged, and the event is there"),
+    ],
+)
+def test_an_erasure_that_is_broken_is_found(build: str, words: str) -> None:
+    summary = run_rig(60, SEED, "--workload", "erasing", "--build", build)
+    assert summary.violations >= 3, summary.output
+    assert words in summary.output
 
 
 @needs_recorder

@@ -116,6 +116,8 @@ def test_a_row_in_the_midst_of_a_session_leaves_its_neighbours_side_by_side() ->
     assert score(ranking, Query(text="alpha"), columns)[0][[0, 2]].tolist() == pytest.approx([1, 0.8])
     put(columns, 1, ranked.Memory("delta", (), 0, 0, "s", None))
     assert score(ranking, Query(text="alpha"), columns)[0].tolist() == pytest.approx([1, 0.8, 0])
+    assert score(ranking, Query(text="gamma"), columns)[0].tolist() == pytest.approx([0, 0.8, 1])
+    assert score(ranking, Query(text="delta"), columns)[0].tolist() == pytest.approx([0.8, 1, 0.8])
 
 
 def test_a_hundred_thousand_words_in_one_text_are_one_row() -> None:
@@ -125,3 +127,11 @@ def test_a_hundred_thousand_words_in_one_text_are_one_row() -> None:
     total, parts = score(Ranking(coverage=1.0, bm25=1.0), Query(text="tea"), columns)
     assert parts["coverage"][0] < 0.01 < parts["coverage"][1]
     assert numpy.isfinite(total).all()
+
+
+def test_the_nearest_neighbour_counts_where_several_have_a_term() -> None:
+    ranking = Ranking(coverage=1.0, neighbours=(0.8, 0.5), gate_terms=0, damping=0)
+    columns = Columns()
+    for row, text in enumerate(["tea", "yes", "no", "tea"]):
+        put(columns, row, ranked.Memory(text, (), 0, 0, "s", None))
+    assert score(ranking, Query(text="tea"), columns)[0].tolist() == pytest.approx([1, 0.8, 0.8, 1])

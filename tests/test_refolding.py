@@ -1,5 +1,6 @@
 """The fold that ``verify`` makes beside the log: what it holds checkpoint rows against, and what it keeps in RAM."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import lmdb
 import msgspec
 import pytest
 
-from refold import Memory, Report, fold
+from refold import Memory, Report, StoreCorrupt, fold
 from refold.engine.refolding import Refolding
 from refold.engine.sweeping import Page
 from refold.limits import CHECKPOINT_EVENTS
@@ -70,11 +71,10 @@ def test_rows_are_read_as_an_opening_reads_them(store: Path, monkeypatch: pytest
 
 
 def test_streams_that_came_to_their_end_leave_ram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Memory(tmp_path / "store", clock_ns=Clock()) as memory:
+    with Memory(tmp_path / "store", clock_ns=Clock()) as memory, memory.batch():
         for number in range(300):
-            with memory.batch():
-                for turn in range(10):
-                    memory.conversation(f"chat-{number:03d}").append("user", f"hello {turn}", tokens=1)
+            for turn in range(10):
+                memory.conversation(f"chat-{number:03d}").append("user", f"hello {turn}", tokens=1)
     held: list[int] = []
     take = Refolding.take
 
@@ -101,3 +101,43 @@ def test_a_stream_that_goes_on_behind_its_last_row_is_told_of_once(store: Path) 
     findings = report_of(store).findings
     assert [finding.check for finding in findings] == ["head"]
     assert "chat" in findings[0].message
+
+
+def leaves(value: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """Returns the paths to all that is no list in a value."""
+    if not isinstance(value, list):
+        yield path
+        return
+    for place, item in enumerate(value):
+        yield from leaves(item, (*path, place))
+
+
+def with_a_float(value: Any, path: tuple[int, ...]) -> Any:
+    """Returns a value with a number that no view packs at the end of the path."""
+    if not path:
+        return 0.5
+    return [with_a_float(item, path[1:]) if place == path[0] else item for place, item in enumerate(value)]
+
+
+def test_values_of_a_kind_that_no_view_packs_are_damage_wherever_they_stand(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store", clock_ns=Clock()) as memory:
+        chat = memory.conversation("chat")
+        chat.append("user", "hello", tokens=1)
+        chat.set("key", "value")
+        chat.note("a note")
+        chat.state["key"] = [1, 2]
+    inlines: list[Any] = []
+
+    def unchanged(inline: bytes) -> bytes:
+        inlines.append(msgspec.msgpack.decode(inline))
+        return inline
+
+    rewrite(tmp_path / "store", -1, unchanged)
+    paths = list(leaves(inlines[0]))
+    assert len(paths) > 15
+    for path in paths:
+        rewrite(tmp_path / "store", -1, lambda _, path=path: msgspec.msgpack.encode(with_a_float(inlines[0], path)))
+        with Memory(tmp_path / "store", readonly=True) as memory:
+            with pytest.raises(StoreCorrupt, match="holds no state"):
+                memory.conversation("chat").window()
+            assert [finding.check for finding in memory.verify().findings] == ["checkpoint"]

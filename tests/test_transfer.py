@@ -7,9 +7,20 @@ from typing import Any
 
 import pytest
 
-from refold import Conversation, InvalidInput, Memory, Message, NotFound, Project, ReadOnly, Snapshot, StoreError
+from refold import (
+    Conversation,
+    InvalidInput,
+    Memory,
+    Message,
+    NotFound,
+    Project,
+    ReadOnly,
+    Snapshot,
+    StoreCorrupt,
+    StoreError,
+)
 from refold.engine import transfer
-from tests.support import Clock, assert_sound, refused, remembering
+from tests.support import Clock, assert_sound, erase, refused, remembering
 
 Change = Callable[[list[dict[str, Any]]], object]
 
@@ -454,3 +465,20 @@ class TestAnInterruptedLoad:
         with refused(memory, InvalidInput, "new store"):
             memory.load(exported)
         assert_sound(memory)
+
+
+def test_a_body_that_is_not_what_was_written_is_not_exported(tmp_path: Path) -> None:
+    """An export has no commitments: whoever loaded it would take the damage for what was said."""
+    with Memory(tmp_path / "store") as memory:
+        chat = memory.conversation("chat")
+        for text in ("first", "second", "third"):
+            chat.append("user", text)
+        memory.export(tmp_path / "before.jsonl")
+        log = memory._door.engine.log
+        (record,) = log.read_at([3])
+        erase(log, [(3, record.replace(b"second", b"SECOND"))], [])
+        with pytest.raises(StoreCorrupt, match="seq 3"):
+            memory.export(tmp_path / "after.jsonl")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["before.jsonl", "store"]
+        chat.erase()
+        assert memory.export(tmp_path / "erased.jsonl") == memory.head

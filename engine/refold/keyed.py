@@ -6,11 +6,19 @@ back when its successor is erased.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
 
 from refold.limits import INLINE_BYTES_MAX
 
 V = TypeVar("V", str, bytes)
+
+_ROWS: Final[dict[type, Any]] = {
+    str: list[tuple[str, str | None, int, int]],
+    bytes: list[tuple[str, bytes | None, int, int]],
+}
+"""Rows of a checkpoint, by the kind of their values."""
 
 
 class Keyed(Generic[V]):
@@ -23,6 +31,12 @@ class Keyed(Generic[V]):
         self.seqs: dict[str, int] = {}
         self.places: dict[str, int] = {}
         """The places that are not 0: of values that came with an imported state."""
+
+    def copy(self) -> "Keyed[V]":
+        """Return a map of the same values that goes on by itself."""
+        other: Keyed[V] = Keyed()
+        other.values, other.seqs, other.places = dict(self.values), dict(self.seqs), dict(self.places)
+        return other
 
     def put(self, seq: int, key: str, value: V, place: int = 0) -> None:
         """Set a value; a key that exists keeps its place in the order."""
@@ -82,7 +96,10 @@ class Keyed(Generic[V]):
                 pointed.append(row[2])
         return rows, pointed
 
-    def unpack(self, rows: Iterable[list[Any]], next_value: Callable[[str], V]) -> None:
-        """Fill from rows that ``pack`` gave; ``next_value(key)`` is called, in order, for what was pointed at."""
-        for key, value, seq, place in rows:
+    def unpack(self, rows: Any, kind: type[V], next_value: Callable[[str], V]) -> None:
+        """Fill from rows that ``pack`` gave; ``next_value(key)`` is called, in order, for what was pointed at.
+
+        ``kind`` is that of the values. Raises ``msgspec.ValidationError`` where a damaged row holds another one.
+        """
+        for key, value, seq, place in msgspec.convert(rows, _ROWS[kind]):
             self.put(seq, key, next_value(key) if value is None else value, place)

@@ -67,8 +67,19 @@ def _of_branch(memory: Memory, name: str) -> Questions:
 def _of_memory(memory: Memory, when: str) -> Questions:
     for chat_id in ("long", "tools", "fork", "deeper", "imported", "ended"):
         yield f"{when}chat {chat_id}", partial(_of_chat, memory, chat_id)
+    yield f"{when}project", partial(_of_project, memory)
     yield f"{when}profile", lambda: memory.profile().items()
     yield f"{when}journal", lambda: [msgspec.structs.astuple(note) for note in memory.journal().recent(days=9_999)]
+
+
+def _of_project(memory: Memory) -> Mapping[str, Any]:
+    project = memory.project("project")
+    found = project.search("fact", vector=[1.0] + [0.1] * 15, top_k=5, now=2 * 10**18)
+    return {
+        "entries": [repr(entry) for entry in project.list()],
+        "found": [(hit.entry.id, hit.score, hit.parts) for hit in found],
+        "stats": repr(project.stats()),
+    }
 
 
 def _of_chat(memory: Memory, chat_id: str) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ def fill(path: Path, seed: int) -> int:
     with Memory(path, clock_ns=clock, random_bytes=seeded_bytes(seed)) as memory:
         _talk(memory, chance, clock)
         _remember(memory)
+        _learn(memory)
         memory.state_hash()
         memory.flush()
         _travel(memory)
@@ -60,6 +61,21 @@ def _remember(memory: Memory) -> None:
     memory.profile().delete("editor")
     memory.journal().append("a first note")
     memory.journal().append("a note of a day", day="2026-11-20")
+
+
+def _learn(memory: Memory) -> None:
+    project = memory.project("project")
+    for number in range(12):
+        vector = [float(place == number) + 0.1 for place in range(16)]
+        project.add(f"fact number {number}", vector=vector, importance=number / 12, metadata={"number": number})
+    entries = project.list()
+    project.update(entries[1].id, importance=0.9)
+    project.delete(entries[2].id)
+    project.approve(entries[3].id)
+    project.recall("", vector=[1.0] * 16, top_k=3)
+    project.record_episode(
+        "success", session="long", task="a task", approach="a way", outcome="done", tools=["look"], vector=[1.0] * 16
+    )
 
 
 def _travel(memory: Memory) -> None:

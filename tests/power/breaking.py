@@ -10,8 +10,12 @@ from unittest.mock import patch
 
 import lmdb
 
-from refold.engine import witnessing
-from refold.store import building, copying, directory, witness
+from refold.engine import erasure, witnessing
+from refold.engine.core import Engine
+from refold.engine.reading import UNSWEPT_KEY
+from refold.memory import erasing
+from refold.results import Receipt
+from refold.store import building, copying, directory, environment, swapping, witness
 from refold.store.log import LmdbLog
 from refold.store.turns import LmdbTurn
 
@@ -70,6 +74,49 @@ def leave_copies() -> None:
     assert callable(building.flush)
     building.flush = lambda _path: None  # type: ignore[assignment]
     copying.os = SimpleNamespace(**vars(os) | {"fsync": lambda _file: None})  # type: ignore[attr-defined, assignment]
+
+
+def leave_swaps() -> None:
+    """Put a swept file in its place without flushing the directory that names it."""
+    for module in (environment, swapping):
+        assert callable(vars(module)["flush"])
+        vars(module)["flush"] = lambda _path: None
+
+
+def forget_to_sweep() -> None:
+    """Erase without a row that says that the file is still to be swept."""
+    write = LmdbTurn.write
+
+    def write_without(turn: LmdbTurn, first_seq: int, records: Any, commits: Any, rows: Any = (), *more: Any) -> None:
+        kept = [row for row in rows if row[1] != UNSWEPT_KEY or row[2] is None]
+        write(turn, first_seq, records, commits, kept, *more)
+
+    setattr(LmdbTurn, "write", method_of(write_without))  # noqa: B010 - as it is done below
+
+
+def erase_late() -> None:
+    """Say that events are erased, and erase them before the next erasure, or when the memory is closed."""
+    held: list[Callable[[], Any]] = []
+
+    def erase_held() -> None:
+        while held:
+            held.pop()()
+
+    def late(engine: Any, seqs: Any, *, derived: bool) -> Receipt:
+        erase_held()
+        held.append(partial(erasure.erase_seqs, engine, seqs, derived=derived))
+        told = tuple(sorted(seqs))
+        return Receipt(told, (), (), 0, 0, 0, 0, 0, 0, ())
+
+    close = Engine.close
+
+    def close_late(engine: Engine) -> None:
+        erase_held()
+        close(engine)
+
+    assert callable(vars(erasing)["erase_seqs"])
+    vars(erasing)["erase_seqs"] = late
+    setattr(Engine, "close", close_late)  # noqa: B010 - as it is done below
 
 
 class EarlyTurns:
@@ -156,6 +203,9 @@ BUILDS: Final[Mapping[str, Callable[[], None]]] = {
     "no_meta_sync": open_with(metasync=False),
     "no_directory_flush": leave_directories,
     "no_copy_flush": leave_copies,
+    "no_swap_flush": leave_swaps,
+    "forgotten_sweep": forget_to_sweep,
+    "late_erasure": erase_late,
     "early_acknowledgement": acknowledge_early,
     "witness_ahead": witness_ahead,
     "unflushed_witness": unflushed_witness,

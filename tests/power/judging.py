@@ -2,54 +2,71 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from refold import Memory
+from msgspec.structs import replace
+
+from refold import Memory, Recorded, fold
+from refold.engine.reading import UNSWEPT_KEY
+from refold.event import FLAG_ERASED
 from refold.store.building import SITE_SUFFIX
+from refold.store.swapping import COPY
+from refold.views.settings import ERASED_PREFIX
 from tests.bounds import Clock, seeded_bytes
 from tests.power.workloads import witness_of
 
+TEXT: Final = re.compile(rb"[0-9a-f]{8}x{5}")
+"""How every text of a workload begins."""
+
+ERASED_NAME: Final = f"/{ERASED_PREFIX}"
 NOTHING: Final = -1
 """Acknowledged so far, before the store was opened for the first time; 0 is an empty store."""
 
 
 class Acknowledged(NamedTuple):
-    """The last seq that was acknowledged, and the names of the backups and recovered stores that were."""
+    """The last seq that was acknowledged, the names of backups and recovered stores, and the seqs that were erased."""
 
     seq: int = NOTHING
     beside: frozenset[str] = frozenset()
+    erased: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
     """The whole log as it was in the end, and the seqs at which an atomic group of events ends."""
 
-    events: Sequence[Any]
+    events: Sequence[Recorded]
     ends: frozenset[int]
+    originals: Mapping[int, bytes]
+    """What events said, encoded, before something was erased."""
 
 
 def judge(path: Path, expected: Expected, acknowledged: Acknowledged) -> list[str]:
     """Return what is wrong with the store at a path and beside it; damage may raise anything: each is a finding."""
     try:
         beside = list(_beside(path, expected, acknowledged.beside))
-        return [*_findings(path, expected, acknowledged.seq), *beside]
+        return [*_findings(path, expected, acknowledged), *beside]
     except Exception as error:  # noqa: BLE001 - whatever opening or reading raises is what a user would see
         return [f"{type(error).__name__}: {error}"]
 
 
-def _findings(path: Path, expected: Expected, acknowledged: int) -> Iterator[str]:
+def _findings(path: Path, expected: Expected, acknowledged: Acknowledged) -> Iterator[str]:
     is_there = (path / "data.mdb").exists()
-    if not is_there and acknowledged > NOTHING:
-        yield f"the store is gone, and up to seq {acknowledged} it was acknowledged"
+    if not is_there and acknowledged.seq > NOTHING:
+        yield f"the store is gone, and up to seq {acknowledged.seq} it was acknowledged"
         return
     with _opened(path) as memory:
         if not is_there and memory.head:
             yield f"a fresh store begins at seq {memory.head}"
-        yield from _log_findings(memory, expected, acknowledged)
+        yield from _log_findings(memory, expected, acknowledged.seq)
+        yield from _erasure_findings(memory, acknowledged.erased)
         yield from _sound("after the cut", memory)
+        left = list(_left(path, expected, _erased(memory)))
+        yield from (f"{finding}, though the store was opened since" for finding in left)
         yield from _still_writable(memory)
         head, state_hash = memory.head, memory.state_hash()
     with _opened(path) as again:
@@ -78,6 +95,7 @@ def _copied(path: Path, expected: Expected) -> Iterator[str]:
     with Memory(path, readonly=True) as memory:
         yield from _log_findings(memory, expected, 0)
         yield from _sound("after the cut", memory)
+        yield from _left(path, expected, _erased(memory))
 
 
 def _opened(path: Path) -> Memory:
@@ -93,10 +111,53 @@ def _log_findings(memory: Memory, expected: Expected, acknowledged: int) -> Iter
         yield f"seqs {len(found) + 1} to {acknowledged} were acknowledged and are missing"
     if len(found) not in expected.ends:
         yield f"the log ends at seq {len(found)}, inside a command"
-    if found != expected.events[: len(found)]:
-        pairs = zip(found, expected.events, strict=False)
-        seq = next((seq for seq, (one, other) in enumerate(pairs, 1) if one != other), len(expected.events) + 1)
-        yield f"the event at seq {seq} is not the one that was written"
+    for seq, recorded in enumerate(found, 1):
+        if seq > len(expected.events) or not _is_as_written(recorded, expected.events[seq - 1], expected.originals):
+            yield f"the event at seq {seq} is not the one that was written"
+            return
+
+
+def _is_as_written(found: Recorded, final: Recorded, originals: Mapping[int, bytes]) -> bool:
+    """Return whether an event is what was written: as it is in the end, or as it was before it was erased."""
+    if found == final:
+        return True
+    stamp = found.stamp
+    if ERASED_NAME in final.stamp.stream:
+        stamp = replace(stamp, stream=final.stamp.stream)
+    if stamp.erased:
+        return (found.event, stamp) == final
+    is_same_place = replace(stamp, flags=stamp.flags | FLAG_ERASED) == final.stamp
+    return is_same_place and fold.encode(found.event) == originals.get(stamp.seq)
+
+
+def _erased(memory: Memory) -> list[int]:
+    return [stamp.seq for _, stamp in memory.events() if stamp.erased]
+
+
+def _erasure_findings(memory: Memory, acknowledged: frozenset[int]) -> Iterator[str]:
+    """Check that what was said to be erased is, and that opening the store has finished what was cut off."""
+    for seq in sorted(acknowledged.difference(_erased(memory))):
+        yield f"the erasure of seq {seq} was acknowledged, and the event is there"
+    if memory._door.engine.log.row("meta", UNSWEPT_KEY) is not None:
+        yield "the store was opened and its file still waits to be swept"
+
+
+def _left(path: Path, expected: Expected, erased: Iterable[int]) -> Iterator[str]:
+    """Look in every file of a store for what the erased events said; a text begins with what no other text has.
+
+    LMDB's own file of locks is left out: who closes it gives up its locks.
+    """
+    files = [found for found in path.rglob("*") if found.is_file() and found.name not in {"lock.mdb", "turn.lock"}]
+    content = {found.relative_to(path): found.read_bytes() for found in files}
+    for seq in erased:
+        for text in TEXT.findall(expected.originals[seq]):
+            yield from (
+                f"what seq {seq} said before it was erased stands in {name}"
+                for name in content
+                if text in content[name]
+            )
+    if (path / COPY).exists():
+        yield f"{COPY} is left in the store"
 
 
 def _sound(when: str, memory: Memory) -> Iterator[str]:

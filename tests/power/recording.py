@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ def record(library: Path, run: Run) -> Recording:
         trace.run(library, [*command, str(notes), run.build], world, into, environment)
         records, acknowledged = _split(trace.read(into), notes.stat().st_ino)
         check_complete(start(), records, disk, world / "replayed")
-        expected = _expected(disk / "store", world / "export.jsonl")
+        expected = _expected(disk / "store", world / "export.jsonl", _originals(notes))
         _check_notes(notes, expected)
         return Recording(run, start, records, acknowledged, expected)
 
@@ -102,14 +103,24 @@ def _split(records: Iterable[Record], notes_inode: int) -> tuple[list[Record], l
             notes = [json.loads(line) for line in record.payload.splitlines()]
             seq = max(acknowledged[-1].seq, *(note["seq"] for note in notes))
             beside = acknowledged[-1].beside.union(*(note["beside"] for note in notes))
-            acknowledged[-1] = Acknowledged(seq, beside)
+            erased = acknowledged[-1].erased.union(*(note["erased"] for note in notes))
+            acknowledged[-1] = Acknowledged(seq, beside, erased)
         else:
             kept.append(record)
             acknowledged.append(acknowledged[-1])
     return kept, acknowledged
 
 
-def _expected(path: Path, export: Path) -> Expected:
+def _originals(notes: Path) -> dict[int, bytes]:
+    """Return by seq what the events said that were there before something was erased."""
+    told: dict[int, bytes] = {}
+    for line in notes.read_text().splitlines():
+        for seq, encoded in json.loads(line).get("originals", {}).items():
+            told[int(seq)] = b64decode(encoded)
+    return told
+
+
+def _expected(path: Path, export: Path, originals: dict[int, bytes]) -> Expected:
     with Memory(path, readonly=True) as memory:
         events = list(memory.events())
         memory.export(export)
@@ -118,7 +129,7 @@ def _expected(path: Path, export: Path) -> Expected:
     assert len(commands) == len(events), (len(commands), len(events))
     pairs = zip(commands, [*commands[1:], 0], strict=True)
     ends = [seq for seq, (command, following) in enumerate(pairs, 1) if command != following]
-    return Expected(events, frozenset([0, *ends]))
+    return Expected(events, frozenset([0, *ends]), originals)
 
 
 def _check_notes(path: Path, expected: Expected) -> None:
@@ -127,4 +138,7 @@ def _check_notes(path: Path, expected: Expected) -> None:
         note = json.loads(line)
         assert note["seq"] <= len(expected.events), f"seq {note['seq']} was acknowledged and is not in the log"
         for seq, content in note["messages"]:
-            assert expected.events[seq - 1].event.content == content, f"seq {seq} is not the acknowledged message"
+            event, stamp = expected.events[seq - 1]
+            assert stamp.erased or event.content == content, f"seq {seq} is not the acknowledged message"
+        for seq in note["erased"]:
+            assert expected.events[seq - 1].stamp.erased, f"seq {seq} was erased, as was acknowledged, and is there"

@@ -9,19 +9,22 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeAlias
 
 import refold.engine.witnessing  # noqa: F401 - loaded, so that its bounds can be lowered
-from refold import Conversation, Memory, Message, recover
+from refold import Conversation, Memory, Message, Recorded, fold, recover
+from refold.event import Erased
 from refold.store.record import last_seq_of
 from tests.bounds import Clock, lowered, seeded_bytes
 from tests.power.breaking import BUILDS
 
 TEXT_CHARS: Final = (5, 80, 900, 5_000)
+ERASE_SEQS_PROBABILITY: Final = 0.7
 SEEDS_APART: Final = 1_000
 RUN_SECONDS_MAX: Final = 60
 """A workload takes about one; one that stands still ends here, and says where each thread stood."""
@@ -33,18 +36,27 @@ class Notes:
     def __init__(self, path: str, *, held: bool) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
         self._held: list[bytes] | None = [] if held else None
+        self._originals: set[int] = set()
         self._lock = threading.Lock()
 
-    def said(self, seq: int, *messages: Message, beside: str = "") -> None:
-        """Note that everything up to a seq, these messages, and a directory beside the store were acknowledged."""
+    def said(self, seq: int, *messages: Message, beside: str = "", erased: Sequence[int] = ()) -> None:
+        """Note that everything up to a seq was acknowledged, and messages, a directory beside, what was erased."""
         texts = [[message.seq, message.content] for message in messages]
-        note = {"seq": seq, "messages": texts, "beside": [beside] if beside else []}
+        note = {"seq": seq, "messages": texts, "beside": [beside] if beside else [], "erased": list(erased)}
         line = json.dumps(note).encode() + b"\n"
         with self._lock:
             if self._held is None:
                 os.write(self._file, line)
             else:
                 self._held.append(line)
+
+    def before(self, events: Iterable[Recorded]) -> None:
+        """Note what events said before something is erased: nobody can be asked for it afterwards."""
+        said = {stamp.seq: event for event, stamp in events if not stamp.erased and stamp.seq not in self._originals}
+        self._originals |= said.keys()
+        originals = {seq: b64encode(fold.encode(event)).decode() for seq, event in said.items()}
+        note = {"seq": -1, "messages": [], "beside": [], "erased": [], "originals": originals}
+        os.write(self._file, json.dumps(note).encode() + b"\n")
 
     def flushed(self) -> None:
         """Note everything that was held."""
@@ -192,6 +204,29 @@ def back_up(worker: Worker) -> Done:
     return head, []
 
 
+def back_up_whole(worker: Worker) -> Done:
+    """Take a backup beside the store."""
+    head = worker.memory.head
+    backup = Path(worker.store.path).with_name(f"backup-{head}")
+    if not backup.exists():
+        worker.memory.backup(backup)
+        worker.notes.said(head, beside=backup.name)
+    return head, []
+
+
+def erase(worker: Worker) -> Done:
+    """Erase some events, or a conversation with its forks; once that is told, it is acknowledged and durable."""
+    events = [recorded for recorded in worker.memory.events() if not isinstance(recorded.event, Erased)]
+    worker.notes.before(events)
+    if worker.random.random() < ERASE_SEQS_PROBABILITY:
+        receipt = worker.memory.erase(worker.random.sample(events, min(len(events), 3)))
+    else:
+        receipt = worker.chat().erase(forks="erase")
+    worker.notes.said(worker.memory.head, erased=[*receipt.seqs, *receipt.derived])
+    worker.notes.flushed()
+    return worker.memory.head, []
+
+
 def commit_end(memory: Memory, seq: int) -> int:
     """Return the last seq of the commit that wrote a seq."""
     row = memory._door.engine.log.commit_at(seq)
@@ -240,6 +275,17 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     ),
     "threads": Workload({append: 4, append_batch: 2, flush: 1}, 8, threads=4),
     "backup": Workload({append: 3, append_batch: 3, travel: 1, flush: 1, back_up: 3}, 15),
+    "erasing": Workload(
+        {append: 6, append_batch: 3, scribble: 3, travel: 2, erase: 6, back_up_whole: 1, flush: 1, reopen: 1},
+        20,
+        bounds={"CHECKPOINT_EVENTS": 4, "PACKED_COUNT_MIN": 1, "TAIL_EVENTS_MAX": 15},
+    ),
+    "erasing_delayed": Workload(
+        {append: 6, mix_batch: 3, travel: 1, erase: 5, flush: 1, reopen: 1},
+        20,
+        bounds={"CHECKPOINT_EVENTS": 4, "PACKED_COUNT_MIN": 1, "TAIL_EVENTS_MAX": 15},
+        options={"durability": "delayed"},
+    ),
     "delayed": Workload(
         {append: 6, append_batch: 3, mix_batch: 3, travel: 1, flush: 3, reopen: 1},
         40,

@@ -13,11 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.rigs import contend, kill
+from tests.rigs import contend, eraser, erasing, kill
 from tests.rigs.broken import BUILDS
 from tests.rigs.tally import Tally
 
-RIGS = {"kill": kill.run, "history": contend.run}
+RIGS = {"kill": kill.run, "history": contend.run, "erase": erasing.run}
 LOOP_SECONDS_MAX = 300
 REPORT_LOOPS = 100
 
@@ -30,7 +30,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(2**32), help="drawn and printed if not given")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--threads", type=int, default=4)
-    parser.add_argument("--broken", choices=sorted(BUILDS), default="", help="run a build that is broken on purpose")
+    parser.add_argument(
+        "--broken", choices=sorted({*BUILDS, *eraser.BUILDS}), default="", help="run a build that is broken on purpose"
+    )
     return parser.parse_args()
 
 

@@ -5,8 +5,8 @@ streams another name, and removes every cached row that may hold what is gone. T
 copy. Between the two a row says that this is still to be done: whoever opens the store next does it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, cast
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -17,14 +17,14 @@ from refold.engine.checkpoints import APPLIED_KEY, number_of
 from refold.engine.core import Engine
 from refold.engine.group import Group
 from refold.engine.keys import key_of
-from refold.engine.loader import Recorded
+from refold.engine.markers import markers_of, telling
 from refold.engine.pending import ANY
 from refold.engine.reaching import Base, Plan, affected, bases, family, new_name, own_seqs, pages, planned, snapshots_of
 from refold.engine.reading import TAGS_KEY, UNSWEPT_KEY
 from refold.engine.streams import STORE_STREAM, Uncovered, name_key, number_key
 from refold.errors import InvalidInput, StoreError
-from refold.event import Erased, Event
-from refold.limits import ERASED_SEQS_COUNT, MARKER_BYTES_MIN, PAGE_EVENTS, SALT_BYTES
+from refold.event import Erased
+from refold.limits import ERASED_SEQS_COUNT, PAGE_EVENTS, SALT_BYTES
 from refold.results import Receipt
 from refold.store.protocol import Row, scan
 from refold.store.record import SEQ, blanked, header_of
@@ -213,34 +213,12 @@ def _renaming(engine: Engine, renamed: Mapping[int, str]) -> Iterator[Row]:
 
 def _markers(engine: Engine, seqs: Sequence[int]) -> set[bytes]:
     """Return the texts and bytes of the bodies at the seqs."""
-    found: set[bytes] = set()
-    for page in pages(seqs):
-        for recorded in engine.loader.recorded(page):
-            found.update(_values(_body(recorded)))
-    return found
-
-
-def _body(recorded: Recorded) -> tuple[Any, ...]:
-    event: Event = recorded.event
-    structural = fold.STRUCTURAL[type(event)]
-    return tuple(getattr(event, field) for field in event.__struct_fields__ if field not in structural)
-
-
-def _values(value: object) -> Iterator[bytes]:
-    if isinstance(value, str):
-        yield value.encode()
-    elif isinstance(value, bytes):
-        yield value
-    elif isinstance(value, msgspec.Struct):
-        yield from _values(msgspec.structs.astuple(value))
-    elif isinstance(value, tuple):
-        for item in cast("Iterable[object]", value):
-            yield from _values(item)
+    return markers_of(event for page in pages(seqs) for event, _ in engine.loader.recorded(page))
 
 
 def _receipt(engine: Engine, plan: Plan, markers: set[bytes], rows: int) -> Receipt:
     """Look for what was erased in every file of the store, and say what was reached."""
-    wanted = {marker for marker in markers if len(marker) >= MARKER_BYTES_MIN}
+    wanted = telling(markers)
     found = engine.log.search(wanted)
     return Receipt(
         seqs=tuple(plan.asked),

@@ -50,6 +50,7 @@ from refold.store.record import (
     commit_to,
     covered,
     header_of,
+    is_intact,
     link_after,
 )
 
@@ -97,6 +98,9 @@ def lines(engine: Engine, until: int) -> Iterator[bytes]:
 @guarded
 def _line(names: Names, seq: int, record: bytes) -> bytes:
     header = header_of(record)
+    if not is_intact(record, header):
+        message = f"the body of seq {seq} is not what its header commits to; run `refold verify`, and restore a backup"
+        raise StoreCorrupt(message)
     event = fold.decode(record[ARRAY_BEGIN:], header.tag)
     if isinstance(event, fold.Unknown):
         message = f"seq {seq} is of tag {header.tag}, which this refold does not know; upgrade it before exporting"

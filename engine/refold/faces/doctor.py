@@ -15,7 +15,7 @@ import msgspec
 
 from refold import fold
 from refold.engine.checkpoints import APPLIED_KEY
-from refold.engine.reading import TAGS_KEY
+from refold.engine.reading import TAGS_KEY, UNSWEPT_KEY
 from refold.errors import StoreError
 from refold.faces.exits import EXIT_ERROR, EXIT_INTEGRITY
 from refold.limits import (
@@ -155,6 +155,18 @@ def _writers(path: str) -> Found:
     return Found(OK, f"{len(holders)} of the writers hold writer.lock, which they share: process {processes}")
 
 
+def _unfinished(path: str) -> Found:
+    sites = examining.sites(path)
+    left = [site.path for site in sites if site.builders == ()]
+    if left:
+        step = "remove it, unless whoever made it is to make it again: that clears it away"
+        return Found(WARN, f"a backup or a recovery was cut off and has left {', '.join(left)}", step)
+    if sites:
+        places = ", ".join(site.path for site in sites)
+        return Found(OK, f"a backup or a recovered store is being made in {places}", "nothing, while it is being made")
+    return Found(OK, "no unfinished backup lies beside it")
+
+
 # What the files say.
 
 
@@ -256,7 +268,18 @@ def _tags(facts: Facts) -> Found:
     return Found(OK, f"all {len(tags)} kinds of events are known")
 
 
-_ROWS: Final[tuple[tuple[Table, bytes], ...]] = (("checkpoints", APPLIED_KEY), ("meta", TAGS_KEY))
+def _erasures(facts: Facts) -> Found:
+    if facts.rows[_ROWS.index(("meta", UNSWEPT_KEY))] is None:
+        return Found(OK, "no erasure is unfinished")
+    message = "events were erased, and the file was not rewritten without their bytes since"
+    return Found(WARN, message, "open the store once to write, alone and with room for a copy of it: that does it")
+
+
+_ROWS: Final[tuple[tuple[Table, bytes], ...]] = (
+    ("checkpoints", APPLIED_KEY),
+    ("meta", TAGS_KEY),
+    ("meta", UNSWEPT_KEY),
+)
 
 OUTSIDE: Final[dict[str, tuple[Callable[[str], Found], int]]] = {
     "file system": (_file_system, EXIT_ERROR),
@@ -265,6 +288,7 @@ OUTSIDE: Final[dict[str, tuple[Callable[[str], Found], int]]] = {
     "writers": (_writers, EXIT_ERROR),
     "open files": (_open_files, EXIT_ERROR),
     "search": (_search, EXIT_ERROR),
+    "unfinished": (_unfinished, EXIT_ERROR),
 }
 """Checks of what surrounds a store, each with the exit code that it calls for if it is bad."""
 
@@ -281,6 +305,7 @@ INSIDE: Final[dict[str, tuple[Callable[[Facts], Found], int]]] = {
     "tail": (_tail, EXIT_INTEGRITY),
     "pages": (_pages, EXIT_ERROR),
     "event kinds": (_tags, EXIT_INTEGRITY),
+    "erasures": (_erasures, EXIT_ERROR),
 }
 """Checks of what the file holds."""
 

@@ -342,7 +342,7 @@ class Memory:
     def export(self, path: "str | os.PathLike[str]") -> int:
         """Write every event with its stamp to a JSONL file, atomically; return how many there were.
 
-        An export is of the whole store, whichever fork it is asked of.
+        An export is of the whole store, whichever fork it is asked of; ``StoreCorrupt`` where a body is damaged.
         """
         from refold.engine import transfer  # noqa: PLC0415 - loaded only by those who move a store
 

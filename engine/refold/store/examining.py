@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import lmdb
 
 from refold.errors import StoreCorrupt, StoreVersion
+from refold.store.building import SITE_SUFFIX
 from refold.store.directory import WRITER_LOCK
 from refold.store.environment import FORMAT_KEY, LATER_NAMES, NAMES, share_open, unshare
 from refold.store.failures import translated
@@ -137,12 +138,31 @@ def _readers(env: lmdb.Environment) -> tuple[Reader, ...]:
     return tuple(Reader(int(row[0]), int(row[2]) if row[2].isdecimal() else None) for row in entries)
 
 
+class Site(NamedTuple):
+    """A directory in which a backup or a recovered store is made, or was; by which processes, ``None`` if unknown."""
+
+    path: str
+    builders: tuple[Holder, ...] | None
+
+
+def sites(path: str) -> tuple[Site, ...]:
+    """Return what is being built beside a store, or was left there by a crash."""
+    parent = os.path.dirname(os.path.realpath(path))
+    names = sorted(name for name in os.listdir(parent) if name.startswith(".") and name.endswith(SITE_SUFFIX))
+    found = [os.path.join(parent, name) for name in names]
+    return tuple(Site(site, _holders_of(site)) for site in found if os.path.isdir(site))
+
+
 def holders(path: str) -> tuple[Holder, ...] | None:
     """Return who holds the writers' lock, ``None`` where the system does not say."""
+    return _holders_of(os.path.join(path, WRITER_LOCK))
+
+
+def _holders_of(path: str) -> tuple[Holder, ...] | None:
     if not os.path.exists(_LOCKS):
         return None
     try:
-        status = os.stat(os.path.join(path, WRITER_LOCK))
+        status = os.stat(path)
     except FileNotFoundError:
         return ()
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"

@@ -48,7 +48,7 @@ class Scrubbing:
             os.pwrite(self._file, block, begin)
         for first, value_bytes in self._values:
             begin = first * self._page_bytes + _HEADER.size + value_bytes
-            end = (first + self._runs.get(first, 0)) * self._page_bytes
+            end = min(first + self._runs.get(first, 0), pages) * self._page_bytes  # Damage may tell of any number.
             if begin < end:
                 os.pwrite(self._file, bytes(end - begin), begin)
 

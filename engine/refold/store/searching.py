@@ -1,15 +1,12 @@
 """Looking for byte strings in every file of a directory: whether what was erased is really gone.
 
-A string of at least ``MARKER_BYTES_MIN`` bytes covers aligned words of eight bytes wherever it stands. So a file is
-read once as words, and a string is itself looked for only if all words are there that it would cover at one of the
-eight places where it may begin.
+How many strings are looked for at once is in ``sieving.py``, which loads numpy.
 """
 
 import mmap
 import os
-import sys
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from refold.limits import MARKER_BYTES_MIN
@@ -18,8 +15,6 @@ from refold.store.mapping import LOCK_FILE
 from refold.store.protocol import Found
 from refold.store.turnstile import TURN_LOCK
 
-_WORD_BYTES: Final = 8
-_WORDS_MAX: Final = 64
 _LEFT_OUT: Final = frozenset((LOCK_FILE, TURN_LOCK, BALLAST_FILE))
 """Files that hold numbers of processes and transactions alone, and one to which nothing is ever written. A process that
 closes one of the first two gives up all its locks on it: LMDB would take it for dead."""
@@ -29,7 +24,6 @@ def search(directory: str, markers: Iterable[bytes]) -> Found:
     """Return how often any of the markers, or what base64 makes of one, stands in a file below the directory."""
     forms = {form for marker in markers for form in (marker, *_encoded(marker))}
     assert all(len(form) >= MARKER_BYTES_MIN for form in forms), "a marker that is too short to look for"
-    words = {form: [_words(form, begin) for begin in range(_WORD_BYTES)] for form in forms}
     files = searched_bytes = occurrences = 0
     for place, _, names in os.walk(directory):
         for name in names:
@@ -38,14 +32,8 @@ def search(directory: str, markers: Iterable[bytes]) -> Found:
             with open(os.path.join(place, name), "rb") as file:
                 length = os.fstat(file.fileno()).st_size
                 files, searched_bytes = files + 1, searched_bytes + length
-                occurrences += _count(file.fileno(), length, words)
+                occurrences += _count(file.fileno(), length, sorted(forms))
     return Found(files, searched_bytes, occurrences)
-
-
-def _words(form: bytes, begin: int) -> set[int]:
-    """Return the first words from ``begin`` on: enough of them that hardly anything else has them all."""
-    places = range(begin, len(form) - _WORD_BYTES + 1, _WORD_BYTES)[:_WORDS_MAX]
-    return {int.from_bytes(form[place : place + _WORD_BYTES], sys.byteorder) for place in places}
 
 
 def _encoded(marker: bytes) -> Iterable[bytes]:
@@ -57,21 +45,11 @@ def _encoded(marker: bytes) -> Iterable[bytes]:
         yield encoded[begin:end]
 
 
-def _count(file: int, length: int, words: dict[bytes, list[set[int]]]) -> int:
+def _count(file: int, length: int, forms: Sequence[bytes]) -> int:
     """Return how often a form stands in a file."""
-    if length < MARKER_BYTES_MIN:
+    if length < MARKER_BYTES_MIN or not forms:
         return 0
-    with mmap.mmap(file, length, prot=mmap.PROT_READ) as content:
-        whole = length - length % _WORD_BYTES
-        wanted = {word for ways in words.values() for way in ways for word in way}
-        with memoryview(content) as view, view[:whole] as aligned, aligned.cast("Q") as found:
-            there = wanted.intersection(found)
-        forms = (form for form, ways in words.items() if any(way <= there for way in ways))
-        return sum(_occurrences(content, form) for form in forms)
+    from refold.store.sieving import count  # noqa: PLC0415 - numpy loads only for those who erase
 
-
-def _occurrences(content: mmap.mmap, form: bytes) -> int:
-    count, at = 0, content.find(form)
-    while at >= 0:
-        count, at = count + 1, content.find(form, at + 1)
-    return count
+    # It is closed when nobody holds it any more: views of it may outlive an error in the traceback.
+    return count(mmap.mmap(file, length, prot=mmap.PROT_READ), forms)

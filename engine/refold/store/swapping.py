@@ -10,6 +10,7 @@ from typing import Final
 
 from refold.errors import StoreError, StoreFull
 from refold.store.ballast import Ballast
+from refold.store.building import flush
 from refold.store.copying import copy
 from refold.store.environment import Environment
 from refold.store.failures import FULL
@@ -41,6 +42,8 @@ def _sweep(environment: Environment) -> None:
         os.mkdir(made, 0o700)
         copy(environment, made)
         environment.replace(made)
+        shutil.rmtree(made)
+        flush(environment.path)  # Before anybody says that nothing is left to be done.
     except OSError as error:
         kind = StoreFull if error.errno in FULL else StoreError
         message = f"sweeping {environment.path}: {error}; check that the directory is writable and has space"

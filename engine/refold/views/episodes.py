@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from refold.event import Event, Located, Stamp, View
@@ -51,6 +52,12 @@ class Episodes:
         """The embedder of the newest vector."""
         self.dim = 0
 
+    def copy(self) -> "Episodes":
+        """Return the same episodes, to be folded on by themselves."""
+        other = Episodes()
+        other.by_seq, other.model, other.dim = dict(self.by_seq), self.model, self.dim
+        return other
+
     def add(self, stamp: Stamp, event: EpisodeRecorded) -> None:
         """Hold an episode."""
         self.by_seq[stamp.seq] = episode_of(event, stamp)
@@ -73,7 +80,7 @@ def _unpack(inline: Any, events: Located) -> Episodes:
     for event, stamp in events:
         assert isinstance(event, EpisodeRecorded), f"seq {stamp.seq} was packed as an episode"
         episodes.add(stamp, event)
-    episodes.model, episodes.dim = inline
+    episodes.model, episodes.dim = msgspec.convert(inline, tuple[str, int])
     return episodes
 
 
@@ -103,6 +110,7 @@ EPISODES = View(
     unpack=_unpack,
     logical=_logical,
     plain=_plain,
+    copy=Episodes.copy,
 )
 
 

@@ -55,6 +55,14 @@ class Facts:
         self.recent: deque[tuple[int, int, tuple[str, ...] | None]] = deque(maxlen=RECENT_CHANGES_COUNT)
         """The last events: the ``seq`` before, the ``seq`` after, and the ids that were touched, ``None`` for all."""
 
+    def copy(self) -> "Facts":
+        """Return the same memories, to be folded on by themselves."""
+        other = Facts()
+        other.entries, other.erased, other.unmerged = dict(self.entries), dict(self.erased), dict(self.unmerged)
+        other.by_content, other.recent = dict(self.by_content), self.recent.copy()
+        other.model, other.dim, other.seq = self.model, self.dim, self.seq
+        return other
+
     def put(self, entry: Entry) -> None:
         """Hold a memory; one that is there keeps its place."""
         held = self.entries.get(entry.id)
@@ -111,6 +119,10 @@ def _words(keywords: Iterable[str]) -> tuple[str, ...]:
 _PLAIN: Final = tuple(name for name in Entry.__struct_fields__ if name not in {"content", "words", "extra", "erased"})
 """The fields that a row holds; the rest is in the event at ``body_seq``."""
 
+_TYPES: Final = {field.name: field.type for field in msgspec.structs.fields(Entry)}
+_ROW: Final = tuple.__class_getitem__(tuple(_TYPES[name] for name in _PLAIN))
+_INLINE: Final[Any] = tuple[int, str, int, list[str], list[int], list[_ROW]]  # type: ignore[valid-type]
+
 
 def _pack(facts: Facts) -> tuple[Any, list[int]]:
     rows = [[getattr(entry, name) for name in _PLAIN] for entry in facts.entries.values()]
@@ -120,12 +132,12 @@ def _pack(facts: Facts) -> tuple[Any, list[int]]:
 
 def _unpack(inline: Any, events: Located) -> Facts:
     facts = Facts()
-    facts.seq, facts.model, facts.dim, erased, taken_apart, rows = inline
-    facts.model = intern(facts.model)
+    facts.seq, model, facts.dim, erased, taken_apart, rows = msgspec.convert(inline, _INLINE)
+    facts.model = intern(model)
     facts.erased, facts.unmerged = dict.fromkeys(erased), dict.fromkeys(taken_apart)
     for row, (event, _) in zip(rows, events, strict=True):
         plain = dict(zip(_PLAIN, row, strict=True))
-        blank = plain["blank"] = tuple(plain["blank"])
+        blank = plain["blank"]
         content, keywords, extra = _body_of(event, plain["id"])
         facts.put(
             Entry(
@@ -173,6 +185,7 @@ FACTS = View(
     unpack=_unpack,
     logical=_logical,
     plain=_plain,
+    copy=Facts.copy,
 )
 
 

@@ -37,7 +37,7 @@ def _pack(facts: Facts) -> tuple[Any, list[int]]:
 def _unpack(inline: Any, events: Located) -> Facts:
     facts = Facts()
     located = iter(events)
-    facts.entries.unpack(inline, lambda _: _value_of(next(located)[0]))
+    facts.entries.unpack(inline, str, lambda _: _value_of(next(located)[0]))
     return facts
 
 

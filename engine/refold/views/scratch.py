@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from refold.event import ConversationEnded, Event, ForkDropped, Located, Stamp, StateImported, View
 from refold.keyed import Keyed
 
@@ -66,9 +68,9 @@ def _pack(scratch: Scratch) -> tuple[Any, list[int]]:
 
 def _unpack(inline: Any, events: Located) -> Scratch:
     scratch = Scratch()
-    rows, indices = inline
+    rows, indices = msgspec.convert(inline, tuple[Any, list[int]])
     located = iter(events)
-    scratch.entries.unpack(rows, lambda key: _value_of(next(located)[0], key))
+    scratch.entries.unpack(rows, str, lambda key: _value_of(next(located)[0], key))
     scratch.notes = [
         (stamp.seq, _note_of(event, index)) for (event, stamp), index in zip(located, indices, strict=True)
     ]

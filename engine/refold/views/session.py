@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from refold.event import (
     ConversationOpened,
     ForkDropped,
@@ -32,7 +34,7 @@ def _pack(session: Session) -> tuple[Any, list[int]]:
 
 def _unpack(inline: Any, events: Located) -> Session:
     session = Session()
-    session.opened, session.project, session.depth = inline
+    session.opened, session.project, session.depth = msgspec.convert(inline, tuple[bool, str | None, int])
     return session
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from refold.event import BranchForked, Erased, Located, SnapshotNamed, Stamp, View
@@ -62,12 +63,12 @@ def _some(branches: list[Branch]) -> list[list[Branch]]:
 
 def _unpack(inline: Any, events: Located) -> Settings:
     settings = Settings()
-    for name, stream, seq in inline[0]:
-        settings.snapshots[stream, name] = Named(name, stream, seq)
-    settings.erased = list(inline[1])
+    for named in msgspec.convert(inline[0], list[Named]):
+        settings.snapshots[named.stream, named.name] = named
+    settings.erased = msgspec.convert(inline[1], list[int])
     for rows in inline[2:]:
-        for row in rows:
-            settings.add(Branch(*row))
+        for branch in msgspec.convert(rows, list[Branch]):
+            settings.add(branch)
     return settings
 
 

@@ -8,7 +8,9 @@ from structural fields alone, so neither erasure nor a constructor argument can 
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
+
+import msgspec
 
 from refold.errors import StoreVersion
 from refold.event import ConversationOpened, Event, ForkDropped, Located, Stamp, StateImported, View
@@ -199,9 +201,12 @@ def _pack(window: Window) -> tuple[Any, list[int]]:
     return inline, [origin, *seqs] if origin else seqs
 
 
+_INLINE: TypeAlias = tuple[int, str, int, int, list[str]]
+
+
 def _unpack(inline: Any, events: Located) -> Window:
     window = Window()
-    window.window_tokens, window.counter, window.policy, window.origin, imported = inline
+    window.window_tokens, window.counter, window.policy, window.origin, imported = msgspec.convert(inline, _INLINE)
     if window.origin:
         event, stamp = events[0]
         assert isinstance(event, StateImported), f"seq {stamp.seq} was packed as an imported state"

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("refold")
 
 _NEVER: Final = Crossover(2**31, 2**31)
+_MEASURED: Crossover | None = None
+"""From where on the rows of live streams are searched with a graph: what a timed product tells."""
+
 _DECIMALS: Final = 6
 _NEAR: Final = 2 * 10.0**-_DECIMALS
 _CANDIDATES: Final = 8
@@ -245,7 +248,7 @@ class Similarity:
             missing.dimensions,
             missing.model,
             since=missing.seq,
-            crossover=None if missing.is_live else _NEVER,
+            crossover=_MEASURED if missing.is_live else _NEVER,
             name=self._name(missing),
         )
         sources = [*(entry.vector_seq for entry in missing.entries), *lost]

@@ -141,6 +141,9 @@ WITNESS_WAIT_SECONDS_MAX: Final = 2
 FROZEN_STATES_MAX: Final = 64
 """States at earlier seqs that the engine keeps for repeated reads."""
 
+PLACES_COUNT_MAX: Final = 1_024
+"""Places of streams at earlier seqs that are kept for repeated reads."""
+
 CUT_ROWS: Final = 10_000
 """Rows that one transaction takes when a store is recovered as it was at a seq."""
 
@@ -278,6 +281,7 @@ assert LOCK_BYTES < BALLAST_BYTES_MIN < BALLAST_BYTES_MAX <= VALUE_BYTES_MAX < D
 assert MAP_STEP_BYTES_MIN < MAP_BYTES_MIN < MAP_BYTES
 assert INLINE_BYTES_MAX < VALUE_BYTES_MAX < DOCUMENT_BYTES_MAX
 assert CHECKPOINT_EVENTS < TAIL_EVENTS_MAX
+assert FROZEN_STATES_MAX < PLACES_COUNT_MAX
 assert WINDOW_TOKENS_DEFAULT <= WINDOW_TOKENS_MAX
 assert HASHED_DIMENSIONS * 4 < EMBEDDING_CACHE_BYTES_MAX
 

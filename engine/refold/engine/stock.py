@@ -194,17 +194,17 @@ class Stock:
                 return
         self._last_source = max(self._last_source, entry.vector_seq)
         order = self._order(order)
-        self.shelf.extend(
-            [seq],
-            load([entry.vector_seq]),
-            categories=[entry.category],
-            keywords=[_words(entry)],
+        self.shelf.add(
+            seq,
+            load([entry.vector_seq])[0],
+            category=entry.category,
+            keywords=_words(entry),
             importance=entry.importance,
             accessed_ns=accessed(entry),
-            statuses=[entry.status],
-            orders=[order],
-            sources=[entry.vector_seq],
-            are_units=True,
+            status=entry.status,
+            order=order,
+            source=entry.vector_seq,
+            is_unit=True,
         )
         self._enter(seq, entry, order)
 
@@ -265,7 +265,7 @@ class Stock:
     def _units(self, seq: int, event: Event, seqs: Sequence[int]) -> Array:
         """Return vectors, that of an event that was just folded without reading it again."""
         if list(seqs) == [seq]:
-            return normalised(vector_of(event), self.shelf.dimensions)
+            return normalised(vector_of(event), self.shelf.dimensions, count=1)
         return self.load(seqs)
 
     def catch_up(self, facts: Facts, seq: int, load: Load) -> bool:
@@ -329,8 +329,7 @@ class Stock:
 
     def changes(self) -> dict[int, Entry | None]:
         """Return the memories, by order, that changed since this was last asked; at first all."""
-        everything = {self.orders[row]: self.entries[row] for row in self.rows.values()}
-        return self.texts.take(everything)
+        return self.texts.take(lambda: {self.orders[row]: self.entries[row] for row in self.rows.values()})
 
 
 def _words(entry: Entry) -> tuple[str, ...]:
@@ -355,9 +354,9 @@ class Texts:
         if self._fresh is not None:
             self._fresh[order] = entry
 
-    def take(self, everything: dict[int, Entry | None]) -> dict[int, Entry | None]:
+    def take(self, everything: Callable[[], dict[int, Entry | None]]) -> dict[int, Entry | None]:
         """Return what changed since the last call, at first everything."""
-        fresh = everything if self._fresh is None else self._fresh
+        fresh = everything() if self._fresh is None else self._fresh
         self._fresh = {}
         return fresh
 

@@ -20,6 +20,7 @@ from refold.memory.looking import look, pending_events
 from refold.memory.remembering import Place, Stale, added, missing, settled
 from refold.results import Upserted
 from refold.store.columns import Array
+from refold.store.moments import Moment
 from refold.views.facts import FACTS, Facts, carried, carried_back, merged, unmerged
 
 JOINT = " | "
@@ -57,6 +58,8 @@ class _Upsert:
         self.entry_id = place.door.engine.new_id()
         self.found: list[Match] = []
         """What it was merged with, or would have been."""
+        self._seen: tuple[Moment, Match | None] | None = None
+        """What was found at the moment that was looked at last: mostly nothing has changed when the turn has come."""
 
     def attempt(self) -> Upserted:
         """Prepare, decide, and tell what became of it."""
@@ -71,7 +74,8 @@ class _Upsert:
         """Embed the draft, and the text that it would be merged into."""
         embedding = self.place.door.embedding
         vector = embedding.of(self.draft.content) if self.draft.vector is None else self.draft.vector
-        best = self._best(vector)
+        is_same = self.place.read(lambda facts: facts.same(self.draft.content) is not None)
+        best = None if is_same else self._best(vector)
         found = self.place.read(lambda facts: self._plan(facts, vector, best))
         if found is None:
             return _Prepared(vector)
@@ -85,9 +89,11 @@ class _Upsert:
         sight = look(place)
         if sight is None:
             return None
-        shelf = sight.stock.shelf
-        fitting((shelf.model, shelf.dimensions), vector, is_empty=False)
-        return place.door.engine.similarity.match(sight, vector.packed)
+        if self._seen is None or self._seen[0] is not sight.moment:
+            shelf = sight.stock.shelf
+            fitting((shelf.model, shelf.dimensions), vector, is_empty=False)
+            self._seen = sight.moment, place.door.engine.similarity.match(sight, vector.packed)
+        return self._seen[1]
 
     def _plan(self, facts: Facts, vector: Vector, best: Match | None) -> tuple[str, str, bytes] | None:
         """Return the text that a merge would have to embed, with its model and the vector of what is kept."""
@@ -120,7 +126,8 @@ class _Upsert:
     def _deciding(self, prepared: _Prepared) -> Decide:
         def decide(state: State) -> Event | None:
             facts = state.part(FACTS)
-            match = self._match(facts, prepared.vector, self._best(prepared.vector))
+            is_same = facts.same(self.draft.content) is not None
+            match = self._match(facts, prepared.vector, None if is_same else self._best(prepared.vector))
             if match is None:
                 return added(facts, self.draft, self.entry_id, prepared.vector)
             self.found.append(match)

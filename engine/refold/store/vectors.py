@@ -82,16 +82,18 @@ class Shelf:
         status: str = "active",
         order: int | None = None,
         source: int | None = None,
+        is_unit: bool = False,
     ) -> int:
         """Add a row and return its place; ``vector`` is an array, a sequence, or raw float32.
 
         Of rows with equal scores that of the lower ``order`` is found first, which is its place where none is given.
-        ``source`` is the seq of the event that carries the vector, if that is not ``seq``.
+        ``source`` is the seq of the event that carries the vector, if that is not ``seq``;
+        ``is_unit`` says that the vector is an array of length 1.
 
         Raises ``InvalidInput`` for a vector that is zero or not finite and for a seq before the last row's;
         ``EmbeddingMismatch`` for one of another dimension. Then nothing is changed.
         """
-        (unit,) = normalised(vector, self.dimensions, count=1)
+        unit = vector if is_unit else normalised(vector, self.dimensions, count=1)[0]
         with self.lock:
             row = self._table.add(
                 seq,

@@ -286,6 +286,24 @@ def test_a_graph_is_stored_and_used_when_the_store_is_opened_again(store: Path) 
         assert shelf_of(memory).builds_count == 1
 
 
+@needs_hnswlib
+def test_a_graph_that_has_grown_is_stored_with_the_next_commit(store: Path) -> None:
+    grown(store)
+    with Memory(store) as memory:
+        first = graph_of(memory)
+        found(memory)
+        project = memory.project("p")
+        vectors = texts_like(2_700, DIMENSIONS, 11)
+        with memory.batch():
+            for number, packed in enumerate(vectors):
+                project.add(f"later {number}", vector=packed)
+        grow(memory)
+        found(memory)
+        assert graph_of(memory) == first
+        project.add("one more", vector=[1.0] * DIMENSIONS)
+        assert graph_of(memory) != first
+
+
 def mangled(blob: bytes, kind: str) -> bytes:
     if kind == "cut":
         return blob[: len(blob) // 2]

@@ -253,6 +253,9 @@ VECTORS_READ_COUNT: Final = 1_024
 FILLS_COUNT_MAX: Final = 3
 """How often the vectors of a project are laid out while others write to it, before they have to wait for it."""
 
+GRAPH_GROWTH_RATIO: Final = 2
+"""A graph that has grown by this factor since it was stored is stored with the next commit, not only at the end."""
+
 LOST_RATIO_MAX: Final = 0.25
 """Rows of a stored graph that may be gone; their vectors are read only for its sake."""
 

@@ -19,7 +19,7 @@ from refold.engine.streams import number_key
 from refold.entry import ACTIVE, Entry
 from refold.errors import StoreCorrupt
 from refold.event import Event
-from refold.limits import LOST_RATIO_MAX, VECTORS_READ_COUNT
+from refold.limits import GRAPH_GROWTH_RATIO, LOST_RATIO_MAX, VECTORS_READ_COUNT
 from refold.store import graph_bytes
 from refold.store.answering import Wish
 from refold.store.columns import Array
@@ -368,6 +368,24 @@ class Similarity:
             return shelf.sources(), shelf.now().frame.matrix
 
     # Graphs.
+
+    def keep_grown(self, stock: Stock) -> None:
+        """Let the row of a graph that has doubled since it was stored travel with the next commit.
+
+        Packing it takes a while, so that no lock is held meanwhile; what is packed is of a moment, which is enough.
+        """
+        graph, slot = stock.shelf.now().graph, stock.slot
+        if graph is None or graph is stock.grown_graph or slot is None or self._reading.log.readonly:
+            return
+        before, stock.grown_graph = stock.grown_graph or stock.stored_graph, graph
+        if before is not None and graph.covered < GRAPH_GROWTH_RATIO * before.covered:
+            stock.grown_graph = before
+            return
+        blob = stock.shelf.graph_to_bytes(stock.seq)
+        with self._reading.state_lock:
+            # Not after an erasure: the rows that it is of are gone from the store.
+            if blob is not None and not self.is_closed:
+                self._reading.checkpoints.keep(("graphs", number_key(slot.number), blob))
 
     def graph_rows(self) -> list[Row]:
         """Return the rows that keep the graphs that the store does not have yet; the state lock is held."""

@@ -67,6 +67,8 @@ class Stock:
         self.texts = Texts()
         self.stored_graph: Graph | None = None
         """The graph that the store has."""
+        self.grown_graph: Graph | None = None
+        """The graph that was last sent to the store with a commit, before the end."""
         self._told: list[int] = []
         """By row, the seq at which it last changed."""
         self._replaced: deque[tuple[int, int, Entry | None]] = deque(maxlen=REPLACED_ENTRIES_COUNT)

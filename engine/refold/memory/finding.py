@@ -91,7 +91,8 @@ def _words(given: object, what: str, known: tuple[str, ...]) -> tuple[str, ...] 
 def search(place: Place, query: object, asked: Wanted) -> Hits:
     """Return the memories that answer a query best."""
     text, ranking = checked_query(query, asked)
-    vector = query_vector(place.door, text, ranking, asked, is_needed=place.read(lambda facts: bool(facts.entries)))
+    is_needed = asked.vector is None and place.read(lambda facts: bool(facts.entries))
+    vector = query_vector(place.door, text, ranking, asked, is_needed=is_needed)
     packed = None if vector is None else vector.packed
     question = Question(text, ranking, packed, moment(place, asked.now_ns), asked.top_k, asked.filter, asked.explain)
     for _ in range(REDO_COUNT_MAX):
@@ -137,6 +138,7 @@ def _answered_by(
         entries = sight.entries([match.row for match in found.hits])
     if entries is None:
         return None
+    place.door.engine.similarity.keep_grown(sight.stock)
     parts = searching.parts_of(sight, question, texts, list(zip(found.hits, entries, strict=True)))
     scores = [match.score for match in found.hits]
     return Hits(tuple(map(Hit, entries, scores, parts)), found.exact, question.text, question.ranking.name)

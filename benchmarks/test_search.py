@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import workloads
 from rounds import Job, Measure
-from rows import search
+from rows import recalling, search
+from rows.table import Options, Stores
 
 from refold.store.graph import library
 
@@ -61,3 +62,25 @@ def test_the_rows_of_the_report(sizes: workloads.Sizes, tmp_path: Path) -> None:
         assert ours >= 0.99
         assert 0 <= recalls[10] <= recalls[50] <= recalls[100] <= recalls[500] <= 1
     assert search.projects_row(3).ours_ns
+
+
+@pytest.fixture
+def recalls(sizes: workloads.Sizes) -> recalling.Recalls:
+    return recalling.Recalls(max(sizes.search_rows, SMALL))
+
+
+@pytest.mark.parametrize(
+    "name", [recalling.SEARCH, recalling.CATEGORY, recalling.HALF, recalling.LAST, recalling.WINDOW]
+)
+def test_a_search_by_the_public_verb(name: str, recalls: recalling.Recalls, measure: Measure) -> None:
+    hits = measure(recalls.jobs()[name])
+    assert len(hits) == search.TOP
+    assert hits.exact
+    assert all(hit.parts for hit in hits)
+    if name == recalling.CATEGORY:
+        assert {hit.entry.category for hit in hits} == {search.CATEGORIES[1]}
+
+
+def test_the_rows_of_projects(sizes: workloads.Sizes, tmp_path: Path) -> None:
+    options = Options(sizes, 2, tmp_path, tmp_path, Stores(tmp_path, sizes))
+    assert [row.ours_ns is not None for row in recalling.rows(options)] == [True] * 10

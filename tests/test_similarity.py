@@ -106,7 +106,7 @@ def test_rows_that_were_told_of_every_event_answer_like_rows_that_are_filled_ane
     assert any(seen.values())
     for seq, found in seen.items():
         assert answers(memory.at(seq).project("p"), now_ns) == found
-    memory._door.engine.forget_vectors()
+    memory._door.engine.kept.forget()
     for seq, found in seen.items():
         assert answers(memory.at(seq).project("p"), now_ns) == found
 

@@ -90,7 +90,7 @@ class Engine(Reading):
         with self.exclusive(), self.state_lock:
             self.check_open()
             if not self.log.readonly and not self.unknown_tags:
-                for rows in self.keeper.rest(self.head, [*self.graph_rows(), *self.head_digests.take()]):
+                for rows in self.keeper.rest(self.head, [*self.kept.graph_rows(), *self.head_digests.take()]):
                     self._store(rows)
                 self.log.flush()
 
@@ -122,7 +122,7 @@ class Engine(Reading):
         finally:
             # Without the locks: its thread may wait for them.
             if self._closed:
-                self.forget_vectors()
+                self.kept.forget()
                 if self.witness is not None:
                     self.witness.stop()
 
@@ -157,7 +157,7 @@ class Engine(Reading):
     def disown(self) -> None:
         """Refuse every further use: LMDB and the locks belong to the process that forked this one."""
         self._closed, self.is_writable = "belongs to the process that forked this one", False
-        self._similarity = None  # Its threads were not forked.
+        self.kept.disown()
         if self._subscriptions is not None:
             self._subscriptions.disown()
 

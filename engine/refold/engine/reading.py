@@ -20,6 +20,7 @@ from refold.engine.damage import guarded
 from refold.engine.digests import Digests
 from refold.engine.ids import Ids
 from refold.engine.keeper import Keeper
+from refold.engine.kept import Kept
 from refold.engine.keys import kind_of
 from refold.engine.loader import Loader, Recorded
 from refold.engine.pending import Request
@@ -29,7 +30,7 @@ from refold.engine.streams import Streams, Uncovered
 from refold.errors import Closed, InvalidInput, ReadOnly, StoreCorrupt
 from refold.event import Event, Forked, Restored
 from refold.limits import EVICTED_COUNT_MIN, FROZEN_STATES_MAX, PAGE_EVENTS, SETTLE_COUNT_MAX
-from refold.store.protocol import Log, Row
+from refold.store.protocol import Log
 from refold.store.record import COMMIT, NO_LINK, SEQ, CommitRow, keyed_hash
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Reading:
         self.clock_ns = clock_ns
         self.random_bytes = random_bytes
         self.state_lock = threading.RLock()
-        self._similarity: Similarity | None = None
+        self.kept = Kept(self)
         self._closed = ""
         """Why this log cannot be used any more, empty while it can."""
         self.new_id = Ids(random_bytes).new
@@ -94,7 +95,7 @@ class Reading:
         self._looked_at: dict[tuple[int, int, int, str], fold.State] = {}
         """The base that a thread looked at last, by thread, stream, seq and kind: folded on by nobody else."""
         self.head_digests = Digests(self.log, self.streams, self.loader)
-        self.forget_vectors()
+        self.kept.forget()
         self._read_marks()
         self._is_torn = False
 
@@ -205,23 +206,7 @@ class Reading:
     @property
     def similarity(self) -> "Similarity":
         """What is kept of the vectors of memories."""
-        found = self._similarity
-        if found is None:
-            from refold.engine.similarity import Similarity  # noqa: PLC0415 - loaded only by those who search
-
-            with self.state_lock:
-                found = self._similarity = self._similarity or Similarity(self)
-        return found
-
-    def forget_vectors(self) -> None:
-        """Let go of what is kept of the vectors of memories, and end the threads that work on it."""
-        if self._similarity is not None:
-            self._similarity.close()
-        self._similarity = None
-
-    def graph_rows(self) -> list[Row]:
-        """Return the rows of graphs that the store does not have yet; the state lock is held."""
-        return [] if self._similarity is None else self._similarity.graph_rows()
+        return self.kept.similarity
 
     def _await_fold(self) -> None:
         """Let this process's own commit be folded if another one has already committed behind it.

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from refold.engine.similarity import Sight, unit
+from refold.engine.similarity import Sight
+from refold.engine.units import unit
 from refold.entry import Entry
 from refold.rank import SIGNALS, Columns, Query, Ranking, score
 from refold.store.answering import Query as Asked

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from refold.engine.slots import Slot
-from refold.engine.stock import Stock, vector_of
+from refold.engine.stock import Stock
 from refold.engine.streams import number_key
+from refold.engine.units import DECIMALS, Units, exact, unit, vector_of
 from refold.entry import ACTIVE, Entry
 from refold.errors import StoreCorrupt
 from refold.event import Event
-from refold.limits import GRAPH_GROWTH_RATIO, LOST_RATIO_MAX, VECTORS_READ_COUNT
+from refold.limits import GRAPH_GROWTH_RATIO, LOST_RATIO_MAX
 from refold.store import graph_bytes
 from refold.store.answering import Wish
 from refold.store.columns import Array
 from refold.store.graph import library
 from refold.store.graphing import Crossover
 from refold.store.moments import Filters, Moment
-from refold.store.normalising import normalised
 from refold.store.protocol import Row
 from refold.store.scoring import NEAREST
 from refold.store.shelves import Shelves
@@ -42,8 +42,7 @@ _NEVER: Final = Crossover(2**31, 2**31)
 _MEASURED: Crossover | None = None
 """From where on the rows of live streams are searched with a graph: what a timed product tells."""
 
-_DECIMALS: Final = 6
-_NEAR: Final = 2 * 10.0**-_DECIMALS
+_NEAR: Final = 2 * 10.0**-DECIMALS
 _CANDIDATES: Final = 8
 _DRAFTS_COUNT_MAX: Final = 2
 
@@ -103,23 +102,12 @@ class Wanted(NamedTuple):
     needs_everyone: bool = False
 
 
-def unit(packed: bytes) -> Array:
-    """Return a vector of the length 1, from raw float32."""
-    found: Array = normalised(packed, len(packed) // 4)[0]
-    return found
-
-
-def exact(one: Array, other: Array) -> float:
-    """Return the cosine of two unit vectors to 6 decimals: the same wherever they stand, and on every machine."""
-    product = float(np.dot(one.astype(np.float64), other.astype(np.float64)))
-    return round(max(-1.0, min(1.0, product)), _DECIMALS)
-
-
 class Similarity:
     """The rows of all projects; ``glance`` is called with the state lock, everything else without."""
 
     def __init__(self, reading: "Reading") -> None:
         self._reading = reading
+        self.units = Units(reading.loader)
         self._stocks: Shelves[Stock] = Shelves()
         self._drafts: list[tuple[Facts, Stock]] = []
         """The states of open batches that were searched last."""
@@ -157,7 +145,7 @@ class Similarity:
         stock = slot.stock or self._stocks.peek(slot.number)
         if stock is not None and stock.slot is not slot:
             is_there = (stock.shelf.model, stock.shelf.dimensions) == (facts.model, facts.dim)
-            if is_there and stock.catch_up(facts, slot.seq, self.load):
+            if is_there and stock.catch_up(facts, slot.seq, self.units.load):
                 stock.attach(slot)
         if stock is None or stock.slot is not slot or stock.is_worn:
             return self._missing(slot.number, slot.number, facts, slot.seq, stock, is_live=True)
@@ -181,7 +169,11 @@ class Similarity:
         """Return the rows of a state of an open batch, brought up to date."""
         for held, stock in self._drafts:
             is_fit = (stock.shelf.model, stock.shelf.dimensions) == (facts.model, facts.dim) and not stock.is_worn
-            if held is facts and is_fit and stock.catch_up(facts, stock.seq + 1, partial(self.load, pending=pending)):
+            if (
+                held is facts
+                and is_fit
+                and stock.catch_up(facts, stock.seq + 1, partial(self.units.load, pending=pending))
+            ):
                 return _sight(stock, wanted)
         self._drafts = [(held, stock) for held, stock in self._drafts if held is not facts]
         number = 0 if slot is None else slot.number
@@ -252,61 +244,14 @@ class Similarity:
             name=self._name(missing),
         )
         sources = [*(entry.vector_seq for entry in missing.entries), *lost]
-        units = self.load([sources[place] for place in places], missing.donors, missing.pending, shelf.dimensions)
-        stock = Stock(shelf, missing.facts_seq, missing.seq, self.load)
+        units = self.units.load([sources[place] for place in places], missing.donors, missing.pending)
+        stock = Stock(shelf, missing.facts_seq, missing.seq, self.units.load)
         stock.fill(missing.entries, lost, places, units)
         return stock
 
     def _name(self, missing: Missing) -> str:
         """Return what a stored graph is known by: of this store, this stream and these vectors."""
         return f"{self._reading.store_id.hex()}/{missing.number}/{missing.model}"
-
-    def load(
-        self,
-        seqs: Sequence[int],
-        donors: Sequence[Stock] = (),
-        pending: Sequence[Event] = (),
-        dimensions: int = 0,
-    ) -> Array:
-        """Return the vectors at seqs, of length 1: from other rows, from an open batch, from the log."""
-        wanted = np.asarray(seqs, np.int64)
-        parts: list[Array] = []
-        missing = np.ones(len(wanted), np.bool_)
-        units: Array | None = None
-        for donor in donors:
-            frame = donor.shelf.now().frame
-            standing = np.argsort(frame.sources, kind="stable")
-            known = frame.sources[standing]
-            at = known.searchsorted(wanted)
-            found = missing & (np.append(known, -1)[at] == wanted)
-            if found.any():
-                if units is None:
-                    units = np.empty((len(wanted), dimensions), np.float32)
-                units[found] = frame.matrix[standing[at[found]]]
-                missing &= ~found
-        rest = np.flatnonzero(missing)
-        for begin in range(0, len(rest), VECTORS_READ_COUNT):
-            part = rest[begin : begin + VECTORS_READ_COUNT]
-            read = self._read(wanted[part].tolist(), pending)
-            if units is None and len(part) == len(wanted):
-                return read
-            if units is None:
-                parts.append(read)
-            else:
-                units[part] = read
-        if units is None:
-            return np.concatenate(parts)
-        return units
-
-    def _read(self, seqs: Sequence[int], pending: Sequence[Event]) -> Array:
-        raw: dict[int, bytes] = {seq: vector_of(pending[-1 - seq]) for seq in seqs if seq < 0}
-        stored = sorted({seq for seq in seqs if seq > 0})
-        raw |= zip(stored, self._reading.loader.vectors(stored), strict=True)
-        sizes = {len(raw[seq]) for seq in seqs}
-        if len(sizes) != 1 or 0 in sizes:
-            message = f"vectors at seqs {seqs[0]} to {seqs[-1]} are of {sorted(sizes)} bytes; run `refold verify`"
-            raise StoreCorrupt(message)
-        return normalised(b"".join(raw[seq] for seq in seqs), sizes.pop() // 4)
 
     # Answers.
 
@@ -363,7 +308,7 @@ class Similarity:
                 shelf = self._episodes.get(key, lambda: Shelf(key[1], "", crossover=_NEVER))
             if len(missing):
                 found: list[int] = missing.tolist()
-                units = self.load(found, dimensions=key[1])
+                units = self.units.load(found)
                 shelf.extend(found, units, categories=[""], importance=0.0, accessed_ns=0, are_units=True)
             return shelf.sources(), shelf.now().frame.matrix
 

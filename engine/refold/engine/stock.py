@@ -1,6 +1,5 @@
 """The memories of one state on a shelf: their rows, told of every event that changes one."""
 
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -9,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from refold.engine.slots import Slot
+from refold.engine.texts import Texts
+from refold.engine.units import vector_of
 from refold.entry import Entry, touched
 from refold.event import Event, Stamp
 from refold.fold import BASE_TYPES, State
 from refold.limits import MOMENTS_COUNT_MAX, REPLACED_ENTRIES_COUNT
-from refold.rank import Columns
 from refold.store.columns import Array
 from refold.store.moments import Moment
 from refold.store.normalising import normalised
@@ -32,12 +32,6 @@ _NO_TIME_NS: Final = 2**62
 _WORN_ROWS_MIN: Final = 256
 
 
-def vector_of(event: Event) -> bytes:
-    """Return the vector that an event holds, as raw float32."""
-    vector: bytes = getattr(event, "vector")  # noqa: B009 - several kinds of events have one
-    return vector
-
-
 def accessed(entry: Entry) -> int:
     """Return when a memory was last accessed, as a shelf takes it."""
     return _NO_TIME_NS if entry.accessed_ns is None else entry.accessed_ns
@@ -54,7 +48,7 @@ class Stock:
         self.shelf = shelf
         self.load = load
         self.seq = seq
-        self.facts_seq = facts_seq
+        self.facts_seq: int = facts_seq
         """The seq of the last event that changed its memories; negative in an open batch."""
         self.slot: Slot | None = None
         self.ids: list[str] = []
@@ -336,66 +330,3 @@ class Stock:
 
 def _words(entry: Entry) -> tuple[str, ...]:
     return tuple(word.lower() for word in entry.words)
-
-
-class Texts:
-    """The columns of a stock that compare texts, built when a ranking first asks; ``lock`` is held by who scores.
-
-    A memory's row there is its order. Whoever holds the lock may take the state lock, never the other way round.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.columns = Columns()
-        self._held: dict[int, Entry] = {}
-        self._fresh: dict[int, Entry | None] | None = None
-        """What changed and is not in the columns yet; the state lock is held by who looks at it."""
-
-    def note(self, order: int, entry: Entry | None) -> None:
-        """Remember that a memory changed, if anybody wants to know."""
-        if self._fresh is not None:
-            self._fresh[order] = entry
-
-    def take(self, everything: Callable[[], dict[int, Entry | None]]) -> dict[int, Entry | None]:
-        """Return what changed since the last call, at first everything."""
-        fresh = everything() if self._fresh is None else self._fresh
-        self._fresh = {}
-        return fresh
-
-    def update(self, changes: Mapping[int, Entry | None]) -> None:
-        """Bring the columns up to date."""
-        for order in sorted(changes):
-            entry, held = changes[order], self._held.get(order)
-            if entry is not None and held is not None and _reads_the_same(held, entry):
-                continue
-            if held is not None:
-                del self._held[order]
-                self.columns.remove(order)
-            if entry is not None:
-                self._add(order, entry)
-
-    def _add(self, order: int, entry: Entry) -> None:
-        while self.columns.size < order:
-            # One that was gone before anybody looked; rows leave no gaps.
-            place = self.columns.size
-            self.columns.add(place, "", keywords=(), importance=0.0, accessed_ns=0)
-            self.columns.remove(place)
-        self._held[order] = entry
-        self.columns.add(
-            order,
-            entry.content,
-            keywords=(),
-            importance=0.0,
-            accessed_ns=0,
-            session=entry.session,
-            occurred_ns=entry.occurred_ns if entry.dated else None,
-        )
-
-
-def _reads_the_same(one: Entry, other: Entry) -> bool:
-    return (one.content, one.session, one.dated, one.occurred_ns) == (
-        other.content,
-        other.session,
-        other.dated,
-        other.occurred_ns,
-    )

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine.pending import ANY, Pending
-from refold.engine.similarity import Wanted, exact, unit
+from refold.engine.similarity import Wanted
+from refold.engine.units import exact, unit
 from refold.entry import ACTIVE, Entry, MemoriesDecayed, MemoriesPruned, MemoryMerged
 from refold.errors import WrongVersion
 from refold.event import Event

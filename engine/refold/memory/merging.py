@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from refold import checks
 from refold.engine.pending import Decide, Noted
-from refold.engine.similarity import Match, exact, unit
-from refold.engine.stock import vector_of
+from refold.engine.similarity import Match
+from refold.engine.units import exact, unit, vector_of
 from refold.entry import ACTIVE, Entry, MemoryAdded, MemoryMerged, MemoryUnmerged, entry_of
 from refold.errors import InvalidInput, NotFound
 from refold.event import Event, Stamp
@@ -120,7 +120,7 @@ class _Upsert:
 
     def _vector_of(self, entry: Entry) -> Array:
         door = self.place.door
-        (own,) = door.engine.similarity.load([entry.vector_seq], pending=pending_events(door))
+        (own,) = door.engine.similarity.units.load([entry.vector_seq], pending=pending_events(door))
         return cast("Array", own)
 
     def _deciding(self, prepared: _Prepared) -> Decide:

@@ -7,7 +7,7 @@ from msgspec.structs import astuple, force_setattr, replace
 
 from refold import checks
 from refold.engine import batch as batches
-from refold.engine.similarity import unit
+from refold.engine.units import unit
 from refold.event import Event
 from refold.fold import State
 from refold.limits import KEYWORDS_COUNT_MAX, NAME_BYTES_MAX

@@ -16,10 +16,12 @@ class Weighed(Protocol):
 
     def __len__(self) -> int:
         """Return how many rows there are."""
+        ...
 
     @property
     def nbytes(self) -> int:
         """Return about what it takes in RAM."""
+        ...
 
     def close(self) -> None:
         """End its threads."""

@@ -11,6 +11,8 @@ from struct import Struct
 from typing import Any, NamedTuple, Protocol
 
 import lmdb
+import numpy as np
+from numpy.typing import NDArray
 
 KEY = Struct(">Q")
 MAP_BYTES = 16 * 1024**3
@@ -132,3 +134,33 @@ def slide(messages: deque[Any], weights: deque[int], arriving: Sequence[Weighed]
             total -= weights.popleft()
         read = list(messages)
     return len(read)
+
+
+class BareProduct:
+    """All vectors multiplied with one query, into memory that is there: what no exact search can do without."""
+
+    def __init__(self, matrix: NDArray[Any], query: NDArray[Any]) -> None:
+        self._matrix = matrix
+        self.query = (query / np.linalg.norm(query)).astype(np.float32)
+        self.out = np.empty(len(matrix), np.float32)
+
+    def multiply(self) -> None:
+        """Multiply."""
+        np.dot(self._matrix, self.query, out=self.out)
+
+
+class BareGraph:
+    """hnswlib's index with the settings that refold has, built and asked by one thread."""
+
+    def __init__(self, matrix: NDArray[Any], breadth: int) -> None:
+        import hnswlib  # noqa: PLC0415 - an extra
+
+        self.breadth = breadth
+        self._index = hnswlib.Index(space="ip", dim=matrix.shape[1])
+        self._index.init_index(len(matrix), M=16, ef_construction=100, random_seed=100)
+        self._index.add_items(matrix, num_threads=1)
+        self._index.set_ef(breadth)
+
+    def nearest(self, query: NDArray[Any], top_k: int) -> Any:
+        """Return labels and distances of the nearest."""
+        return self._index.knn_query(query, k=top_k, num_threads=1)

@@ -13,7 +13,21 @@ import lmdb
 import msgspec
 import workloads
 from rounds import MINIMUM_ROUNDS, short_slices
-from rows import append, large, many, neighbour, replay, starting, storing, throughput, together, travel, window
+from rows import (
+    append,
+    large,
+    many,
+    neighbour,
+    recalling,
+    replay,
+    search,
+    starting,
+    storing,
+    throughput,
+    together,
+    travel,
+    window,
+)
 from rows.table import Options, Row, Rows, Stores, drawn
 
 import refold
@@ -35,8 +49,12 @@ GROUPS: dict[str, Rows] = {
     "throughput": throughput.rows,
     "many": many.rows,
     "large": large.rows,
+    "search": search.rows,
+    "search-large": search.large_rows,
+    "projects": recalling.rows,
+    "projects-large": recalling.large_rows,
 }
-ON_REQUEST = {"large"}
+ON_REQUEST = {"large", "search-large", "projects-large"}
 """What is measured only when it is asked for by name."""
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"

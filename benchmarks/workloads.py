@@ -45,6 +45,10 @@ class Sizes(NamedTuple):
     many_conversations: int
     many_targets: int
     large_events: int
+    search_rows: int
+    large_search_rows: int
+    search_queries: int
+    search_projects: int
 
 
 FULL = Sizes(
@@ -62,6 +66,10 @@ FULL = Sizes(
     many_conversations=100_000,
     many_targets=2_000,
     large_events=1_000_000,
+    search_rows=10_000,
+    large_search_rows=100_000,
+    search_queries=200,
+    search_projects=1_000,
 )
 TINY = Sizes(
     batch_events=30,
@@ -78,6 +86,10 @@ TINY = Sizes(
     many_conversations=60,
     many_targets=20,
     large_events=900,
+    search_rows=1_200,
+    large_search_rows=1_500,
+    search_queries=5,
+    search_projects=3,
 )
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.embedders import CachedEmbedder, Embedder, HashedEmbedder, check_vectors, thresholds
-from refold.engine.similarity import unit
+from refold.engine.units import unit
 from refold.errors import EmbeddingMismatch, InvalidInput
 
 TEXTS = [

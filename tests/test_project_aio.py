@@ -75,7 +75,7 @@ def test_threads_that_upsert_at_once_merge_into_one() -> None:
 
     def upsert(number: int) -> None:
         try:
-            memory.project().upsert(f"text {number}", vector=ONE)
+            memory.project().upsert(f"text {number:02}", vector=ONE)
             memory.search("text", vector=ONE)
         except BaseException as error:  # noqa: BLE001 - it is raised below
             errors.append(error)
@@ -87,5 +87,5 @@ def test_threads_that_upsert_at_once_merge_into_one() -> None:
         thread.join()
     assert errors == []
     (entry,) = memory.project().list()
-    assert sorted(entry.content.split(" | ")) == sorted(f"text {number}" for number in range(12))
+    assert sorted(entry.content.split(" | ")) == sorted(f"text {number:02}" for number in range(12))
     assert memory.state_hash() == memory.replay_hash()

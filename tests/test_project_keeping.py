@@ -16,7 +16,7 @@ from refold import (
     Ranking,
     WrongVersion,
 )
-from refold.engine.similarity import Table
+from refold.engine.stock import Stock
 from tests.bounds import Clock
 from tests.told import BETWEEN, ONE, TWO, Told
 
@@ -263,14 +263,14 @@ class TestHandles:
         memory = Memory(embedder=Told())
         project = memory.project()
         project.add("base", vector=ONE)
-        made: list[Table] = []
-        original = Table.__init__
+        made: list[Stock] = []
+        original = Stock.__init__
 
-        def counted(table: Table) -> None:
-            made.append(table)
-            original(table)
+        def counted(stock: Stock, *arguments: Any) -> None:
+            made.append(stock)
+            original(stock, *arguments)
 
-        monkeypatch.setattr(Table, "__init__", counted)
+        monkeypatch.setattr(Stock, "__init__", counted)
         with memory.batch():
             for number in range(30):
                 assert project.upsert(f"text {number}", vector=[1.0, 0.01 * number]).outcome == "merged"

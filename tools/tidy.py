@@ -21,7 +21,7 @@ FUNCTION_LINES_MAX = 50
 
 # Users import these by themselves; every other module has to be imported by one of ours, or is dead. The modules of
 # [project.scripts] come on top.
-ENTRY_POINTS = frozenset({"refold", "refold.__main__", "refold.testing"})
+ENTRY_POINTS = frozenset({"refold", "refold.__main__", "refold.store.shelves", "refold.testing"})
 
 # The last word of a limit's name is its unit, or a bound behind the unit: MESSAGE_TOKENS_MAX, PAGE_EVENTS.
 UNITS = frozenset(

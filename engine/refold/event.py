@@ -162,6 +162,7 @@ class View(Generic[S]):
     ``unpack(inline, events)`` is its inverse. ``logical(state)`` is what the digest covers, ``None`` for an
     empty state; ``plain(state)`` is what a person compares, a nested dict with ``str`` keys. ``content(state)`` is
     what two states are quickly compared by: where it is equal, ``logical`` is. Without it, that is ``logical`` itself.
+    ``copy(state)`` is a state that goes on by itself; views whose states may be large have one.
     """
 
     def __init__(
@@ -175,6 +176,7 @@ class View(Generic[S]):
         logical: Callable[[S], Any],
         plain: Callable[[S], dict[str, Any]],
         content: Callable[[S], Any] | None = None,
+        copy: Callable[[S], S] | None = None,
     ) -> None:
         self.name = name
         self.kinds = kinds
@@ -184,6 +186,7 @@ class View(Generic[S]):
         self.logical = logical
         self.plain = plain
         self.content = content or logical
+        self.copy = copy
         self.handlers: dict[type[Event], Handler] = {}
 
     def on(self, kind: type[E]) -> Callable[[Callable[[S, Stamp, E], None]], Callable[[S, Stamp, E], None]]:

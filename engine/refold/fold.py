@@ -220,6 +220,16 @@ def unpack(kind: str, inline: bytes, events: Located) -> State:
     return State(found, parts)
 
 
+def copied(state: State) -> State | None:
+    """Return a state that goes on by itself, ``None`` where a view cannot copy its own."""
+    copies = [None if view.copy is None else view.copy(part) for view, part in _pairs(state)]
+    return None if None in copies else State(state.kind, copies)
+
+
+def _pairs(state: State) -> list[tuple[View[Any], Any]]:
+    return list(zip(state.kind.views, state.parts, strict=True))
+
+
 def is_open(state: State) -> bool:
     """Return whether a conversation was opened, and not dropped since."""
     return state.part(SESSION).opened

@@ -32,6 +32,12 @@ class Keyed(Generic[V]):
         self.places: dict[str, int] = {}
         """The places that are not 0: of values that came with an imported state."""
 
+    def copy(self) -> "Keyed[V]":
+        """Return a map of the same values that goes on by itself."""
+        other: Keyed[V] = Keyed()
+        other.values, other.seqs, other.places = dict(self.values), dict(self.seqs), dict(self.places)
+        return other
+
     def put(self, seq: int, key: str, value: V, place: int = 0) -> None:
         """Set a value; a key that exists keeps its place in the order."""
         self.values[key] = value

@@ -79,6 +79,10 @@ class Checkpoints:
             self._waiting.append(("checkpoints", _key(number, replaces), None))
             self._fresh[number].pop(replaces, None)
 
+    def keep(self, row: Row) -> None:
+        """Let a row of another cache wait for the next commit."""
+        self._waiting.append(row)
+
     def waiting(self) -> list[Row]:
         """Return the rows that the next commit is to carry."""
         return self._waiting

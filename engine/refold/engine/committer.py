@@ -13,7 +13,7 @@ from refold.engine.group import Group
 from refold.engine.loader import Recorded
 from refold.engine.pending import Noted, Pending
 from refold.engine.reading import TAGS_KEY, Reading
-from refold.engine.slots import Slot
+from refold.engine.slots import Slot, told
 from refold.errors import StoreError
 from refold.event import Event, Forked, Stamp
 from refold.limits import (
@@ -272,6 +272,8 @@ class Committer:
                 slot.weight += len(record) + EVENT_OVERHEAD_BYTES
                 slot.held += 1
                 slot.is_used = True
+                if slot.stock is not None:
+                    told(slot, stamp, event)
                 note_folded(slot)
                 if bases and seq in bases:
                     reading.keeper.rebased(slot)

@@ -90,7 +90,7 @@ class Engine(Reading):
         with self.exclusive(), self.state_lock:
             self.check_open()
             if not self.log.readonly and not self.unknown_tags:
-                for rows in self.keeper.rest(self.head, self.head_digests.take()):
+                for rows in self.keeper.rest(self.head, [*self.kept.graph_rows(), *self.head_digests.take()]):
                     self._store(rows)
                 self.log.flush()
 
@@ -121,8 +121,10 @@ class Engine(Reading):
                     self._release()
         finally:
             # Without the locks: its thread may wait for them.
-            if self.witness is not None and self._closed:
-                self.witness.stop()
+            if self._closed:
+                self.kept.forget()
+                if self.witness is not None:
+                    self.witness.stop()
 
     def _rest(self) -> None:
         """Store what is worth storing, and tell the witness.
@@ -155,6 +157,7 @@ class Engine(Reading):
     def disown(self) -> None:
         """Refuse every further use: LMDB and the locks belong to the process that forked this one."""
         self._closed, self.is_writable = "belongs to the process that forked this one", False
+        self.kept.disown()
         if self._subscriptions is not None:
             self._subscriptions.disown()
 

@@ -155,8 +155,8 @@ def _seq_in(row: bytes) -> int:
     return int(SEQ.unpack(row[-SEQ.size :])[0])
 
 
-_BEHIND: Final[frozenset[Table]] = frozenset(("digests", "meta"))
-"""A cache of what streams are at their last events; what the cut says anew."""
+_BEHIND: Final[frozenset[Table]] = frozenset(("digests", "graphs", "meta"))
+"""Caches of what streams are at their last events; what the cut says anew."""
 
 _AFTER: Final[tuple[Table, ...]] = ("names", "streams", "derived", "requests")
 """What is copied once the records have told which streams there are."""

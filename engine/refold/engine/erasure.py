@@ -184,6 +184,7 @@ def _stale_rows(engine: Engine, begins: Mapping[int, int]) -> list[Row]:
             assert number_of(key) == number, key
             stale.append(("checkpoints", key, None))
         stale.append(("digests", prefix, None))
+        stale.append(("graphs", prefix, None))
     return stale
 
 

@@ -71,6 +71,13 @@ class Loader:
         return list(starmap(Recorded, self._read(seqs, self._log.read_at(seqs))))
 
     @guarded
+    def vectors(self, seqs: Sequence[int]) -> list[bytes]:
+        """Return the vectors that the events at the seqs hold, as raw float32; needs no lock."""
+        records = self._log.read_at(seqs)
+        events = decoded(records, _heads(seqs, records))
+        return [getattr(event, "vector") for event in events]  # noqa: B009 - several kinds of events have one
+
+    @guarded
     def page(self, first_seq: int, limit: int, bounds: Mapping[int, int] | None = None) -> list[Recorded]:
         """Return those of ``limit`` events from ``first_seq`` on that count within the bounds of branches."""
         seqs, records = counted(first_seq, self._log.read_at(range(first_seq, first_seq + limit)), bounds)

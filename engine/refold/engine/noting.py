@@ -5,6 +5,7 @@ from refold.engine.admission import Verb, check_version
 from refold.engine.core import Engine
 from refold.engine.keys import kind_of
 from refold.engine.pending import ANY, Pending
+from refold.engine.slots import Slot
 from refold.event import Event, Restored
 
 
@@ -79,11 +80,16 @@ def state_in_batch(engine: Engine, pending: Pending, name: str) -> fold.State:
             return pending.overlays[name]
         if not pending.places[name]:
             return fold.empty(kind_of(name)) if slot is None else engine.live(slot)
-        state = fold.empty(kind_of(name)) if slot is None else engine.loader.state_at(slot, slot.seq)
+        # A copy where there can be one: a large project is built from its rows in seconds, and copied in milliseconds.
+        state = fold.empty(kind_of(name)) if slot is None else _built(engine, slot)
     pending.overlays[name] = state
     for place in pending.places[name]:
         _fold_overlay(engine, pending, name, place)
     return pending.overlays[name]
+
+
+def _built(engine: Engine, slot: Slot) -> fold.State:
+    return fold.copied(engine.live(slot)) or engine.loader.state_at(slot, slot.seq)
 
 
 def _fold_overlay(engine: Engine, pending: Pending, name: str, place: int) -> None:

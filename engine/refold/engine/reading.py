@@ -20,6 +20,7 @@ from refold.engine.damage import guarded
 from refold.engine.digests import Digests
 from refold.engine.ids import Ids
 from refold.engine.keeper import Keeper
+from refold.engine.kept import Kept
 from refold.engine.keys import kind_of
 from refold.engine.loader import Loader, Recorded
 from refold.engine.pending import Request
@@ -60,6 +61,7 @@ class Reading:
         self.clock_ns = clock_ns
         self.random_bytes = random_bytes
         self.state_lock = threading.RLock()
+        self.kept = Kept(self)
         self._closed = ""
         """Why this log cannot be used any more, empty while it can."""
         self.new_id = Ids(random_bytes).new
@@ -93,7 +95,7 @@ class Reading:
         self._looked_at: dict[tuple[int, int, int, str], fold.State] = {}
         """The base that a thread looked at last, by thread, stream, seq and kind: folded on by nobody else."""
         self.head_digests = Digests(self.log, self.streams, self.loader)
-        self._similarity: Similarity | None = None
+        self.kept.forget()
         self._read_marks()
         self._is_torn = False
 
@@ -203,12 +205,8 @@ class Reading:
 
     @property
     def similarity(self) -> "Similarity":
-        """What is kept of the vectors of memories; whoever uses it holds the state lock."""
-        if self._similarity is None:
-            from refold.engine.similarity import Similarity  # noqa: PLC0415 - loaded only by those who search
-
-            self._similarity = Similarity(self.loader)
-        return self._similarity
+        """What is kept of the vectors of memories."""
+        return self.kept.similarity
 
     def _await_fold(self) -> None:
         """Let this process's own commit be folded if another one has already committed behind it.

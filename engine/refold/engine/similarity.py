@@ -1,329 +1,356 @@
-"""The memories of a project laid out for a search: their vectors, read from the log, and the columns of a ranking.
+"""What an engine keeps of the vectors of memories: for each project that is searched its rows on a shelf.
 
-A cache of two kinds. ``Vectors`` keeps vectors by the seq of their event, which holds the same one for ever, so that
-all moments and branches share them. A ``Table`` lays out one state; it is named by the seq of the last event that the
-state folded, and brought up to date by the ids that events have touched since then. Neither is needed for an answer.
+The one cache of vectors. The rows of a live stream are told of each of its events, so that they stand where it stands,
+and give the moments that they know. What they cannot give - an earlier state, one of a branch that has no events of its
+own, one of an open batch - has rows of its own, whose vectors are taken from others where they are there.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+import logging
+import threading
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from refold.engine.loader import Loader
-from refold.entry import ACTIVE, CATEGORIES, STATUSES, Entry
+import numpy as np
+
+from refold.engine.slots import Slot
+from refold.engine.stock import Stock
+from refold.engine.streams import number_key
+from refold.engine.units import DECIMALS, Units, exact, unit, vector_of
+from refold.entry import ACTIVE, Entry
+from refold.errors import StoreCorrupt
 from refold.event import Event
-from refold.limits import TABLES_COUNT_MAX, VECTOR_CACHE_BYTES
-from refold.rank import Columns
-from refold.views.facts import Facts
+from refold.limits import GRAPH_GROWTH_RATIO, LOST_RATIO_MAX
+from refold.store import graph_bytes
+from refold.store.answering import Wish
+from refold.store.columns import Array
+from refold.store.graph import library
+from refold.store.graphing import Crossover
+from refold.store.moments import Filters, Moment
+from refold.store.protocol import Row
+from refold.store.scoring import NEAREST
+from refold.store.shelves import Shelves
+from refold.store.vectors import Shelf
+from refold.views.facts import FACTS, Facts
 
 if TYPE_CHECKING:
-    from numpy import bool_, float32, intp
-    from numpy.typing import NDArray
+    from refold.engine.reading import Reading
 
-    Vector: TypeAlias = NDArray[float32]
+_logger = logging.getLogger("refold")
 
-_NEAR: Final = 1e-4
-"""Products of one row differ by less, however many rows a multiplication takes at once."""
+_NEVER: Final = Crossover(2**31, 2**31)
+_MEASURED: Crossover | None = None
+"""From where on the rows of live streams are searched with a graph: what a timed product tells."""
 
-_DECIMALS: Final = 6
-_ROWS_MIN: Final = 16
-_NO_TIME_NS: Final = 2**62
-"""For what is of an open batch and was accessed at no time yet: later than any now."""
+_NEAR: Final = 2 * 10.0**-DECIMALS
+_CANDIDATES: Final = 8
+_DRAFTS_COUNT_MAX: Final = 2
 
 
 class Match(NamedTuple):
-    """The memory that is most alike to a vector, and their cosine."""
+    """The memory that is most alike to a vector, their cosine, and the memory's own vector of length 1."""
 
     entry: Entry
     cosine: float
+    own: Array
 
 
-class Vectors:
-    """Unit vectors by the seq of the event that holds them: the last that were used, within a bound."""
+class Sight(NamedTuple):
+    """What a search looks at: a moment for good, and how its rows become memories."""
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-        self._held: OrderedDict[int, Vector] = OrderedDict()
-        self._bytes = 0
+    stock: Stock
+    moment: Moment
+    seq: int
+    then: Mapping[str, Entry] | None
+    """The memories of an earlier state that the rows of a later one show; ``None`` where ``stock`` has them."""
+    changes: dict[int, Entry | None] | None = None
+    """What the columns of texts do not know yet, if that was asked."""
+    everyone: Sequence[Entry | None] = ()
+    """The memories by row, if that was asked."""
 
-    def rows(self, seqs: Sequence[int], pending: Mapping[int, Event]) -> "NDArray[float32]":
-        """Return the vectors at the seqs as rows; those of an open batch, with negative seqs, are in ``pending``."""
-        import numpy  # noqa: PLC0415 - loads when the first vector is looked at
-
-        found = {seq: self._held[seq] for seq in seqs if seq in self._held}
-        for seq in found:
-            self._held.move_to_end(seq)
-        missing = sorted({seq for seq in seqs if seq > 0} - found.keys())
-        if missing:
-            fresh = {
-                seq: unit(vector_of(recorded.event))
-                for seq, recorded in zip(missing, self._loader.recorded(missing), strict=True)
-            }
-            self._keep(fresh)
-            found |= fresh
-        found |= {seq: unit(vector_of(pending[seq])) for seq in seqs if seq < 0}
-        return numpy.stack([found[seq] for seq in seqs]) if seqs else numpy.empty((0, 0), dtype=numpy.float32)
-
-    def _keep(self, fresh: "dict[int, Vector]") -> None:
-        for seq, vector in fresh.items():
-            self._held[seq] = vector
-            self._bytes += vector.nbytes
-        while self._bytes > VECTOR_CACHE_BYTES and self._held:
-            _, vector = self._held.popitem(last=False)
-            self._bytes -= vector.nbytes
+    def entries(self, rows: Sequence[int]) -> list[Entry] | None:
+        """Return the memories of rows, ``None`` if they changed too much since; the state lock is held."""
+        if self.then is not None:
+            return [self.then[self.stock.ids[row]] for row in rows]
+        return self.stock.entries_at(self.seq, rows)
 
 
-def vector_of(event: Event) -> bytes:
-    """Return the vector that an event holds, as raw float32."""
-    vector: bytes = getattr(event, "vector")  # noqa: B009 - several kinds of events have one
-    return vector
+class Missing(NamedTuple):
+    """Rows that have to be filled before a search: what they hold, and whose vectors may be used."""
+
+    key: Hashable
+    number: int
+    seq: int
+    facts: Facts
+    entries: list[Entry]
+    model: str
+    dimensions: int
+    facts_seq: int
+    donors: list[Stock]
+    old: Stock | None
+    pending: Sequence[Event]
+    is_live: bool
 
 
-def unit(packed: bytes) -> "Vector":
-    """Return a vector of the length 1, from raw float32."""
-    import numpy  # noqa: PLC0415 - loads when the first vector is looked at
+class Wanted(NamedTuple):
+    """What of a state is looked for beside its rows."""
 
-    wide = numpy.frombuffer(packed, dtype="<f4").astype(numpy.float64)
-    wide /= numpy.abs(wide).max()
-    rounded: Vector = (wide / numpy.sqrt(wide @ wide)).astype(numpy.float32)
-    return rounded
-
-
-def exact(one: "Vector", other: "Vector") -> float:
-    """Return the cosine of two unit vectors to 6 decimals: the same wherever they stand, and on every machine."""
-    import numpy  # noqa: PLC0415 - loads when the first vector is looked at
-
-    product = float(numpy.dot(one.astype(numpy.float64), other.astype(numpy.float64)))
-    return round(max(-1.0, min(1.0, product)), _DECIMALS)
-
-
-class Filter(NamedTuple):
-    """Which memories a search may find."""
-
-    categories: tuple[str, ...] | None
-    statuses: tuple[str, ...] | None
-    min_importance: float
-    metadata: Mapping[str, Any] | None
-
-    def lets(self, entry: Entry) -> bool:
-        """Return whether a memory passes."""
-        if self.categories is not None and entry.category not in self.categories:
-            return False
-        if self.statuses is not None and entry.status not in self.statuses:
-            return False
-        if entry.importance < self.min_importance:
-            return False
-        if self.metadata is None:
-            return True
-        held = entry.metadata or {}
-        return all(name in held and held[name] == value for name, value in self.metadata.items())
-
-
-class Table:
-    """One state in rows, in the order of its memories; the row of a memory that went is left empty."""
-
-    def __init__(self) -> None:
-        import numpy  # noqa: PLC0415 - loads when the first vector is looked at
-
-        self.columns = Columns()
-        self.entries: list[Entry | None] = []
-        """The memory of each row."""
-        self._rows: dict[str, int] = {}
-        self._matrix: NDArray[float32] = numpy.empty((0, 0), dtype=numpy.float32)
-        self._codes: NDArray[Any] = numpy.empty((0, 2), dtype=numpy.int8)
-        self._importance: NDArray[Any] = numpy.empty(0, dtype=numpy.float64)
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether most rows are empty, so that the table is better made anew."""
-        return len(self.entries) > 2 * len(self._rows) + _ROWS_MIN
-
-    def cosines(self, vector: "Vector") -> "NDArray[float32]":
-        """Return the product of each row with a unit vector; that of an empty row means nothing."""
-        products: NDArray[float32] = self._matrix[: len(self.entries)] @ vector
-        return products
-
-    def vector(self, row: int) -> "Vector":
-        """Return the vector of a row."""
-        found: Vector = self._matrix[row]
-        return found
-
-    def update(self, entries: Mapping[str, Entry], ids: Iterable[str], load: "Callable[[list[int]], Any]") -> None:
-        """Hold the memories of these ids as they are now; ``load`` returns the vectors at given seqs."""
-        fresh: list[int] = []
-        for entry_id in dict.fromkeys(ids):
-            entry, row = entries.get(entry_id), self._rows.get(entry_id)
-            if entry is None:
-                if row is not None:
-                    self._remove(entry_id, row)
-            elif row is None:
-                fresh.append(self._add(entry))
-            elif self._change(entry, row):
-                fresh.append(row)
-        if fresh:
-            vectors = load([held.vector_seq for row in fresh if (held := self.entries[row]) is not None])
-            self._make_room(vectors.shape[1])
-            self._matrix[fresh] = vectors
-
-    def _add(self, entry: Entry) -> int:
-        row = len(self.entries)
-        self.entries.append(entry)
-        self._rows[entry.id] = row
-        self._index(row, entry)
-        self._note(row, entry)
-        return row
-
-    def _remove(self, entry_id: str, row: int) -> None:
-        del self._rows[entry_id]
-        self.entries[row] = None
-        self.columns.remove(row)
-
-    def _change(self, entry: Entry, row: int) -> bool:
-        """Hold a memory as it is now; return whether it has another vector."""
-        held = self.entries[row]
-        assert held is not None, entry.id
-        self.entries[row] = entry
-        if (held.content, held.words, held.session) != (entry.content, entry.words, entry.session):
-            self.columns.remove(row)
-            self._index(row, entry)
-        else:
-            self.columns.set_importance(row, entry.importance)
-            self.columns.set_accessed(row, _accessed(entry))
-        self._note(row, entry)
-        return held.vector_seq != entry.vector_seq
-
-    def _index(self, row: int, entry: Entry) -> None:
-        self.columns.add(
-            row,
-            entry.content,
-            keywords=entry.words,
-            importance=entry.importance,
-            accessed_ns=_accessed(entry),
-            session=entry.session,
-            occurred_ns=entry.occurred_ns if entry.dated else None,
-        )
-
-    def _note(self, row: int, entry: Entry) -> None:
-        """Hold what a search filters by."""
-        if row >= len(self._importance):
-            self._codes = _grown(self._codes, row + 1, 2)
-            self._importance = _grown(self._importance, row + 1)
-        self._codes[row] = CATEGORIES.index(entry.category), STATUSES.index(entry.status)
-        self._importance[row] = entry.importance
-
-    def _make_room(self, dim: int) -> None:
-        """Make room in the matrix for a row of each memory; another dimension only ever comes to an empty one."""
-        if self._matrix.shape[1] != dim:
-            self._matrix = self._matrix[:0, :0]
-        if len(self._matrix) < len(self.entries):
-            self._matrix = _grown(self._matrix, len(self.entries), dim)
-
-    def passing(self, wanted: Filter) -> "NDArray[intp]":
-        """Return the rows of the memories that pass a filter."""
-        import numpy  # noqa: PLC0415 - loads when the first vector is looked at
-
-        live = self.columns.live_rows()
-        passes: NDArray[bool_] = self._importance[live] >= wanted.min_importance
-        for place, (known, chosen) in enumerate(((CATEGORIES, wanted.categories), (STATUSES, wanted.statuses))):
-            if chosen is not None:
-                codes = [known.index(name) for name in chosen]
-                passes &= numpy.isin(self._codes[live, place], codes)
-        rows = live[passes]
-        if wanted.metadata is None:
-            return rows
-        places: list[int] = rows.tolist()
-        return numpy.array([row for row in places if wanted.lets(_held(self, row))], dtype=numpy.intp)
-
-
-def _accessed(entry: Entry) -> int:
-    return _NO_TIME_NS if entry.accessed_ns is None else entry.accessed_ns
-
-
-def _grown(array: "NDArray[Any]", count: int, *width: int) -> "NDArray[Any]":
-    """Return an array with room for twice as many rows."""
-    import numpy  # noqa: PLC0415 - loads when the first vector is looked at
-
-    grown = numpy.zeros((max(2 * count, _ROWS_MIN), *width), dtype=array.dtype)
-    if array.size:
-        grown[: len(array)] = array
-    return grown
+    needs_own: bool = False
+    """No moment of later rows will do."""
+    changes_of: Stock | None = None
+    """The rows whose changed texts are taken."""
+    needs_everyone: bool = False
 
 
 class Similarity:
-    """What an engine keeps of the memories of its projects; whoever uses it holds the state lock."""
+    """The rows of all projects; ``glance`` is called with the state lock, everything else without."""
 
-    def __init__(self, loader: Loader) -> None:
-        self.vectors = Vectors(loader)
-        self._tables: OrderedDict[int, Table] = OrderedDict()
-        self._in_batch: tuple[Facts, int, Table] | None = None
-        """The state of an open batch that was laid out last, its seq then, and its table: that of nobody else."""
+    def __init__(self, reading: "Reading") -> None:
+        self._reading = reading
+        self.units = Units(reading.loader)
+        self._stocks: Shelves[Stock] = Shelves()
+        self._drafts: list[tuple[Facts, Stock]] = []
+        """The states of open batches that were searched last."""
+        self._episodes: Shelves[Shelf] = Shelves()
+        self._episodes_lock = threading.Lock()
+        self.is_closed = False
 
-    def table(self, facts: Facts, pending: Mapping[int, Event]) -> Table:
-        """Return a state laid out; ``pending`` are the events of the open batch whose state it is."""
-        if facts.seq in self._tables:
-            self._tables.move_to_end(facts.seq)
-            return self._tables[facts.seq]
+    def close(self) -> None:
+        """Let everything go, and end the threads."""
+        self.is_closed = True
+        self._drafts.clear()
+        self._stocks.close()
+        self._episodes.close()
 
-        def load(seqs: list[int]) -> Any:
-            return self.vectors.rows(seqs, pending)
+    # Looking.
 
-        table, ids = self._earlier(facts) if facts.seq > 0 else self._earlier_in_batch(facts)
-        if table is not None:
-            table.update(facts.entries, ids, load)
-        if table is None or table.is_sparse:
-            table = Table()
-            table.update(facts.entries, facts.entries, load)
-        if facts.seq > 0:
-            self._tables[facts.seq] = table
-            if len(self._tables) > TABLES_COUNT_MAX:
-                self._tables.popitem(last=False)
-        elif facts.seq:
-            self._in_batch = (facts, facts.seq, table)
-        return table
+    def glance(
+        self, key: str, facts: Facts, at: int | None, pending: Sequence[Event], wanted: Wanted
+    ) -> Sight | Missing | None:
+        """Return the rows of a state, what is needed to fill them, or ``None`` if there are none.
 
-    def _earlier(self, facts: Facts) -> tuple[Table | None, dict[str, None]]:
-        """Return the table of an earlier state, which it is no more, and the ids that were touched since."""
-        ids: dict[str, None] = {}
-        for before, after, touched in reversed(facts.recent):
-            if after < 0 or touched is None:
-                break
-            ids = dict.fromkeys(touched) | ids
-            if before in self._tables:
-                return self._tables.pop(before), ids
-        return None, ids
-
-    def _earlier_in_batch(self, facts: Facts) -> tuple[Table | None, dict[str, None]]:
-        """Return the same for a state that an open batch folds on: it is the same object, only later."""
-        ids: dict[str, None] = {}
-        if self._in_batch is None or self._in_batch[0] is not facts:
-            return None, ids
-        _, seq, table = self._in_batch
-        if facts.seq == seq:
-            return table, ids
-        for before, _, touched in reversed(facts.recent):
-            if touched is None:
-                break
-            ids = dict.fromkeys(touched) | ids
-            if before == seq:
-                return table, ids
-        return None, ids
-
-    def best(self, facts: Facts, packed: bytes, pending: Mapping[int, Event]) -> Match | None:
-        """Return the active memory that is most alike to a vector; of several the most important, then the oldest."""
+        ``at`` is the seq of the state, ``None`` for a live one, or that of an open batch with its ``pending`` events.
+        """
         if not facts.entries:
             return None
-        table, vector = self.table(facts, pending), unit(packed)
-        rows = table.passing(Filter(None, (ACTIVE,), 0.0, None))
-        if not len(rows):
+        slot = self._reading.streams.known(key)
+        is_live = slot is not None and slot.state is not None and slot.state.part(FACTS) is facts
+        if slot is not None and is_live and slot.number:
+            return self._live(slot, facts, wanted)
+        if slot is not None and (is_live or at is not None):
+            return self._earlier(slot, slot.seq if at is None or is_live else at, facts, wanted, is_inherited=is_live)
+        return self._draft(slot, facts, pending, wanted)
+
+    def _live(self, slot: Slot, facts: Facts, wanted: Wanted) -> Sight | Missing:
+        stock = slot.stock or self._stocks.peek(slot.number)
+        if stock is not None and stock.slot is not slot:
+            is_there = (stock.shelf.model, stock.shelf.dimensions) == (facts.model, facts.dim)
+            if is_there and stock.catch_up(facts, slot.seq, self.units.load):
+                stock.attach(slot)
+        if stock is None or stock.slot is not slot or stock.is_worn:
+            return self._missing(slot.number, slot.number, facts, slot.seq, stock, is_live=True)
+        return _sight(stock, wanted)
+
+    def _earlier(self, slot: Slot, at: int, facts: Facts, wanted: Wanted, *, is_inherited: bool) -> Sight | Missing:
+        """Return the rows of a state that changes no more: a moment of the stream's own, or rows for it alone."""
+        number, seq = self._reading.streams.place(slot, at)
+        live = self._stocks.peek(number)
+        if live is not None and not (wanted.needs_own or is_inherited) and live.shelf.since <= seq <= live.seq:
+            sight = Sight(live, live.past(seq, facts.entries), seq, facts.entries)
+            if wanted.needs_everyone:
+                sight = sight._replace(everyone=[facts.entries.get(entry_id) for entry_id in live.ids])
+            return sight
+        stock = self._stocks.peek((number, seq))
+        if stock is None:
+            return self._missing((number, seq), number, facts, seq, None, is_live=False)
+        return _sight(stock, wanted)
+
+    def _draft(self, slot: Slot | None, facts: Facts, pending: Sequence[Event], wanted: Wanted) -> Sight | Missing:
+        """Return the rows of a state of an open batch, brought up to date."""
+        for held, stock in self._drafts:
+            is_fit = (stock.shelf.model, stock.shelf.dimensions) == (facts.model, facts.dim) and not stock.is_worn
+            if (
+                held is facts
+                and is_fit
+                and stock.catch_up(facts, stock.seq + 1, partial(self.units.load, pending=pending))
+            ):
+                return _sight(stock, wanted)
+        self._drafts = [(held, stock) for held, stock in self._drafts if held is not facts]
+        number = 0 if slot is None else slot.number
+        return self._missing(None, number, facts, 1, None, pending=pending, is_live=False)
+
+    def _missing(
+        self,
+        key: Hashable,
+        number: int,
+        facts: Facts,
+        seq: int,
+        old: Stock | None,
+        *,
+        pending: Sequence[Event] = (),
+        is_live: bool,
+    ) -> Missing:
+        entries = list(facts.entries.values())
+        found = {id(stock): stock for stock in (old, self._stocks.peek(number))}.values()
+        donors = [stock for stock in found if stock is not None and stock.shelf.dimensions == facts.dim]
+        return Missing(
+            key, number, seq, facts, entries, facts.model, facts.dim, facts.seq, donors, old, pending, is_live
+        )
+
+    # Filling.
+
+    def fill(self, missing: Missing) -> None:
+        """Fill rows that are missing."""
+        if missing.key is None:
+            self._drafts = [*self._drafts, (missing.facts, self._filled(missing))][-_DRAFTS_COUNT_MAX:]
+            return
+        if missing.old is not None:
+            self._stocks.drop(missing.key, missing.old)
+        stock = self._stocks.get(missing.key, partial(self._filled, missing))
+        if self.is_closed:
+            stock.close()
+
+    def _filled(self, missing: Missing) -> Stock:
+        blob = self._reading.log.row("graphs", number_key(missing.number)) if missing.is_live else None
+        if blob is not None and not missing.donors and library() is not None:
+            try:
+                return self._filled_for(missing, blob)
+            except (graph_bytes.UnfitGraph, StoreCorrupt) as error:
+                _logger.info("the stored graph of stream %d is built anew: %s", missing.number, error)
+        return self._filled_with(missing, (), range(len(missing.entries)))
+
+    def _filled_for(self, missing: Missing, blob: bytes) -> Stock:
+        """Return rows with a stored graph: those that it names stand first, in its order, gone ones too."""
+        names: list[int] = graph_bytes.names_of(blob).tolist()
+        places = {entry.vector_seq: place for place, entry in enumerate(missing.entries)}
+        lost = [seq for seq in names if seq not in places]
+        if len(lost) > LOST_RATIO_MAX * len(names) or (lost and not 0 < min(lost) <= max(lost) <= missing.seq):
+            raise graph_bytes.UnfitGraph("too many of its rows are gone")
+        places |= {seq: len(missing.entries) + place for place, seq in enumerate(lost)}
+        first = [places[seq] for seq in names]
+        known = set(first)
+        rest = [place for place in range(len(missing.entries)) if place not in known]
+        stock = self._filled_with(missing, lost, [*first, *rest])
+        stock.shelf.graph_from_bytes(blob)
+        stock.stored_graph = stock.shelf.now().graph
+        return stock
+
+    def _filled_with(self, missing: Missing, lost: Sequence[int], places: Sequence[int]) -> Stock:
+        shelf = Shelf(
+            missing.dimensions,
+            missing.model,
+            since=missing.seq,
+            crossover=_MEASURED if missing.is_live else _NEVER,
+            name=self._name(missing),
+        )
+        sources = [*(entry.vector_seq for entry in missing.entries), *lost]
+        units = self.units.load([sources[place] for place in places], missing.donors, missing.pending)
+        stock = Stock(shelf, missing.facts_seq, missing.seq, self.units.load)
+        stock.fill(missing.entries, lost, places, units)
+        return stock
+
+    def _name(self, missing: Missing) -> str:
+        """Return what a stored graph is known by: of this store, this stream and these vectors."""
+        return f"{self._reading.store_id.hex()}/{missing.number}/{missing.model}"
+
+    # Answers.
+
+    def best(self, sight: Sight, packed: bytes) -> list[tuple[int, float]]:
+        """Return the active rows that are most alike to a vector, with their cosines: those that tie for the first."""
+        active = Filters(statuses=(ACTIVE,))
+        vector, count = unit(packed), _CANDIDATES
+        while True:
+            wish = Wish(now_ns=0, top_k=count, scoring=NEAREST, filters=active)
+            hits = sight.stock.shelf.nearest(packed, wish, moment=sight.moment).hits
+            if len(hits) < count or hits[-1].cosine < hits[0].cosine - _NEAR:
+                break
+            count *= _CANDIDATES
+        found = [(hit.row, exact(sight.moment.frame.matrix[hit.row], vector)) for hit in hits]
+        most = max((cosine for _, cosine in found), default=0.0)
+        return [pair for pair in found if pair[1] == most]
+
+    def match(self, sight: Sight, packed: bytes) -> Match | None:
+        """Return the active memory that is most alike to a vector; of several the most important, then the oldest."""
+        found = self.best(sight, packed)
+        with self._reading.state_lock:
+            entries = sight.entries([row for row, _ in found])
+        if not found or entries is None:
             return None
-        products = table.cosines(vector)[rows]
-        near = rows[products >= products.max() - _NEAR].tolist()
-        found = [(exact(table.vector(row), vector), _held(table, row).importance, -row) for row in near]
-        cosine, _, row = max(found)
-        return Match(_held(table, -row), cosine)
+        frame = sight.moment.frame
+        place = max(range(len(found)), key=lambda at: (frame.importance[found[at][0]], -frame.orders[found[at][0]]))
+        row, cosine = found[place]
+        return Match(entries[place], cosine, frame.matrix[row])
+
+    # Episodes.
+
+    def vectors(self, key: str, dimensions: int, seqs: Sequence[int], pending: Sequence[Event]) -> Array:
+        """Return the vectors of a stream's episodes at seqs, of length 1; they stay on a shelf under the key."""
+        stored = sorted(seq for seq in seqs if seq > 0)
+        units: Array = np.empty((len(seqs), dimensions), np.float32)
+        if stored:
+            sources, matrix = self._episodes_of((key, dimensions), stored)
+            places = [place for place, seq in enumerate(seqs) if seq > 0]
+            units[places] = matrix[sources.searchsorted([seqs[place] for place in places])]
+        for place, seq in enumerate(seqs):
+            if seq < 0:
+                units[place] = unit(vector_of(pending[-1 - seq]))
+        return units
+
+    def _episodes_of(self, key: tuple[str, int], seqs: Sequence[int]) -> tuple[Array, Array]:
+        """Return seqs, in order, and vectors of the episodes under a key, with all that are asked for among them."""
+        with self._episodes_lock:
+            shelf = self._episodes.get(key, lambda: Shelf(key[1], "", crossover=_NEVER))
+            missing = np.setdiff1d(seqs, shelf.sources())
+            if len(missing) and len(shelf) and missing[0] < shelf.sources()[-1]:
+                # Of another branch: rows stand in the order of their seqs, so all are laid out anew.
+                missing = np.union1d(seqs, shelf.sources())
+                self._episodes.drop(key, shelf)
+                shelf = self._episodes.get(key, lambda: Shelf(key[1], "", crossover=_NEVER))
+            if len(missing):
+                found: list[int] = missing.tolist()
+                units = self.units.load(found)
+                shelf.extend(found, units, categories=[""], importance=0.0, accessed_ns=0, are_units=True)
+            return shelf.sources(), shelf.now().frame.matrix
+
+    # Graphs.
+
+    def keep_grown(self, stock: Stock) -> None:
+        """Let the row of a graph that has doubled since it was stored travel with the next commit.
+
+        Packing it takes a while, so that no lock is held meanwhile; what is packed is of a moment, which is enough.
+        """
+        graph, slot = stock.shelf.now().graph, stock.slot
+        if graph is None or graph is stock.grown_graph or slot is None or self._reading.log.readonly:
+            return
+        before, stock.grown_graph = stock.grown_graph or stock.stored_graph, graph
+        if before is not None and graph.covered < GRAPH_GROWTH_RATIO * before.covered:
+            stock.grown_graph = before
+            return
+        blob = stock.shelf.graph_to_bytes(stock.seq)
+        with self._reading.state_lock:
+            # Not after an erasure: the rows that it is of are gone from the store.
+            if blob is not None and not self.is_closed:
+                self._reading.checkpoints.keep(("graphs", number_key(slot.number), blob))
+
+    def graph_rows(self) -> list[Row]:
+        """Return the rows that keep the graphs that the store does not have yet; the state lock is held."""
+        rows: list[Row] = []
+        for _, stock in self._stocks.all():
+            graph = stock.shelf.now().graph
+            if stock.slot is not None and graph is not None and graph is not stock.stored_graph:
+                blob = stock.shelf.graph_to_bytes(stock.seq)
+                assert blob is not None, "a graph went while the state lock was held"
+                rows.append(("graphs", number_key(stock.slot.number), blob))
+                stock.stored_graph = graph
+        return rows
 
 
-def _held(table: Table, row: int) -> Entry:
-    entry = table.entries[row]
-    assert entry is not None, f"row {row} is empty"
-    return entry
+def _sight(stock: Stock, wanted: Wanted) -> Sight:
+    return Sight(
+        stock,
+        stock.shelf.now(),
+        stock.seq,
+        None,
+        stock.changes() if wanted.changes_of is stock else None,
+        list(stock.entries) if wanted.needs_everyone else (),
+    )

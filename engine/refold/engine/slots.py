@@ -1,8 +1,17 @@
 """Slots: where one stream stands, and what of it is in RAM."""
 
+import logging
+from typing import TYPE_CHECKING
+
 from refold import fold
 from refold.engine.keys import key_of, kind_of
+from refold.event import Event, Stamp
 from refold.limits import EVENT_OVERHEAD_BYTES, STREAM_OVERHEAD_BYTES
+
+if TYPE_CHECKING:
+    from refold.engine.stock import Stock
+
+_logger = logging.getLogger("refold")
 
 
 class Slot:
@@ -27,6 +36,7 @@ class Slot:
         "seq_written",
         "seqs",
         "state",
+        "stock",
         "version",
         "version_written",
         "weight",
@@ -44,6 +54,8 @@ class Slot:
         self.seq = self.seq_written = 0
         """Where the stream stands; ``_written`` runs ahead while a commit is under way."""
         self.state: fold.State | None = None
+        self.stock: Stock | None = None
+        """The project's memories on a shelf, told of every event; ``None`` as long as nobody searches them."""
         self.seqs: list[int] = []
         """The seqs of the stream's events since its last kept checkpoint row."""
         self.due = 0
@@ -78,3 +90,19 @@ class Slot:
         """Stand at an event."""
         self.version = self.version_written = version
         self.seq = self.seq_written = seq
+
+
+def told(slot: Slot, stamp: Stamp, event: Event) -> None:
+    """Tell the rows of a stream, if it has any, of an event that was folded into its state.
+
+    They are a cache: whatever goes wrong there must not undo a commit. They go, and who searches next fills others, or
+    is told what is wrong.
+    """
+    if slot.stock is None:
+        return
+    try:
+        assert slot.state is not None, slot.name
+        slot.stock.follow(slot.state, stamp, event)
+    except Exception:
+        _logger.exception("the rows of %s could not follow seq %d; they are filled anew", slot.name, stamp.seq)
+        slot.stock.detach()

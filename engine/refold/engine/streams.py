@@ -14,10 +14,10 @@ from refold import fold
 from refold.engine.checkpoints import Checkpoints
 from refold.engine.damage import guarded
 from refold.engine.keys import key_of, kind_of, parted
-from refold.engine.slots import Slot
+from refold.engine.slots import Slot, told
 from refold.errors import StoreCorrupt
 from refold.event import Event, Stamp
-from refold.limits import EVENT_OVERHEAD_BYTES, PAGE_EVENTS, STREAM_OVERHEAD_BYTES
+from refold.limits import EVENT_OVERHEAD_BYTES, PAGE_EVENTS, PLACES_COUNT_MAX, STREAM_OVERHEAD_BYTES
 from refold.store.protocol import Log, Row, scan
 from refold.store.record import BRANCH, STAMP
 from refold.views.settings import Branch
@@ -96,6 +96,8 @@ class Streams:
         """How often a stream came into RAM or left it."""
         self.queue: deque[Slot] = deque()
         """The streams in RAM, in the order in which they are asked to leave."""
+        self._places: dict[tuple[str, int], tuple[int, int]] = {}
+        """Where streams stood at earlier seqs, those that were asked last."""
         self.next_number = 1
         self.renumber()
 
@@ -232,6 +234,17 @@ class Streams:
 
     def place(self, slot: Slot, seq: int) -> tuple[int, int]:
         """Return a stream's last event at or before a seq: the number of the stream that holds it, and its seq or 0."""
+        if seq >= slot.seq:
+            return self._place(slot, seq)
+        # What was before the stream's last event never changes; looking for it reads rows that name thousands of seqs.
+        found = self._places.get((slot.key, seq))
+        if found is None:
+            found = self._places[slot.key, seq] = self._place(slot, seq)
+            if len(self._places) > PLACES_COUNT_MAX:
+                del self._places[next(iter(self._places))]
+        return found
+
+    def _place(self, slot: Slot, seq: int) -> tuple[int, int]:
         slot = self.holder(slot, seq)
         last = self._last_own(slot, seq)
         return slot.base if not last and slot.base is not None else (slot.number, last)
@@ -319,6 +332,8 @@ class Streams:
         self.bytes -= slot.weight
         self.traffic += 1
         slot.state = None
+        if slot.stock is not None:
+            slot.stock.detach()
 
     def loaded_from(self, slot: Slot, record_bytes: int, events: int) -> None:
         """Take note of what a stream's state was loaded from."""
@@ -373,8 +388,11 @@ class Streams:
         slot.seqs.append(stamp.seq)
         if type(event) in fold.BASE_TYPES:
             slot.state = None
+            if slot.stock is not None:
+                slot.stock.detach()
         elif slot.state is not None:
             fold.fold(slot.state, stamp, event)
+            told(slot, stamp, event)
             slot.held += 1
             slot.weight += record_bytes + EVENT_OVERHEAD_BYTES
             self.bytes += record_bytes + EVENT_OVERHEAD_BYTES

@@ -86,7 +86,7 @@ def _packed(row: "NDArray[Any]") -> bytes:
 
 
 def _between(one: bytes, other: bytes) -> bytes:
-    from refold.engine.similarity import unit  # noqa: PLC0415 - loads numpy's neighbours only for those who need them
+    from refold.engine.units import unit  # noqa: PLC0415 - loads numpy's neighbours only for those who need them
 
     between = unit(one) + unit(other)
     return _packed(between) if between.any() else one

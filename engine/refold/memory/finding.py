@@ -6,21 +6,25 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from msgspec.structs import replace
 
 from refold import checks
-from refold.engine import times
-from refold.engine.similarity import Filter, Table, unit
+from refold.engine import searching, times
+from refold.engine.searching import Filter, Question, Texts
+from refold.engine.similarity import Sight
+from refold.engine.similarity import Wanted as Sought
 from refold.entry import CATEGORIES, STATUSES, Entry, MemoriesRecalled
+from refold.errors import StoreBusy
 from refold.event import pack_json, unpack_json
 from refold.fold import State
+from refold.limits import REDO_COUNT_MAX
 from refold.memory.door import Door, Options
 from refold.memory.drafts import fraction, one_of
 from refold.memory.embedding import Vector, fitting
-from refold.memory.merging import pending_events
+from refold.memory.looking import look
 from refold.memory.moments import nanoseconds
 from refold.memory.remembering import Place
 from refold.rank import RANKINGS, SIGNALS, Columns, Query, Ranking, best, ranking_of, score
 from refold.results import Hit, Hits, ProjectStats
 from refold.views.episodes import EPISODES
-from refold.views.facts import FACTS, Facts
+from refold.views.facts import FACTS
 from refold.views.window import WINDOW
 
 if TYPE_CHECKING:
@@ -86,21 +90,58 @@ def _words(given: object, what: str, known: tuple[str, ...]) -> tuple[str, ...] 
 
 def search(place: Place, query: object, asked: Wanted) -> Hits:
     """Return the memories that answer a query best."""
-    door = place.door
     text, ranking = checked_query(query, asked)
-    vector = query_vector(door, text, ranking, asked, is_needed=place.read(lambda facts: bool(facts.entries)))
-    now_ns = moment(place, asked.now_ns)
+    is_needed = asked.vector is None and place.read(lambda facts: bool(facts.entries))
+    vector = query_vector(place.door, text, ranking, asked, is_needed=is_needed)
+    packed = None if vector is None else vector.packed
+    question = Question(text, ranking, packed, moment(place, asked.now_ns), asked.top_k, asked.filter, asked.explain)
+    for _ in range(REDO_COUNT_MAX):
+        hits = _texts_attempt(place, question, vector) if question.needs_texts else _attempt(place, question, vector)
+        if hits is not None:
+            return hits
+    message = f"{place.stream} changed faster than it could be searched; let its writers pause and call again"
+    raise StoreBusy(message)
 
-    def find(facts: Facts) -> Hits:
-        if not facts.entries:
-            return Hits((), exact=True, query=text, ranking=ranking.name)
-        if vector is not None:
-            fitting((facts.model, facts.dim), vector, is_empty=False)
-        with door.engine.state_lock:
-            table = door.engine.similarity.table(facts, pending_events(door))
-            return _ranked(table, (text, ranking, vector, now_ns), asked)
 
-    return place.read(find)
+def _attempt(place: Place, question: Question, vector: Vector | None) -> Hits | None:
+    """Return the hits of a question, ``None`` if memories changed too much while they were looked for."""
+    sight = look(place, Sought(needs_everyone=question.filter.metadata is not None))
+    if sight is None:
+        return Hits((), exact=True, query=question.text, ranking=question.ranking.name)
+    return _answered_by(place, sight, question, vector, None)
+
+
+def _texts_attempt(place: Place, question: Question, vector: Vector | None) -> Hits | None:
+    """Return the hits of a question that compares texts; ``None`` if others took the place of what was looked at."""
+    sight = look(place, Sought(needs_own=True))
+    if sight is None:
+        return Hits((), exact=True, query=question.text, ranking=question.ranking.name)
+    texts = sight.stock.texts
+    with texts.lock:
+        needs_everyone = question.filter.metadata is not None
+        sight = look(place, Sought(needs_own=True, changes_of=sight.stock, needs_everyone=needs_everyone))
+        if sight is None or sight.changes is None:
+            return None
+        texts.update(sight.changes)
+        compared = searching.compared(texts.columns, sight.moment.frame.orders, question)
+    return _answered_by(place, sight, question, vector, compared)
+
+
+def _answered_by(
+    place: Place, sight: Sight, question: Question, vector: Vector | None, texts: Texts | None
+) -> Hits | None:
+    shelf = sight.stock.shelf
+    if vector is not None:
+        fitting((shelf.model, shelf.dimensions), vector, is_empty=False)
+    found = searching.found(sight, question, texts)
+    with place.door.engine.state_lock:
+        entries = sight.entries([match.row for match in found.hits])
+    if entries is None:
+        return None
+    place.door.engine.similarity.keep_grown(sight.stock)
+    parts = searching.parts_of(sight, question, texts, list(zip(found.hits, entries, strict=True)))
+    scores = [match.score for match in found.hits]
+    return Hits(tuple(map(Hit, entries, scores, parts)), found.exact, question.text, question.ranking.name)
 
 
 def checked_query(query: object, asked: Wanted) -> tuple[str, Ranking]:
@@ -126,20 +167,6 @@ def moment(place: Place, now_ns: int | None) -> int:
 
 
 Asked = tuple[str, Ranking, Vector | None, int]
-
-
-def _ranked(table: Table, query: Asked, asked: Wanted) -> Hits:
-    text, ranking, vector, _ = query
-    cosine = None if vector is None else table.cosines(unit(vector.packed))
-    found = scored(table.columns, query, cosine, asked, table.passing(asked.filter))
-    hits = tuple(_hit(table.entries[row], total, parts) for row, total, parts in found)
-    return Hits(hits, exact=True, query=text, ranking=ranking.name)
-
-
-def _hit(entry: Entry | None, total: float, parts: dict[str, float]) -> Hit:
-    """Return a hit with the importance as it was recorded: a ranking rounds it to a narrower float."""
-    assert entry is not None, "an empty row was found"
-    return Hit(entry, total, parts | {"importance": entry.importance} if "importance" in parts else parts)
 
 
 def scored(

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine.pending import ANY, Pending
-from refold.engine.similarity import exact, unit
+from refold.engine.similarity import Wanted
+from refold.engine.units import exact, unit
 from refold.entry import ACTIVE, Entry, MemoriesDecayed, MemoriesPruned, MemoryMerged
 from refold.errors import WrongVersion
 from refold.event import Event
@@ -16,7 +17,8 @@ from refold.limits import PAGE_MEMORIES_COUNT, VALUE_BYTES_MAX
 from refold.memory.door import Options
 from refold.memory.drafts import fraction
 from refold.memory.embedding import Embedding
-from refold.memory.merging import cosine, joined, pending_events, united
+from refold.memory.looking import look
+from refold.memory.merging import cosine, joined, united
 from refold.memory.remembering import Place, Stale, settled
 from refold.results import Outcome
 from refold.views.facts import Facts
@@ -39,7 +41,7 @@ class _Look(NamedTuple):
     entries: dict[str, Entry]
     version: int
     model: str
-    vectors: Any = None
+    vectors: Any = {}  # noqa: RUF012 - never changed
 
 
 _Plan = Callable[[_Look], Sequence[Event]]
@@ -273,16 +275,19 @@ def _look(place: Place, *, with_vectors: bool) -> _Look:
     door = place.door
 
     def query(facts: Facts) -> _Look:
-        entries = dict(facts.entries)
-        vectors: Any = {}
-        if with_vectors and entries:
-            seqs = [entry.vector_seq for entry in entries.values()]
-            rows = door.engine.similarity.vectors.rows(seqs, pending_events(door))
-            vectors = dict(zip(entries, rows, strict=True))
         version = door.version(place.stream) if place.at is None else 0
-        return _Look(entries, version, facts.model, vectors)
+        return _Look(dict(facts.entries), version, facts.model)
 
-    return place.read(query)
+    if not with_vectors:
+        return place.read(query)
+    look(place, Wanted(needs_own=True))  # What has to be read for it is read without the lock.
+    with door.engine.state_lock:
+        taken, sight = place.read(query), look(place, Wanted(needs_own=True))
+        rows = {} if sight is None else dict(sight.stock.rows)
+    if sight is None:
+        return taken
+    matrix = sight.moment.frame.matrix
+    return taken._replace(vectors={entry_id: matrix[rows[entry_id]] for entry_id in taken.entries})
 
 
 def _outcome(events: Iterable[Event]) -> Outcome:

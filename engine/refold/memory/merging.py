@@ -1,36 +1,32 @@
 """Merging memories that say the same, and taking a merge apart."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
 from refold import checks
-from refold.engine import batch as batches
 from refold.engine.pending import Decide, Noted
-from refold.engine.similarity import Match, exact, unit, vector_of
+from refold.engine.similarity import Match
+from refold.engine.units import exact, unit, vector_of
 from refold.entry import ACTIVE, Entry, MemoryAdded, MemoryMerged, MemoryUnmerged, entry_of
 from refold.errors import InvalidInput, NotFound
 from refold.event import Event, Stamp
 from refold.fold import State
 from refold.limits import KEYWORDS_COUNT_MAX, VALUE_BYTES_MAX
-from refold.memory.door import Door, Options
+from refold.memory.door import Options
 from refold.memory.drafts import Draft
 from refold.memory.embedding import Vector, fitting
+from refold.memory.looking import look, pending_events
 from refold.memory.remembering import Place, Stale, added, missing, settled
 from refold.results import Upserted
+from refold.store.columns import Array
+from refold.store.moments import Moment
 from refold.views.facts import FACTS, Facts, carried, carried_back, merged, unmerged
 
 JOINT = " | "
 EMPTY = "the content is empty"
 UNCHANGED = "nothing would change"
 _NOWHERE = Stamp(0, "", 0, 0, 0)
-
-
-def pending_events(door: Door) -> Mapping[int, Event]:
-    """Return the events of this context's open batch by their provisional seqs."""
-    batch = batches.active(door.engine)
-    return {} if batch is None else {-1 - place: event for place, event in enumerate(batch.pending.events)}
 
 
 def joined(text: str, other: str) -> str:
@@ -62,6 +58,8 @@ class _Upsert:
         self.entry_id = place.door.engine.new_id()
         self.found: list[Match] = []
         """What it was merged with, or would have been."""
+        self._seen: tuple[Moment, Match | None] | None = None
+        """What was found at the moment that was looked at last: mostly nothing has changed when the turn has come."""
 
     def attempt(self) -> Upserted:
         """Prepare, decide, and tell what became of it."""
@@ -76,44 +74,60 @@ class _Upsert:
         """Embed the draft, and the text that it would be merged into."""
         embedding = self.place.door.embedding
         vector = embedding.of(self.draft.content) if self.draft.vector is None else self.draft.vector
-        found = self.place.read(lambda facts: self._plan(facts, vector))
+        is_same = self.place.read(lambda facts: facts.same(self.draft.content) is not None)
+        best = None if is_same else self._best(vector)
+        found = self.place.read(lambda facts: self._plan(facts, vector, best))
         if found is None:
             return _Prepared(vector)
         text, model, own = found
         return _Prepared(vector, text, embedding.joined(text, model, (own, vector.packed)))
 
-    def _plan(self, facts: Facts, vector: Vector) -> tuple[str, str, bytes] | None:
+    def _best(self, vector: Vector) -> Match | None:
+        """Return the active memory that is most alike, looked for without any lock."""
+        place = self.place
+        place.read(lambda facts: fitting((facts.model, facts.dim), vector, is_empty=not facts.entries))
+        sight = look(place)
+        if sight is None:
+            return None
+        if self._seen is None or self._seen[0] is not sight.moment:
+            shelf = sight.stock.shelf
+            fitting((shelf.model, shelf.dimensions), vector, is_empty=False)
+            self._seen = sight.moment, place.door.engine.similarity.match(sight, vector.packed)
+        return self._seen[1]
+
+    def _plan(self, facts: Facts, vector: Vector, best: Match | None) -> tuple[str, str, bytes] | None:
         """Return the text that a merge would have to embed, with its model and the vector of what is kept."""
-        match = self._match(facts, vector)
+        match = self._match(facts, vector, best)
         if match is None:
             return None
         text = joined(match.entry.content, self.draft.content)
         if text == match.entry.content:
             return None
-        door = self.place.door
-        own = door.engine.similarity.vectors.rows([match.entry.vector_seq], pending_events(door))[0]
-        return text, facts.model, own.tobytes()
+        return text, facts.model, match.own.tobytes()
 
-    def _match(self, facts: Facts, vector: Vector) -> Match | None:
-        """Return the memory to merge with: that of the same content, else the most alike that is alike enough."""
+    def _match(self, facts: Facts, vector: Vector, best: Match | None) -> Match | None:
+        """Return the memory to merge with: that of the same content, else the most alike if it is alike enough."""
         fitting((facts.model, facts.dim), vector, is_empty=not facts.entries)
-        similarity, pending = self.place.door.engine.similarity, pending_events(self.place.door)
         same = facts.same(self.draft.content)
         if same is not None:
-            own = similarity.vectors.rows([same.vector_seq], pending)[0]
-            return Match(same, exact(own, unit(vector.packed)))
-        best = similarity.best(facts, vector.packed, pending)
+            own = self._vector_of(same)
+            return Match(same, exact(own, unit(vector.packed)), own)
         if best is None or best.cosine <= self.threshold:
             return None
         text = joined(best.entry.content, self.draft.content)
         is_taken = text != best.entry.content and facts.same(text) is not None
         return None if is_taken or len(text.encode()) > VALUE_BYTES_MAX else best
 
+    def _vector_of(self, entry: Entry) -> Array:
+        door = self.place.door
+        (own,) = door.engine.similarity.units.load([entry.vector_seq], pending=pending_events(door))
+        return cast("Array", own)
+
     def _deciding(self, prepared: _Prepared) -> Decide:
         def decide(state: State) -> Event | None:
             facts = state.part(FACTS)
-            with self.place.door.engine.state_lock:
-                match = self._match(facts, prepared.vector)
+            is_same = facts.same(self.draft.content) is not None
+            match = self._match(facts, prepared.vector, None if is_same else self._best(prepared.vector))
             if match is None:
                 return added(facts, self.draft, self.entry_id, prepared.vector)
             self.found.append(match)

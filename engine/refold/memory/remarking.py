@@ -7,7 +7,7 @@ from msgspec.structs import astuple, force_setattr, replace
 
 from refold import checks
 from refold.engine import batch as batches
-from refold.engine.similarity import unit
+from refold.engine.units import unit
 from refold.event import Event
 from refold.fold import State
 from refold.limits import KEYWORDS_COUNT_MAX, NAME_BYTES_MAX
@@ -15,7 +15,7 @@ from refold.memory.door import Options
 from refold.memory.drafts import checked_keywords, one_of
 from refold.memory.embedding import Vector, fitting
 from refold.memory.finding import Wanted, checked_query, moment, query_vector, scored
-from refold.memory.merging import pending_events
+from refold.memory.looking import pending_events
 from refold.memory.moments import nanoseconds
 from refold.memory.remembering import Place
 from refold.rank import Columns
@@ -139,7 +139,7 @@ def _cosines(place: Place, episodes: Episodes, vector: Vector | None) -> Any:
     if vector is None:
         return None
     fitting((episodes.model, episodes.dim), vector, is_empty=False)
-    engine = place.door.engine
-    with engine.state_lock:
-        rows = engine.similarity.vectors.rows(list(episodes.by_seq), pending_events(place.door))
+    door = place.door
+    seqs = list(episodes.by_seq)
+    rows = door.engine.similarity.vectors(door.key(place.stream), episodes.dim, seqs, pending_events(door))
     return rows @ unit(vector.packed)

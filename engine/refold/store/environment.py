@@ -32,6 +32,9 @@ FORMAT_KEY: Final = b"format"
 NAMES: Final = ("log", "commits", *TABLES)
 """The databases of a store."""
 
+LATER_NAMES: Final = frozenset(("graphs",))
+"""Those that the first stores did not have; they are made empty."""
+
 
 class Environment:
     """One LMDB environment of this process, its databases by name, and the handles that hold it."""
@@ -243,7 +246,9 @@ class Environment:
         try:
             with self.begin_write(always=True) as txn:
                 check_structure(self.path, STRUCTURE_BYTES_MAX)
-                databases = {name: self.env.open_db(name.encode(), txn=txn, create=False) for name in NAMES}
+                databases = {
+                    name: self.env.open_db(name.encode(), txn=txn, create=name in LATER_NAMES) for name in NAMES
+                }
                 _check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
         except lmdb.NotFoundError as error:
             message = f"{self.path} holds an LMDB file that refold did not write; give another path"

@@ -14,7 +14,7 @@ import lmdb
 from refold.errors import StoreCorrupt, StoreVersion
 from refold.store.building import SITE_SUFFIX
 from refold.store.directory import WRITER_LOCK
-from refold.store.environment import FORMAT_KEY, NAMES, share_open, unshare
+from refold.store.environment import FORMAT_KEY, LATER_NAMES, NAMES, share_open, unshare
 from refold.store.failures import translated
 from refold.store.mapping import DATA_FILE, open_to_look
 from refold.store.protocol import Table
@@ -105,8 +105,9 @@ def _look(env: lmdb.Environment, databases: _Databases, path: str, wanted: Seque
         return facts
     with env.begin() as txn:
         if not databases:
-            databases = {name: env.open_db(name.encode(), txn=txn, create=False) for name in NAMES}
-        in_use = [main, *(txn.stat(databases[name]) for name in NAMES)]
+            names = [name for name in NAMES if name not in LATER_NAMES or txn.get(name.encode()) is not None]
+            databases = {name: env.open_db(name.encode(), txn=txn, create=False) for name in names}
+        in_use = [main, *(txn.stat(database) for database in databases.values())]
         last_record, last_commit = (_last(txn, databases[name]) for name in ("log", "commits"))
         return facts._replace(
             used_pages=sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in in_use)

@@ -6,8 +6,17 @@ from typing import Final, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from refold.errors import StoreBusy
 
-Table: TypeAlias = Literal["checkpoints", "derived", "digests", "meta", "names", "requests", "streams"]
-TABLES: Final[tuple[Table, ...]] = ("checkpoints", "derived", "digests", "meta", "names", "requests", "streams")
+Table: TypeAlias = Literal["checkpoints", "derived", "digests", "graphs", "meta", "names", "requests", "streams"]
+TABLES: Final[tuple[Table, ...]] = (
+    "checkpoints",
+    "derived",
+    "digests",
+    "graphs",
+    "meta",
+    "names",
+    "requests",
+    "streams",
+)
 
 Row: TypeAlias = tuple[Table, bytes, bytes | None]
 """A row to put beside the log; ``None`` as its value deletes it."""

@@ -52,6 +52,12 @@ class Episodes:
         """The embedder of the newest vector."""
         self.dim = 0
 
+    def copy(self) -> "Episodes":
+        """Return the same episodes, to be folded on by themselves."""
+        other = Episodes()
+        other.by_seq, other.model, other.dim = dict(self.by_seq), self.model, self.dim
+        return other
+
     def add(self, stamp: Stamp, event: EpisodeRecorded) -> None:
         """Hold an episode."""
         self.by_seq[stamp.seq] = episode_of(event, stamp)
@@ -104,6 +110,7 @@ EPISODES = View(
     unpack=_unpack,
     logical=_logical,
     plain=_plain,
+    copy=Episodes.copy,
 )
 
 

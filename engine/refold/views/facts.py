@@ -55,6 +55,14 @@ class Facts:
         self.recent: deque[tuple[int, int, tuple[str, ...] | None]] = deque(maxlen=RECENT_CHANGES_COUNT)
         """The last events: the ``seq`` before, the ``seq`` after, and the ids that were touched, ``None`` for all."""
 
+    def copy(self) -> "Facts":
+        """Return the same memories, to be folded on by themselves."""
+        other = Facts()
+        other.entries, other.erased, other.unmerged = dict(self.entries), dict(self.erased), dict(self.unmerged)
+        other.by_content, other.recent = dict(self.by_content), self.recent.copy()
+        other.model, other.dim, other.seq = self.model, self.dim, self.seq
+        return other
+
     def put(self, entry: Entry) -> None:
         """Hold a memory; one that is there keeps its place."""
         held = self.entries.get(entry.id)
@@ -177,6 +185,7 @@ FACTS = View(
     unpack=_unpack,
     logical=_logical,
     plain=_plain,
+    copy=Facts.copy,
 )
 
 

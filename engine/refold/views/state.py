@@ -49,6 +49,12 @@ class Scopes:
     def __init__(self) -> None:
         self.entries: Keyed[bytes] = Keyed()
 
+    def copy(self) -> "Scopes":
+        """Return the same values, to be folded on by themselves."""
+        other = Scopes()
+        other.entries = self.entries.copy()
+        return other
+
     @property
     def has_temp(self) -> bool:
         """Whether there is temporary state that the end of a round would clear."""
@@ -94,6 +100,7 @@ STATE = View(
     unpack=_unpack,
     logical=_logical,
     plain=_plain,
+    copy=Scopes.copy,
 )
 
 

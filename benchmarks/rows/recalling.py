@@ -1,0 +1,149 @@
+"""Searching a project by its public verbs: Hits with parts against one bare product, and promised times."""
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count, cycle
+
+import numpy as np
+import workloads
+from floors import BareProduct
+from rounds import Job, Target, alternate, median
+from rows.search import CATEGORIES, NEVER, NOW_NS, QUERIES, TOP, keywords, vectors
+from rows.table import Options, Row, compared, limited
+
+from refold import Hits, Memory, Project
+from refold.store.scoring import DAY_NS
+
+SEARCH = "refold, project.search"
+CATEGORY = "refold, project.search of one of five categories"
+HALF = "refold, project.search as of half of the events"
+LAST = "refold, project.search as of the last but one"
+WINDOW = "refold, project.search by ranking window"
+PRODUCT = "bare matrix-vector product"
+SEARCH_NS = 50e6
+TENDING_NS = 100e6
+SEED_ROWS = 10_000
+"""The memories for which the times of searching and tending are promised."""
+
+ADD_NS = 15_000.0
+
+
+class Recalls:
+    """A project in RAM, searched by its verbs; each job takes the next query."""
+
+    def __init__(self, size: int) -> None:
+        generator = np.random.default_rng(workloads.SEED)
+        self.memory = Memory(clock_ns=lambda: NOW_NS)
+        self.project: Project = self.memory.project("benchmark")
+        self.vectors = vectors(size, 1)
+        self.words = keywords(size, 6, generator)
+        self.importance: list[float] = generator.uniform(0.2, 1.0, size).tolist()
+        self.ages: list[int] = (generator.random(size) * 90 * DAY_NS).astype(np.int64).tolist()
+        for begin in range(0, size, 1_000):
+            with self.memory.batch():
+                for place in range(begin, min(begin + 1_000, size)):
+                    self.add(place)
+        queries = list(zip(vectors(QUERIES, 2), keywords(QUERIES, 4, generator), strict=True))
+        self.turn = cycle([(vector, " ".join(words)) for vector, words in queries])
+        self._places = count(size)
+        self.search()
+        slot = self.memory._door.engine.find("project/benchmark")
+        assert slot is not None
+        assert slot.stock is not None
+        # The floor multiplies all rows, so that is what is held against it.
+        slot.stock.shelf._grower.fixed = NEVER
+        self.product = BareProduct(slot.stock.shelf.now().frame.matrix, self.vectors[0])
+
+    def add(self, place: int) -> None:
+        """Add the memory of a place."""
+        row = place % len(self.vectors)
+        self.project.add(
+            f"memory {place}",
+            vector=self.vectors[row],
+            category=CATEGORIES[place % len(CATEGORIES)],
+            keywords=self.words[row],
+            importance=self.importance[row],
+            occurred=NOW_NS - self.ages[row],
+        )
+
+    def add_next(self) -> None:
+        """Add another memory."""
+        self.add(next(self._places))
+
+    def search(self, project: Project | None = None, ranking: str = "seed", category: str | None = None) -> Hits:
+        """Answer the next query."""
+        vector, text = next(self.turn)
+        categories = None if category is None else [category]
+        where = project or self.project
+        return where.search(text, vector=vector, top_k=TOP, ranking=ranking, categories=categories, now=NOW_NS)
+
+    def upsert(self) -> object:
+        """Look for what is most alike, which is not alike enough."""
+        return self.project.upsert("memory", vector=next(self.turn)[0], threshold=1)
+
+    def jobs(self) -> dict[str, Job]:
+        """Return the searches and their floor."""
+        head = self.memory.head
+        half, last = (self.memory.at(seq).project("benchmark") for seq in (head // 2, head - 1))
+        return {
+            SEARCH: Job(self.search),
+            CATEGORY: Job(partial(self.search, category=CATEGORIES[1])),
+            HALF: Job(partial(self.search, half)),
+            LAST: Job(partial(self.search, last)),
+            WINDOW: Job(partial(self.search, ranking="window")),
+            PRODUCT: Job(self.product.multiply),
+        }
+
+    def detached(self) -> None:
+        """Let the rows be told of nothing any more, as before anybody searched."""
+        slot = self.memory._door.engine.find("project/benchmark")
+        assert slot is not None
+        if slot.stock is not None:
+            slot.stock.detach()
+
+
+def rows(options: Options) -> Iterator[Row]:
+    """Measure ten thousand memories."""
+    yield from _measured(options.sizes.search_rows, options, 1.3)
+
+
+def large_rows(options: Options) -> Iterator[Row]:
+    """Measure a hundred thousand."""
+    yield from _measured(options.sizes.large_search_rows, options, 1.2)
+
+
+def _measured(size: int, options: Options, bound: float) -> Iterator[Row]:
+    recalls = Recalls(size)
+    said = f"{size:,} memories"
+    samples = alternate(recalls.jobs(), options.rounds)
+    for name in (SEARCH, CATEGORY, HALF, LAST, WINDOW):
+        target = None if name == WINDOW else Target("at most", bound)
+        yield compared(f"{name.removeprefix('refold, ')}, {said}", samples[name], PRODUCT, samples[PRODUCT], target)
+    yield _add_row(recalls, options, said)
+    is_seed = size <= SEED_ROWS
+    yield limited(f"search, {said}", median(samples[SEARCH]), SEARCH_NS if is_seed else None, "seed 002, 11.4")
+    for name, job in _tending(recalls):
+        yield limited(f"{name}, {said}", _once(job), TENDING_NS if is_seed else None, "once")
+    recalls.memory.close()
+
+
+def _add_row(recalls: Recalls, options: Options, said: str) -> Row:
+    """Tell what an addition takes more where its project is searched."""
+    told = alternate({"told": Job(recalls.add_next)}, 10 * options.rounds)["told"]
+    recalls.detached()
+    alone = alternate({"alone": Job(recalls.add_next)}, 10 * options.rounds)["alone"]
+    more = median(told) - median(alone)
+    return limited(f"add one memory to rows that are searched, {said}", more, ADD_NS, "beyond the same without rows")
+
+
+def _tending(recalls: Recalls) -> Iterator[tuple[str, Callable[[], object]]]:
+    yield "look for a match of an upsert", recalls.upsert
+    yield "decay", recalls.project.decay
+    yield "prune", partial(recalls.project.prune, 0.3)
+
+
+def _once(job: Callable[[], object]) -> float:
+    begin = time.perf_counter_ns()
+    job()
+    return time.perf_counter_ns() - begin

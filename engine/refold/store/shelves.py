@@ -1,0 +1,131 @@
+"""The shelves of many projects within a bound of RAM: what was not used for longest leaves, and is filled again."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+from refold.limits import SHELVES_BYTES_DEFAULT
+
+_WEIGHED_SHARE: Final = 16
+"""A shelf is weighed anew when it has grown by one row for so many, and when it is asked for after others."""
+
+
+class Weighed(Protocol):
+    """A shelf, or what holds one."""
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Return about what it takes in RAM."""
+        ...
+
+    def close(self) -> None:
+        """End its threads."""
+
+
+S = TypeVar("S", bound=Weighed)
+
+
+class Shelves(Generic[S]):
+    """Shelves by key. Who has one in hand may go on with it after it has left; it only is not given out again."""
+
+    def __init__(self, bytes_max: int = SHELVES_BYTES_DEFAULT) -> None:
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._shelves: OrderedDict[Hashable, S] = OrderedDict()
+        self._weights: dict[Hashable, tuple[int, int]] = {}
+        """By key, the bytes of a shelf, and how many rows it had then."""
+        self._filling: dict[Hashable, threading.Lock] = {}
+        self._sum_bytes = 0
+
+    def __len__(self) -> int:
+        """Return how many shelves are in RAM."""
+        return len(self._shelves)
+
+    @property
+    def nbytes(self) -> int:
+        """Return about what the shelves take in RAM, as they were when each was last asked for."""
+        return self._sum_bytes
+
+    def get(self, key: Hashable, fill: Callable[[], S]) -> S:
+        """Return the shelf of a key, filled if it is not in RAM: once, however many threads ask for it.
+
+        Shelves that were not asked for longest leave until the others fit; the one that is returned stays.
+        """
+        shelf = self._found(key)
+        if shelf is not None:
+            return shelf
+        with self._lock:
+            filling = self._filling.setdefault(key, threading.Lock())
+        with filling:
+            shelf = self._found(key)
+            if shelf is None:
+                shelf = fill()
+                self._put(key, shelf)
+        return shelf
+
+    def _found(self, key: Hashable) -> S | None:
+        with self._lock:
+            shelf = self._shelves.get(key)
+            if shelf is None:
+                return None
+            is_last = next(reversed(self._shelves)) == key
+            self._shelves.move_to_end(key)
+            _, rows = self._weights[key]
+            if is_last and (len(shelf) - rows) * _WEIGHED_SHARE <= rows:
+                return shelf
+            leaving = self._weigh(key, shelf)
+        _close(leaving)
+        return shelf
+
+    def _put(self, key: Hashable, shelf: S) -> None:
+        with self._lock:
+            self._shelves[key] = shelf
+            self._filling.pop(key, None)
+            leaving = self._weigh(key, shelf)
+        _close(leaving)
+
+    def _weigh(self, key: Hashable, shelf: S) -> list[S]:
+        """Weigh a shelf, and return those that leave for it."""
+        own_bytes = shelf.nbytes
+        self._sum_bytes += own_bytes - self._weights.get(key, (0, 0))[0]
+        self._weights[key] = own_bytes, len(shelf)
+        leaving: list[S] = []
+        while self._sum_bytes > self._bytes_max and len(self._shelves) > 1:
+            leaving.append(self._remove(next(iter(self._shelves))))
+        return leaving
+
+    def _remove(self, key: Hashable) -> S:
+        self._sum_bytes -= self._weights.pop(key)[0]
+        return self._shelves.pop(key)
+
+    def peek(self, key: Hashable) -> S | None:
+        """Return the shelf of a key if it is in RAM; it does not count as asked for."""
+        return self._shelves.get(key)
+
+    def all(self) -> list[tuple[Hashable, S]]:
+        """Return all shelves that are in RAM, with their keys."""
+        with self._lock:
+            return list(self._shelves.items())
+
+    def drop(self, key: Hashable, only: S | None = None) -> None:
+        """Let the shelf of a key go, if it is in RAM, and if it is that one: after an error in writing to it."""
+        with self._lock:
+            held = self._shelves.get(key)
+            leaving = [self._remove(key)] if held is not None and (only is None or only is held) else []
+        _close(leaving)
+
+    def close(self) -> None:
+        """Let all shelves go, and end their threads."""
+        with self._lock:
+            leaving = [self._remove(key) for key in list(self._shelves)]
+        _close(leaving)
+
+
+def _close(shelves: Sequence[Weighed]) -> None:
+    for shelf in shelves:
+        shelf.close()

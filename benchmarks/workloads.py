@@ -49,6 +49,8 @@ class Sizes(NamedTuple):
     large_search_rows: int
     search_queries: int
     search_projects: int
+    growth_events: tuple[int, ...]
+    growth_memories: tuple[int, ...]
 
 
 FULL = Sizes(
@@ -70,6 +72,18 @@ FULL = Sizes(
     large_search_rows=100_000,
     search_queries=200,
     search_projects=1_000,
+    growth_events=(1_000, 10_000, 100_000, 1_000_000),
+    growth_memories=(1_000, 10_000, 100_000),
+)
+QUICK = FULL._replace(
+    log_events=20_000,
+    peer_log_events=2_000,
+    targets=30,
+    fork_events=30,
+    processes=5,
+    rounds=20,
+    growth_events=(1_000, 10_000, 30_000),
+    growth_memories=(1_000, 3_000),
 )
 TINY = Sizes(
     batch_events=30,
@@ -90,6 +104,8 @@ TINY = Sizes(
     large_search_rows=1_500,
     search_queries=5,
     search_projects=3,
+    growth_events=(500, 1_500),
+    growth_memories=(100, 300),
 )
 
 

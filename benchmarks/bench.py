@@ -25,7 +25,7 @@ from report import DATA, GROUPS, machine
 from results import FULL, QUICK, RESULTS, Results
 from rounds import in_short_slices, short_slices
 from rows import growth, peers, sets
-from rows.table import Options, Rows, Stores
+from rows.table import Options, Row, Rows, Stores
 
 ROWS: dict[str, Rows] = {
     **GROUPS,
@@ -107,10 +107,20 @@ def measured(group: str, mode: str, asked: argparse.Namespace, amount: Amount) -
             found = SETS[group](asked.data, is_quick=amount.peer_sizes != "full")
         else:
             with opened(Path(directory), asked.data, amount) as options:
-                found = {"rows": [row.as_json() for row in ROWS[group](options)]}
+                found = {"rows": list(_seen(ROWS[group](options)))}
     command = f"tools/bench {'peers' if asked.mode == 'peers' else mode} --again --only {group}"
     seconds = round(time.monotonic() - begin, 1)
     return {"group": group, "mode": mode, "command": command, "machine": about, "seconds": seconds, **found}
+
+
+def _seen(rows: Iterator[Row]) -> Iterator[dict[str, Any]]:
+    """Yield rows as they are stored, and say on a terminal which are there: some groups take minutes."""
+    for count, row in enumerate(rows, 1):
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K    {count}: {row.job}"[:100], end="", file=sys.stderr, flush=True)
+        yield row.as_json()
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
 
 from refold import InvalidInput, Memory, NotFound
 from refold.embedders import HashedEmbedder
@@ -13,10 +15,10 @@ from refold.measuring.cases import Case, Item, Question
 from refold.measuring.eviction import BUDGETS, evictions, trace_of
 from refold.measuring.intervals import interval
 from refold.measuring.policies import POLICIES
-from refold.measuring.retrieval import SYSTEMS, Answer, answers, figures, grid_of, swept
+from refold.measuring.retrieval import SYSTEMS, Answer, answers, columns_of, figures, grid_of, ranks, swept
 from refold.measuring.sources import cases_of
 from refold.measuring.vectors import EMBEDDERS, Embedded, embedded, stored
-from refold.rank import RANKINGS
+from refold.rank import RANKINGS, best
 from tests.commanding import Run, running
 
 numpy = pytest.importorskip("numpy")
@@ -192,6 +194,20 @@ def test_a_sweep_finds_what_each_ranking_finds_by_itself(tmp_path: Path) -> None
         ranking = next(ranking for ranking in grid if ranking.name == each.system)
         system = type(LEXICAL)(name=each.system, ranking=ranking)
         assert each == figures(each.system, answers(cases, system))[0]
+
+
+@given(some.lists(some.integers(0, 3), min_size=1, max_size=20), some.data())
+@settings(deadline=None, max_examples=30)
+def test_a_rank_is_the_place_among_the_best(scores: list[int], data: some.DataObject) -> None:
+    items = tuple(Item(place, str(place), "cat", 3, "user") for place in range(len(scores)))
+    evidence = data.draw(some.frozensets(some.sampled_from(range(len(scores))), min_size=1))
+    question = Question("cat", "all", evidence, len(scores))
+    vectors = numpy.zeros((len(scores), 2), dtype=numpy.float32)
+    each = Embedded(Case("own", "chat", items, (question,)), vectors, vectors[:1])
+    columns = columns_of(each, LEXICAL)
+    total = numpy.asarray(scores, dtype=numpy.float32) + numpy.float32(1e-8)
+    order = [row for row, _ in best(total, columns, len(scores))]
+    assert sorted(ranks(total, columns, each, question)) == sorted(order.index(row) + 1 for row in evidence)
 
 
 def test_vectors_of_files_have_to_fit(tmp_path: Path) -> None:

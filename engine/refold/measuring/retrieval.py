@@ -25,6 +25,9 @@ IMPORTANCE: Final = 0.5
 
 ALL: Final = "all"
 
+_DECIMALS: Final = 6
+"""Scores that are equal to so many decimals stand in the order of their rows, as in ``refold.rank.best``."""
+
 
 def _stemmed(text: str) -> tuple[str, ...]:
     """Return the keywords of a text without the commonest words and stemmed, as studies of the formula took them."""
@@ -116,13 +119,26 @@ def asked(embedded: Embedded, columns: Columns, system: System) -> Iterator[tupl
 
 
 def ranks(total: "NDArray[float32]", columns: Columns, embedded: Embedded, question: Question) -> tuple[int, ...]:
-    """Return where the evidence stands; a unit stands where its best item does. What comes after is not known yet."""
+    """Return where the evidence stands, in no order; a unit stands where its best item does.
+
+    What comes after the question is not known yet: an agent's own call is answered from what was said before it.
+    """
     units = embedded.case.units
+    if units is None:
+        return _counted(total, question)
     rows = (row for row, _ in best(total, columns, len(columns)))
-    # An agent's own call is answered from what was said before it.
-    before = (row for row in rows if row < question.arrived)
-    order = dict.fromkeys(before if units is None else (units[row] for row in before))
+    order = dict.fromkeys(units[row] for row in rows if row < question.arrived)
     return tuple(rank for rank, unit in enumerate(order, 1) if unit in question.evidence)
+
+
+def _counted(total: "NDArray[float32]", question: Question) -> tuple[int, ...]:
+    """Return the ranks of items by counting who stands before each, as ``best`` orders those of one importance."""
+    import numpy  # noqa: PLC0415 - loads when the first query comes
+
+    points = numpy.round(total[: question.arrived].astype(numpy.float64), _DECIMALS)
+    return tuple(
+        1 + int((points > points[row]).sum()) + int((points[:row] == points[row]).sum()) for row in question.evidence
+    )
 
 
 def figures(system: str, found: Sequence[Answer], depth: int = 10) -> list[Figures]:

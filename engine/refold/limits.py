@@ -325,6 +325,9 @@ GRAPH_BREADTH_COUNT: Final = 100
 GRAPH_BREADTH_COUNT_MAX: Final = 800
 """A graph that needs more candidates than this to find the nearest rows is not used."""
 
+GRAPHS_READ_COUNT: Final = 4
+"""How many stored graphs are read at once to be checked: each may be of many megabytes."""
+
 GRAPH_RECALL_RATIO_MIN: Final = 0.98
 """How many of the nearest rows a graph has to find."""
 

@@ -228,7 +228,7 @@ def _do(
     place.check_writable()
     if batches.active(place.door.engine) is not None:
         return _do_in_batch(place, asked, plan, options, with_vectors=with_vectors)
-    return settled(lambda: _attempt(place, asked, plan, options, with_vectors=with_vectors), place.stream)
+    return settled(lambda: _attempt(place, asked, plan, options, with_vectors=with_vectors), place)
 
 
 def _attempt(place: Place, asked: tuple[Any, ...], plan: _Plan, options: Options, *, with_vectors: bool) -> Outcome:

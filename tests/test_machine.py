@@ -91,7 +91,7 @@ RULES = {
 READS = {
     Memory: {
         *("conversation", "conversations", "events", "forks", "head", "journal", "profile", "project", "projects"),
-        *("replay_hash", "search", "snapshots", "state_hash", "stats", "verify"),
+        *("replay_hash", "search", "snapshots", "state_hash", "stats", "tools", "verify"),
     },
     Conversation: {
         *("events", "get", "id", "keys", "messages", "notes", "place", "project", "scratchpad", "state"),

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 from refold import checks, fold
 from refold.engine import batch as batches
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from refold.memory.embedding import Embedding
 
 T = TypeVar("T")
+
+Sources: TypeAlias = Sequence[Any]
+"""What a mutation was derived from: seqs, or results that have one."""
 
 
 class Options(NamedTuple):

@@ -405,7 +405,7 @@ def parting(state: Shared, before: Shared, merge: Entry) -> Any:
     back = {name: getattr(old, name) for name in names if getattr(held, name) != getattr(old, name)}
     texts = texts_of(held, back)
     sources = (merge.seq, held.body) if texts else (merge.seq,)
-    if "content" in back and held.vector_seq == merge.seq:
+    if "content" in back:
         back |= {VECTOR: old.vector, "vector_seq": old.vector_seq}
     times: dict[str, Any] = {"created_ns": merge.time_ns, "updated_ns": merge.time_ns}
     happened: dict[str, Any] = {"accessed_ns": merge.occurred_ns, "occurred_ns": merge.occurred_ns}
@@ -433,11 +433,6 @@ class Compaction:
             fact, self.facts = first, []
             for other in others:
                 fact = self._taken_in(first, fact, other)
-            if fact.content != first.content:
-                kind, data, sources = self.made[-1]
-                vector = vector_of(fact.content)
-                self.made[-1] = (kind, (*data[:2], data[2] | {VECTOR: vector}), sources)
-                fact = replace(fact, vector=vector)
             kept.append(fact)
         self.facts = kept
 
@@ -448,7 +443,6 @@ class Compaction:
             self.facts.append(other)
             return fact
         changes = merge_changes(fact, other)
-        changes.pop(VECTOR, None)
         self.texts[fact.id] += self.texts[other.id]
         self.made.append(("joined", (fact.id, other, changes), self.texts[fact.id]))
         self.contents.add(text)

@@ -34,6 +34,7 @@ RULES = {
         "fork": "fork_whole",
         "load": "look_from_elsewhere",
         "recall": "recall",
+        "reembed": "reembed",
         "restore": "restore_whole",
         "snapshot": "keep_whole",
         "subscribe": "look_from_elsewhere",

@@ -10,7 +10,7 @@ from refold.engine.loader import Loader
 from refold.errors import StoreCorrupt
 from refold.event import Event
 from refold.limits import VECTORS_READ_COUNT
-from refold.renewal import FLOAT_BYTES, NO_VECTOR
+from refold.renewal import FLOAT_BYTES
 from refold.store.columns import Array
 from refold.store.normalising import normalised
 
@@ -55,7 +55,7 @@ class Units:
     ) -> Array:
         """Return the vectors at seqs, of length 1: those of open batches are negative, and in ``pending``.
 
-        One that was erased, at ``NO_VECTOR``, is all zeros: nothing is like it.
+        One that was erased is all zeros: nothing is like it.
         """
         read = partial(self._read, pending=pending, dimensions=dimensions)
         wanted = np.asarray(seqs, np.int64)
@@ -76,13 +76,13 @@ class Units:
         stored = sorted({seq for seq in seqs if seq > 0})
         raw |= zip(stored, self._loader.vectors(stored), strict=True)
         sizes = {len(packed) for packed in raw.values()}
-        if sizes - {dimensions * FLOAT_BYTES}:
+        if sizes - {0, dimensions * FLOAT_BYTES}:
             message = f"vectors at seqs {seqs[0]} to {seqs[-1]} are of {sorted(sizes)} bytes; run `refold verify`"
             raise StoreCorrupt(message)
-        if NO_VECTOR not in seqs:
+        there = [place for place, seq in enumerate(seqs) if raw.get(seq)]
+        if len(there) == len(seqs):
             return normalised(b"".join(raw[seq] for seq in seqs), dimensions)
         units: Array = np.zeros((len(seqs), dimensions), np.float32)
-        there = [place for place, seq in enumerate(seqs) if seq != NO_VECTOR]
         if there:
             units[there] = normalised(b"".join(raw[seqs[place]] for place in there), dimensions)
         return units

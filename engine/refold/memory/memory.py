@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from refold.memory.aio import AsyncMemory
     from refold.memory.handles import Journal, Profile
     from refold.memory.project import Project
-    from refold.results import Hits
+    from refold.results import Hits, Reembedded
 
     # The room above this one: types alone, of what `upstairs` finds when it is first asked for.
     from refold.tools.registry import ToolRegistry
@@ -338,6 +338,20 @@ class Memory:
         the store open.
         """
         return whole.erase(self._door, self._at, seqs, derived)
+
+    def reembed(
+        self, embedder: "Embedder | None" = None, *, progress: Callable[[int, int], None] | None = None
+    ) -> "Reembedded":
+        """Give every memory and episode a vector of an embedder, and embed with it from then on; return the counts.
+
+        They are made in pages, which no search sees, and count all at once; what was made before a stop waits for the
+        next call. ``None`` is the embedder that the memory was opened with; ``progress(done, all)`` is called after
+        each page. Raises what the embedder raises, ``StoreBusy`` while others never stop writing.
+        """
+        self._refuse_frozen("reembed")
+        from refold.memory import reembedding  # noqa: PLC0415 - as in export
+
+        return reembedding.reembed(self._door, embedder, progress)
 
     def stats(self) -> Stats:
         """Return counts of events, streams and bytes."""

@@ -141,7 +141,7 @@ def _unmerging(
     words = kept.words if held.words == merge.keywords else held.words
     importance = kept.importance if held.importance == merge.importance else held.importance
     has_body = (content, words) != (held.content, held.words)
-    has_vector = before.own is None and content != held.content and held.vector_seq == seq
+    has_vector = before.own is None and content != held.content
     twin = facts.same(other.content)
     is_back = twin is None or (twin.id == held.id and content != other.content)
     sources = tuple(dict.fromkeys((*cited, seq, *((held.body_seq,) if has_body else ()))))

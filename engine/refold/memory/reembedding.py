@@ -6,7 +6,7 @@ the same embedder goes on from there.
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from refold.embedders import CachedEmbedder
 from refold.engine import batch as batches
@@ -23,6 +23,8 @@ from refold.renewal import NO_VECTOR, EmbedderSwitched, VectorRenewed
 from refold.results import Reembedded
 from refold.views.episodes import EPISODES, Episodes, text_of
 from refold.views.facts import FACTS, Facts
+
+_FREE_ATTEMPTS_COUNT: Final = 2
 
 
 class _Text(NamedTuple):
@@ -49,8 +51,21 @@ class _Reembedding:
         self.door = door
         self.embedder = embedder
         self.progress = progress
-        self.made = 0
+        self.is_held = False
+        """Whether nobody else can commit; no callback is called then, for it might want to."""
+        self.made = self.told = 0
         self.switched = 0
+
+    def commit(self, pending: Pending) -> None:
+        """Write a batch."""
+        engine = self.door.engine
+        (engine.commit_held if self.is_held else engine.commit_batch)(pending)
+
+    def tell(self, whole: int) -> None:
+        """Call back if anything was made since that was done last."""
+        if self.progress is not None and self.told < self.made:
+            self.told = self.made
+            self.progress(self.made, whole)
 
     def look(self, stream: str) -> _Look:
         """Return what is left to do in a project."""
@@ -91,8 +106,8 @@ class _Reembedding:
                 page = look.texts[begin : begin + REEMBEDDED_PAGE_COUNT]
                 self._commit(stream, page)
                 self.made += len(page)
-                if self.progress is not None:
-                    self.progress(self.made, whole)
+                if not self.is_held:
+                    self.tell(whole)
 
     def _commit(self, stream: str, page: Sequence[_Text]) -> None:
         vectors = self.embedder.embed([text.text for text in page])
@@ -102,7 +117,7 @@ class _Reembedding:
             packed = row.astype("<f4").tobytes()
             event = VectorRenewed(cited, text.id, text.prior, packed, self.embedder.id)
             pending.add(self.door.key(stream), event, None)
-        self.door.engine.commit_batch(pending)
+        self.commit(pending)
 
     def _sources(self, page: Sequence[_Text]) -> Iterator[tuple[int, ...]]:
         """Return what each vector was derived from, so that erasing the text reaches it.
@@ -133,7 +148,7 @@ class _Reembedding:
         last: list[int] = []
         pending.later.append((-len(pending.events), lambda stamp: last.append(stamp.seq)))
         try:
-            self.door.engine.commit_batch(pending)
+            self.commit(pending)
         except WrongVersion:
             return None
         self.switched += len(looks)
@@ -151,19 +166,34 @@ def reembed(door: Door, embedder: object, progress: Callable[[int, int], None] |
     chosen = checked_embedder(embedder)
     embedding = door.embedding if chosen is None else Embedding(chosen)
     work = _Reembedding(door, embedding.embedder, progress)
-    for _ in range(REDO_COUNT_MAX):
-        looks = _behind(work)
-        if not looks:
+    is_done = False
+    for attempt in range(REDO_COUNT_MAX):
+        is_done = _held_attempt(work, embedding) if attempt >= _FREE_ATTEMPTS_COUNT else _attempt(work, embedding)
+        if is_done:
             break
-        work.embed(looks)
-        # What was written while the pages were embedded is seen by another look, and needs a short page at most.
-        door.switch(embedding, partial(_switched, work, looks))
-    else:
+    work.tell(work.made)
+    if not is_done:
         message = f"the projects were written to in each of REDO_COUNT_MAX = {REDO_COUNT_MAX} attempts; call again"
         raise StoreBusy(message)
     if not work.switched and chosen is not None:
         door.switch(embedding, lambda: door.engine.head)
     return Reembedded(work.embedder.id, work.embedder.dim, work.switched, work.made)
+
+
+def _attempt(work: _Reembedding, embedding: Embedding) -> bool:
+    """Embed what is behind and switch; return whether nothing was left to do."""
+    looks = _behind(work)
+    if looks:
+        work.embed(looks)
+        work.door.switch(embedding, partial(_switched, work, looks))
+    return not looks
+
+
+def _held_attempt(work: _Reembedding, embedding: Embedding) -> bool:
+    """Do the same while nobody else of this process can write, for those who never stop: a page or two are left."""
+    with work.door.engine.exclusive():
+        work.is_held = True
+        return _attempt(work, embedding)
 
 
 def _switched(work: _Reembedding, looks: dict[str, _Look]) -> int | None:

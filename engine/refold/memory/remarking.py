@@ -63,10 +63,17 @@ def record(  # noqa: PLR0917 - what an episode is made of, checked in one place
     )
     occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
     given = None if vector is None else door.embedding.given(vector)
+    return _recorded(place, said, given, options, occurred_ns)
+
+
+def _recorded(
+    place: Place, said: EpisodeRecorded, given: Vector | None, options: Options, occurred_ns: int | None
+) -> Episode:
+    door = place.door
     asked = ("record_episode", *astuple(said)[2:-2], None if given is None else given.packed, occurred_ns)
 
     def attempt() -> Noted | None:
-        found = door.embedding.of("\n".join(texts)) if given is None else given
+        found = door.embedding.of(text_of(said)) if given is None else given
 
         def decide(state: State) -> Event:
             episodes = state.part(EPISODES)

@@ -87,7 +87,7 @@ _INLINE_COUNT: Final = 2
 """Behind these stands what was renewed for another embedder, or is about to be, if anything is."""
 
 
-def text_of(episode: Episode) -> str:
+def text_of(episode: Episode | EpisodeRecorded) -> str:
     """Return the text of an episode that is embedded."""
     return f"{episode.task}\n{episode.approach}\n{episode.outcome}"
 

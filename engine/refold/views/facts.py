@@ -375,8 +375,11 @@ def vector_renewed(facts: Facts, stamp: Stamp, event: VectorRenewed) -> None:
     """Let a vector of another embedder wait, unless the memory got another vector since it was made."""
     facts.folded(stamp, event)
     held = facts.entries.get(event.id)
-    # Not `==`: a vector that was erased meanwhile left an older one behind, or none.
-    if held is not None and not stamp.erased and held.vector_seq <= event.prior and event.prior not in facts.unmerged:
+    if held is None or stamp.erased:
+        return
+    # An older vector than the one that it was made for: of a merge that was taken apart, or what an erasure has left.
+    is_outdated = held.vector_seq > event.prior or (held.vector_seq < event.prior and event.prior in facts.unmerged)
+    if not is_outdated:
         facts.coming.take(stamp.seq, event)
 
 

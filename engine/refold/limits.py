@@ -99,6 +99,9 @@ STREAM_OVERHEAD_BYTES: Final = 3_000
 EVENT_OVERHEAD_BYTES: Final = 500
 """What an event in RAM takes beside the bytes of its record: the objects that they are decoded into."""
 
+PACKED_SLICE_COUNT: Final = 512
+"""Memories of a project that one commit packs for a checkpoint row, or twice as many as it has events."""
+
 EVICTED_COUNT_MIN: Final = 32
 """How many streams may leave RAM after a commit, or twice as many as it has events, if that is more."""
 

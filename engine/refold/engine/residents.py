@@ -43,6 +43,9 @@ class Residents:
                 queue.append(slot)
             elif self._leaves(slot):
                 count -= 1
+            elif self._keeper.is_packing(slot):
+                queue.appendleft(slot)
+                return  # It is large, and leaves soon: nobody else has to.
             else:
                 queue.append(slot)
 
@@ -57,6 +60,7 @@ class Residents:
         if slot.number in self._streams.dirty:
             if slot.state is None:
                 return False
-            self._keeper.settle(slot)
+            if not self._keeper.settles(slot):
+                return False
         self._streams.forget(slot)
         return True

@@ -5,7 +5,8 @@ erased merge leaves the memory as it was before; what an erased update had repla
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from sys import intern
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from refold.entry import (
 )
 from refold.event import Event, Located, Stamp, View, pack_json, unpack_json
 from refold.limits import RECENT_CHANGES_COUNT
+from refold.slices import Table, sliced
 
 FLOAT_BYTES: Final = 4
 _BODY: Final = ("content", "keywords", "metadata")
@@ -119,15 +121,26 @@ def _words(keywords: Iterable[str]) -> tuple[str, ...]:
 _PLAIN: Final = tuple(name for name in Entry.__struct_fields__ if name not in {"content", "words", "extra", "erased"})
 """The fields that a row holds; the rest is in the event at ``body_seq``."""
 
+_ROW_OF: Final = attrgetter(*_PLAIN)
 _TYPES: Final = {field.name: field.type for field in msgspec.structs.fields(Entry)}
 _ROW: Final = tuple.__class_getitem__(tuple(_TYPES[name] for name in _PLAIN))
 _INLINE: Final[Any] = tuple[int, str, int, list[str], list[int], list[_ROW]]  # type: ignore[valid-type]
 
 
+def _slices(facts: Facts) -> Iterator[tuple[Any, list[int]] | None]:
+    head = [facts.seq, facts.model, facts.dim, list(facts.erased), list(facts.unmerged)]
+    entries = list(facts.entries.values())
+    table, pointed = Table(len(entries)), list[int]()
+    for part in sliced(entries):
+        if pointed:
+            yield None
+        table.extend(list(map(_ROW_OF, part)))
+        pointed += [entry.body_seq for entry in part]
+    yield [*head, table.packed()], pointed
+
+
 def _pack(facts: Facts) -> tuple[Any, list[int]]:
-    rows = [[getattr(entry, name) for name in _PLAIN] for entry in facts.entries.values()]
-    pointed = [entry.body_seq for entry in facts.entries.values()]
-    return [facts.seq, facts.model, facts.dim, list(facts.erased), list(facts.unmerged), rows], pointed
+    return next(filter(None, _slices(facts)))
 
 
 def _unpack(inline: Any, events: Located) -> Facts:
@@ -186,6 +199,7 @@ FACTS = View(
     logical=_logical,
     plain=_plain,
     copy=Facts.copy,
+    slices=_slices,
 )
 
 

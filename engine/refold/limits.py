@@ -86,7 +86,7 @@ PAGE_EVENTS: Final = 256
 """Events read, decoded and folded at a time; no read transaction is open longer than one page takes."""
 
 MEMORY_BYTES_DEFAULT: Final = 512 * 1024 * 1024
-"""What the loaded streams of one memory may take in RAM together."""
+"""What the loaded streams of one memory and the vectors that are searched may take in RAM together."""
 
 MEMORY_BYTES_MIN: Final = 1024 * 1024
 
@@ -359,9 +359,31 @@ HYBRID_NS: Final = 1_500_000
 """What a certified search takes."""
 
 SHELVES_BYTES_DEFAULT: Final = 512 * 1024**2
-"""What the vectors of all projects may take in RAM together, and the largest of them in any case."""
+"""What shelves may take in RAM together, and the largest of them in any case, where nobody says how much."""
+
+STOCKED_PARTS_COUNT: Final = 2
+"""The share of ``memory_bytes`` that the vectors of projects may take, with their memories: one part of so many."""
+
+EPISODES_PARTS_COUNT: Final = 8
+"""The share of ``memory_bytes`` that the vectors of episodes may take: one part of so many."""
+
+LOADED_PARTS_COUNT: Final = 4
+"""The share of ``memory_bytes`` that stays for loaded streams, whatever vectors take: one part of so many."""
+
+STOCKED_BYTES: Final = 1_000
+"""What a memory takes in RAM beside its vector, its content not counted, roughly."""
+
+COMPARED_BYTES: Final = 500
+"""What a memory takes more once a ranking has compared its text, beside its terms, roughly."""
+
+COMPARED_RATIO: Final = 8
+"""What the terms of a text take, for each of its letters, roughly."""
+
+LARGE_COLUMN_BYTES: Final = 4 * 1024**2
+"""A column of so many bytes is given room for as many again; copying a smaller one keeps nobody waiting."""
 
 assert GRAPH_BREADTH_COUNT <= CERTIFIED_ROWS <= GRAPH_BREADTH_COUNT_MAX
 assert CALIBRATED_ROWS_MIN < SCORED_ROWS <= QUERIES_BYTES_MAX
 assert 2 * GRAPH_LINKS_COUNT < 2**8, "counts of links are stored in a byte"
 assert NEAREST_NS < HYBRID_NS
+assert 1 / STOCKED_PARTS_COUNT + 1 / EPISODES_PARTS_COUNT + 1 / LOADED_PARTS_COUNT <= 1

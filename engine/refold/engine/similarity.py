@@ -20,7 +20,7 @@ from refold.engine.units import DECIMALS, Units, exact, unit, vector_of
 from refold.entry import ACTIVE, Entry
 from refold.errors import StoreCorrupt
 from refold.event import Event
-from refold.limits import GRAPH_GROWTH_RATIO, LOST_RATIO_MAX
+from refold.limits import EPISODES_PARTS_COUNT, GRAPH_GROWTH_RATIO, LOST_RATIO_MAX, STOCKED_PARTS_COUNT
 from refold.store import graph_bytes
 from refold.store.answering import Wish
 from refold.store.columns import Array
@@ -108,10 +108,10 @@ class Similarity:
     def __init__(self, reading: "Reading") -> None:
         self._reading = reading
         self.units = Units(reading.loader)
-        self._stocks: Shelves[Stock] = Shelves()
+        self._stocks: Shelves[Stock] = Shelves(reading.memory_bytes // STOCKED_PARTS_COUNT)
         self._drafts: list[tuple[Facts, Stock]] = []
         """The states of open batches that were searched last."""
-        self._episodes: Shelves[Shelf] = Shelves()
+        self._episodes: Shelves[Shelf] = Shelves(reading.memory_bytes // EPISODES_PARTS_COUNT)
         self._episodes_lock = threading.Lock()
         self.is_closed = False
 
@@ -122,7 +122,17 @@ class Similarity:
         self._stocks.close()
         self._episodes.close()
 
+    @property
+    def nbytes(self) -> int:
+        """What all rows take in RAM."""
+        return self._stocks.nbytes + self._episodes.nbytes
+
     # Looking.
+
+    def touch(self, stock: Stock) -> None:
+        """Take note that rows were looked at: those that were not for longest leave first."""
+        if stock.key is not None:
+            self._stocks.touch(stock.key, stock)
 
     def glance(
         self, key: str, facts: Facts, at: int | None, pending: Sequence[Event], wanted: Wanted
@@ -246,6 +256,7 @@ class Similarity:
         sources = [*(entry.vector_seq for entry in missing.entries), *lost]
         units = self.units.load([sources[place] for place in places], missing.donors, missing.pending)
         stock = Stock(shelf, missing.facts_seq, missing.seq, self.units.load)
+        stock.key = missing.key
         stock.fill(missing.entries, lost, places, units)
         return stock
 

@@ -9,6 +9,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from refold.limits import LARGE_COLUMN_BYTES
+
 Array: TypeAlias = NDArray[Any]
 """Numbers of some kind; the column they are of says which."""
 
@@ -66,10 +68,11 @@ class Column:
     def _grow(self, count: int) -> None:
         """Move to twice the room, so that a row is copied once on average however many come.
 
-        Of many that come at once as well: the next one would have to wait until all are copied, and room that is not
-        touched takes no RAM.
+        Where many came at once as well: the next one would have to wait until all are copied. The system gives so much
+        room without RAM until it is touched.
         """
-        self._move(2 * count)
+        is_large = count * self._values[:1].nbytes >= LARGE_COLUMN_BYTES
+        self._move(2 * count if is_large else max(count, 2 * len(self._values)))
 
     def _move(self, room: int) -> None:
         """Go on in other memory; the room behind the rows stays untouched."""

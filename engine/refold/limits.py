@@ -313,6 +313,9 @@ STATUSES_COUNT_MAX: Final = 255
 SCORED_ROWS: Final = 4_096
 """Rows that are scored in double precision at a time."""
 
+QUERIES_COUNT_MAX: Final = 4_096
+"""Queries of one call: all are answered of one state, which others change meanwhile."""
+
 QUERIES_BYTES_MAX: Final = 64 * 1024**2
 """Products of the queries that are multiplied with all rows at once."""
 

@@ -152,13 +152,15 @@ class Similarity:
         return self._draft(slot, facts, pending, wanted)
 
     def _live(self, slot: Slot, facts: Facts, wanted: Wanted) -> Sight | Missing:
-        stock = slot.stock or self._stocks.peek(slot.number)
+        gone, stock = slot.stock, self._stocks.peek(slot.number)
+        if gone is not None and gone is not stock:
+            gone.detach()  # It had to leave, and is counted by nobody any more.
         if stock is not None and stock.slot is not slot:
             is_there = (stock.shelf.model, stock.shelf.dimensions) == (facts.model, facts.dim)
             if is_there and stock.catch_up(facts, slot.seq, self.units.load):
                 stock.attach(slot)
         if stock is None or stock.slot is not slot or stock.is_worn:
-            return self._missing(slot.number, slot.number, facts, slot.seq, stock, is_live=True)
+            return self._missing(slot.number, slot.number, facts, slot.seq, stock or gone, is_live=True)
         return _sight(stock, wanted)
 
     def _earlier(self, slot: Slot, at: int, facts: Facts, wanted: Wanted, *, is_inherited: bool) -> Sight | Missing:
@@ -255,7 +257,7 @@ class Similarity:
         )
         sources = [*(entry.vector_seq for entry in missing.entries), *lost]
         units = self.units.load([sources[place] for place in places], missing.donors, missing.pending)
-        stock = Stock(shelf, missing.facts_seq, missing.seq, self.units.load)
+        stock = Stock(shelf, missing.facts_seq, missing.seq, self.units.load, self._reading.state_lock)
         stock.key = missing.key
         stock.fill(missing.entries, lost, places, units)
         return stock

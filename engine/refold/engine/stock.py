@@ -2,8 +2,9 @@
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -44,8 +45,11 @@ class Stock:
     events. What it gives out, a ``Moment``, is searched without any lock.
     """
 
-    def __init__(self, shelf: Shelf, facts_seq: int, seq: int, load: Load) -> None:
+    def __init__(
+        self, shelf: Shelf, facts_seq: int, seq: int, load: Load, state_lock: AbstractContextManager[Any]
+    ) -> None:
         self.shelf = shelf
+        self._state_lock = state_lock
         self.load = load
         self.seq = seq
         self.facts_seq: int = facts_seq
@@ -70,11 +74,8 @@ class Stock:
         self._replaced: deque[tuple[int, int, Entry | None]] = deque(maxlen=REPLACED_ENTRIES_COUNT)
         """The seq, the row and the memory before each of the last changes."""
         self._moments: OrderedDict[int, Moment] = OrderedDict()
-        self._letters_count = 0
-        """The length of all contents that ever had a row."""
-        self._next_order = 0
-        self._last_source = 0
-        """The seq of the newest vector that has a row."""
+        self._letters_count = self._next_order = self._last_source = 0
+        """The length of all contents that ever had a row; the next order; the seq of the newest vector with a row."""
 
     def __len__(self) -> int:
         """Return how many rows there are, those that are gone included."""
@@ -99,8 +100,12 @@ class Stock:
         return len(self.ids) > 2 * len(self.rows) + _WORN_ROWS_MIN
 
     def close(self) -> None:
-        """Be told of nothing any more, and end the thread of the shelf."""
-        self.detach()
+        """Be told of nothing any more, and end the thread of the shelf.
+
+        Whoever makes room for others calls this, so it takes the state lock for what somebody may be looking at.
+        """
+        with self._state_lock:
+            self.detach()
         self.shelf.close()
 
     def detach(self) -> None:

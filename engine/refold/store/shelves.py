@@ -66,11 +66,13 @@ class Shelves(Generic[S]):
             return shelf
         with self._lock:
             filling = self._filling.setdefault(key, threading.Lock())
+        leaving: list[S] = []
         with filling:
             shelf = self._found(key)
             if shelf is None:
                 shelf = fill()
-                self._put(key, shelf)
+                leaving = self._put(key, shelf)
+        _close(leaving)  # Without that lock: closing may take others.
         return shelf
 
     def _found(self, key: Hashable) -> S | None:
@@ -86,12 +88,12 @@ class Shelves(Generic[S]):
         _close(leaving)
         return shelf
 
-    def _put(self, key: Hashable, shelf: S) -> None:
+    def _put(self, key: Hashable, shelf: S) -> list[S]:
+        """Hold a shelf, and return those that leave for it."""
         with self._lock:
             self._shelves[key] = shelf
             self._filling.pop(key, None)
-            leaving = self._weigh(key, shelf)
-        _close(leaving)
+            return self._weigh(key, shelf)
 
     def _weigh(self, key: Hashable, shelf: S) -> list[S]:
         """Weigh a shelf, and return those that leave for it."""

@@ -99,7 +99,8 @@ READS = {
         *("token_count", "version", "window", "window_tokens"),
     },
     Project: {
-        *("count", "events", "get", "history", "list", "name", "place", "search", "search_episodes", "stats"),
+        *("count", "events", "get", "history", "list", "name", "place", "search", "search_episodes", "search_many"),
+        "stats",
     },
     SCOPES: {"get", "items", "keys", "values"},
     Profile: {"get", "items", "name"},

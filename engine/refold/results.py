@@ -127,7 +127,12 @@ class Hit(Struct, frozen=True):
 
 
 class Hits(Struct, frozen=True):
-    """The hits of a search, best first: a sequence. ``exact`` says that no better one can be missing."""
+    """The hits of a search, best first: a sequence.
+
+    ``exact`` is true of every search: hits that a bound does not certify are found by a pass over all memories. The
+    bound takes the nearer half of what a graph gives to be complete; below the size from which on a graph pays, and
+    without hnswlib, there is none. An event of a recall carries it, so that one made otherwise could be told.
+    """
 
     hits: tuple[Hit, ...]
     exact: bool

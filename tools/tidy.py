@@ -31,7 +31,7 @@ UNITS = frozenset(
 BOUNDS = frozenset({"DEFAULT", "MAX", "MIN"})
 
 # An event tells what has happened. Its last word ends in "ed", or is one of the irregular ones.
-IRREGULAR_PAST = frozenset({"Begun", "Built", "Given", "Made", "Put", "Said", "Sent", "Set", "Shown", "Taken"})
+IRREGULAR_PAST = frozenset({"Begun", "Built", "Given", "Made", "Put", "Read", "Said", "Sent", "Set", "Shown", "Taken"})
 
 # Built from parts, so that this file does not hold what it bans. Each stands beside what to write instead.
 BANNED_TEXTS = {

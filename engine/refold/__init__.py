@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from refold.memory.handles import Profile as Profile
     from refold.memory.memory import Memory as Memory
     from refold.memory.project import Project as Project
+    from refold.memory.sessions import SessionMemory as SessionMemory
+    from refold.memory.settings import Settings as Settings
     from refold.memory.snapshot import Snapshot as Snapshot
     from refold.memory.stepping import Step as Step
     from refold.message import Message as Message
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from refold.results import Recovered as Recovered
     from refold.results import Report as Report
     from refold.results import Scratchpad as Scratchpad
+    from refold.results import SessionSummary as SessionSummary
     from refold.results import Stats as Stats
     from refold.results import Upserted as Upserted
     from refold.text import ByteClassCounter as ByteClassCounter
@@ -129,6 +132,7 @@ _HOMES = {
         "Recovered",
         "Report",
         "Scratchpad",
+        "SessionSummary",
         "Stats",
         "Upserted",
     ),
@@ -137,6 +141,8 @@ _HOMES = {
     "refold.views.journal": ("Note",),
     "refold.tools.protocol": ("FunctionTool", "Tool", "ToolContext", "ToolDefinition", "ToolFailed", "ToolResult"),
     "refold.tools.registry": ("ToolRegistry",),
+    "refold.memory.sessions": ("SessionMemory",),
+    "refold.memory.settings": ("Settings",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -187,6 +193,9 @@ __all__ = [
     "Remember",
     "Report",
     "Scratchpad",
+    "SessionMemory",
+    "SessionSummary",
+    "Settings",
     "Snapshot",
     "Stamp",
     "Stats",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from refold.memory.aio import AsyncMemory
     from refold.memory.handles import Journal, Profile
     from refold.memory.project import Project
+    from refold.memory.settings import Settings
     from refold.results import Hits
 
     # The room above this one: types alone, of what `upstairs` finds when it is first asked for.
@@ -148,6 +149,13 @@ class Memory:
         from refold.memory.handles import Journal  # noqa: PLC0415
 
         return Journal(self._door, checks.name(name, "name"), self._at)
+
+    @property
+    def settings(self) -> "Settings":
+        """What is turned on and off for this store, recorded: ``memory_enabled``, ``skills_enabled`` and others."""
+        from refold.memory.settings import Settings  # noqa: PLC0415
+
+        return Settings(self._door, self._at)
 
     def project(self, name: str = "default") -> "Project":
         """Return a handle on a project: its memories and episodes."""

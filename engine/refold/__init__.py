@@ -69,6 +69,9 @@ if TYPE_CHECKING:
     from refold.results import Upserted as Upserted
     from refold.text import ByteClassCounter as ByteClassCounter
     from refold.text import TokenCounter as TokenCounter
+    from refold.tools.budgets import ContextBudget as ContextBudget
+    from refold.tools.contexts import Context as Context
+    from refold.tools.contexts import ContextPart as ContextPart
     from refold.tools.protocol import FunctionTool as FunctionTool
     from refold.tools.protocol import Tool as Tool
     from refold.tools.protocol import ToolContext as ToolContext
@@ -76,6 +79,7 @@ if TYPE_CHECKING:
     from refold.tools.protocol import ToolFailed as ToolFailed
     from refold.tools.protocol import ToolResult as ToolResult
     from refold.tools.registry import ToolRegistry as ToolRegistry
+    from refold.tools.showing import Rebuilt as Rebuilt
     from refold.views.episodes import Episode as Episode
     from refold.views.journal import Note as Note
 
@@ -143,6 +147,9 @@ _HOMES = {
     "refold.tools.registry": ("ToolRegistry",),
     "refold.memory.sessions": ("SessionMemory",),
     "refold.memory.settings": ("Settings",),
+    "refold.tools.contexts": ("Context", "ContextPart"),
+    "refold.tools.budgets": ("ContextBudget",),
+    "refold.tools.showing": ("Rebuilt",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -155,6 +162,9 @@ __all__ = [
     "ByteClassCounter",
     "Change",
     "Closed",
+    "Context",
+    "ContextBudget",
+    "ContextPart",
     "Conversation",
     "Embedder",
     "EmbedderFailed",
@@ -186,6 +196,7 @@ __all__ = [
     "Query",
     "Ranking",
     "ReadOnly",
+    "Rebuilt",
     "Receipt",
     "Recorded",
     "Recovered",

@@ -380,3 +380,21 @@ TOOL_RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
 """What one call returns, as JSON."""
 
 assert TOOL_SCHEMA_BYTES_MAX < TOOL_ARGUMENTS_BYTES_MAX < TOOL_RESULT_BYTES_MAX <= VALUE_BYTES_MAX
+
+# Contexts of a model.
+CONTEXT_TOKENS_DEFAULT: Final = 5_500
+"""All parts of a context together, without the window."""
+
+CONTEXT_CHARS_MAX: Final = 16 * 1024 * 1024
+"""What a budget may allow, in characters, tokens or memories."""
+
+CONTEXT_DAYS: Final = 3
+"""Calendar days whose notes are in a context."""
+
+PROFILE_CHARS_DEFAULT: Final = 8_000
+NOTES_CHARS_DEFAULT: Final = 8_000
+MEMORIES_CHARS_DEFAULT: Final = 2_000
+SESSION_CHARS_DEFAULT: Final = 2_000
+
+assert CONTEXT_TOKENS_DEFAULT < PROFILE_CHARS_DEFAULT < CONTEXT_CHARS_MAX <= VALUE_BYTES_MAX
+assert max(MEMORIES_CHARS_DEFAULT, NOTES_CHARS_DEFAULT, SESSION_CHARS_DEFAULT) < CONTEXT_CHARS_MAX

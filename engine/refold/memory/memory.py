@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from refold.results import Hits
 
     # The room above this one: types alone, of what `upstairs` finds when it is first asked for.
+    from refold.tools.contexts import Context
     from refold.tools.registry import ToolRegistry
+    from refold.tools.showing import Rebuilt
 
 
 class Memory:
@@ -201,6 +203,23 @@ class Memory:
         """The tools that a model may call: the built-in ones, and those that were registered with this handle."""
         registry: ToolRegistry = self._kept("tools")
         return registry
+
+    def context(
+        self, chat: Conversation, *, query: str | None = None, project: str | None = None, **options: Any
+    ) -> "Context":
+        """Return what a model is to be shown of a conversation, without a trace; takes also ``budget``, ``skills``."""
+        context: Context = upstairs.call("context", self, self._door, chat, query=query, project=project, **options)
+        return context
+
+    def show(self, context: "Context") -> int:
+        """Record that a context was shown to a model, so that it can be built again; return the seq of that."""
+        seq: int = upstairs.call("show", self, self._door, context)
+        return seq
+
+    def rebuild(self, seq: int) -> "Rebuilt":
+        """Return the context that was shown at a seq, built again from the log, and whether it is the same bytes."""
+        rebuilt: Rebuilt = upstairs.call("rebuild", self, self._door, seq)
+        return rebuilt
 
     # The whole through time.
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from refold.memory.memory import Memory
 
 _HOMES: Final[dict[str, tuple[str, str]]] = {
+    "context": ("refold.tools.contexts", "context"),
+    "rebuild": ("refold.tools.showing", "rebuild"),
+    "show": ("refold.tools.showing", "show"),
     "tools": ("refold.tools.builtin", "tools_of"),
 }
 """The module and the function behind each name; its first argument is the memory."""

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from refold.event import View
+from refold.views.contexts import CONTEXTS
 from refold.views.episodes import EPISODES
 from refold.views.facts import FACTS
 from refold.views.journal import JOURNAL
@@ -26,6 +27,7 @@ VIEWS: Final[tuple[View[Any], ...]] = (
     EPISODES,
     SETTINGS,
     WORK,
+    CONTEXTS,
     SWITCHES,
 )
 """A new one comes last: checkpoint rows of before it was there lack its part, which was empty then."""

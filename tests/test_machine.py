@@ -90,7 +90,7 @@ RULES = {
 
 READS = {
     Memory: {
-        *("context", "rebuild", "settings", "show"),
+        *("context", "hooks", "rebuild", "settings", "show"),
         *("conversation", "conversations", "events", "forks", "head", "journal", "profile", "project", "projects"),
         *("replay_hash", "search", "snapshots", "state_hash", "stats", "tools", "verify"),
     },

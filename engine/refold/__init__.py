@@ -72,6 +72,13 @@ if TYPE_CHECKING:
     from refold.tools.budgets import ContextBudget as ContextBudget
     from refold.tools.contexts import Context as Context
     from refold.tools.contexts import ContextPart as ContextPart
+    from refold.tools.hooks import Hooks as Hooks
+    from refold.tools.points import AfterLlmResult as AfterLlmResult
+    from refold.tools.points import AfterToolResult as AfterToolResult
+    from refold.tools.points import BeforeLlmResult as BeforeLlmResult
+    from refold.tools.points import BeforeToolResult as BeforeToolResult
+    from refold.tools.points import HookContext as HookContext
+    from refold.tools.points import UserMessageResult as UserMessageResult
     from refold.tools.protocol import FunctionTool as FunctionTool
     from refold.tools.protocol import Tool as Tool
     from refold.tools.protocol import ToolContext as ToolContext
@@ -150,6 +157,15 @@ _HOMES = {
     "refold.tools.contexts": ("Context", "ContextPart"),
     "refold.tools.budgets": ("ContextBudget",),
     "refold.tools.showing": ("Rebuilt",),
+    "refold.tools.hooks": ("Hooks",),
+    "refold.tools.points": (
+        "AfterLlmResult",
+        "AfterToolResult",
+        "BeforeLlmResult",
+        "BeforeToolResult",
+        "HookContext",
+        "UserMessageResult",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -158,7 +174,11 @@ __all__ = [
     "EXISTS",
     "NO_STREAM",
     "RANKINGS",
+    "AfterLlmResult",
+    "AfterToolResult",
     "Backup",
+    "BeforeLlmResult",
+    "BeforeToolResult",
     "ByteClassCounter",
     "Change",
     "Closed",
@@ -179,6 +199,8 @@ __all__ = [
     "HistoryTruncated",
     "Hit",
     "Hits",
+    "HookContext",
+    "Hooks",
     "InvalidInput",
     "Journal",
     "LimitExceeded",
@@ -225,6 +247,7 @@ __all__ = [
     "ToolRegistry",
     "ToolResult",
     "Upserted",
+    "UserMessageResult",
     "WordLlamaEmbedder",
     "WrongVersion",
     "__version__",

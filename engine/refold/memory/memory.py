@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     # The room above this one: types alone, of what `upstairs` finds when it is first asked for.
     from refold.tools.contexts import Context
+    from refold.tools.hooks import Hooks
     from refold.tools.registry import ToolRegistry
     from refold.tools.showing import Rebuilt
 
@@ -203,6 +204,12 @@ class Memory:
         """The tools that a model may call: the built-in ones, and those that were registered with this handle."""
         registry: ToolRegistry = self._kept("tools")
         return registry
+
+    @property
+    def hooks(self) -> "Hooks":
+        """The functions that are called at eight points of a session, those that were registered with this handle."""
+        hooks: Hooks = self._kept("hooks")
+        return hooks
 
     def context(
         self, chat: Conversation, *, query: str | None = None, project: str | None = None, **options: Any

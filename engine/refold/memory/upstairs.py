@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _HOMES: Final[dict[str, tuple[str, str]]] = {
     "context": ("refold.tools.contexts", "context"),
+    "hooks": ("refold.tools.hooks", "hooks_of"),
     "rebuild": ("refold.tools.showing", "rebuild"),
     "show": ("refold.tools.showing", "show"),
     "tools": ("refold.tools.builtin", "tools_of"),

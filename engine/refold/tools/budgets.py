@@ -5,7 +5,7 @@ from typing import Final
 from msgspec import Struct
 
 from refold import checks
-from refold.limits import (
+from refold.tools.limits import (
     CONTEXT_CHARS_MAX,
     CONTEXT_TOKENS_DEFAULT,
     MEMORIES_CHARS_DEFAULT,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from refold import checks
 from refold.entry import Entry
 from refold.hashing import sha256
-from refold.limits import CONTEXT_DAYS, REDO_COUNT_MAX
+from refold.limits import REDO_COUNT_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.door import Door
 from refold.memory.formats import rendered
@@ -23,6 +23,7 @@ from refold.message import Message
 from refold.rank.ranking import Ranking
 from refold.tools import rendering
 from refold.tools.budgets import ContextBudget, Trim, checked, steps
+from refold.tools.limits import CONTEXT_DAYS
 
 STABLE: Final = "stable"
 SEMI_STABLE: Final = "semi-stable"

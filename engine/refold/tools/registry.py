@@ -10,11 +10,11 @@ import msgspec
 
 from refold import checks
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly
-from refold.limits import TOOL_NAME_CHARS_MAX, TOOL_RESULT_BYTES_MAX, TOOL_SCHEMA_BYTES_MAX, TOOLS_COUNT_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.tools import arguments as given
 from refold.tools import exports, protocol
+from refold.tools.limits import TOOL_NAME_CHARS_MAX, TOOL_RESULT_BYTES_MAX, TOOL_SCHEMA_BYTES_MAX, TOOLS_COUNT_MAX
 from refold.tools.protocol import Tool, ToolContext, ToolDefinition, ToolFailed, ToolResult
 
 _LOG: Final = logging.getLogger("refold")

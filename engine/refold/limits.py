@@ -396,21 +396,3 @@ assert CALIBRATED_ROWS_MIN < SCORED_ROWS <= QUERIES_BYTES_MAX
 assert 2 * GRAPH_LINKS_COUNT < 2**8, "counts of links are stored in a byte"
 assert NEAREST_NS < HYBRID_NS
 assert 1 / STOCKED_PARTS_COUNT + 1 / EPISODES_PARTS_COUNT + 1 / LOADED_PARTS_COUNT <= 1
-
-# Tools of a model.
-TOOLS_COUNT_MAX: Final = 128
-"""Tools of one registry: as many as the providers take in a request."""
-
-TOOL_NAME_CHARS_MAX: Final = 64
-"""Characters of a tool's name: the least that a provider allows."""
-
-TOOL_SCHEMA_BYTES_MAX: Final = 64 * 1024
-"""The JSON schema of a tool's arguments."""
-
-TOOL_ARGUMENTS_BYTES_MAX: Final = 1024 * 1024
-"""The arguments of one call as JSON: a model that writes more has gone astray."""
-
-TOOL_RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What one call returns, as JSON."""
-
-assert TOOL_SCHEMA_BYTES_MAX < TOOL_ARGUMENTS_BYTES_MAX < TOOL_RESULT_BYTES_MAX <= VALUE_BYTES_MAX

@@ -22,6 +22,9 @@ GROUPS = ("append", "together", "batch", "window", "replay", "import", "search",
 """The groups whose targets are published, in this order."""
 
 PEER_GROUPS = ("peers-log", "peers-search", "peers-window")
+OF_A_FLOOR = " x its "
+"""What targets say that are in times of a floor's time or rate; others are times of this machine."""
+
 FIELDS = ("job", "floor", "target", "is_met", "note")
 
 
@@ -39,7 +42,7 @@ def publish(directory: Path, *, published: Path = PUBLISHED, readme: Path = READ
 
 def chosen(stored: dict[str, Document]) -> Document:
     """Return what is published of the stored groups: ratios, never times."""
-    floors = [row for row in _rows(stored, GROUPS) if row["target"]]
+    floors = [row for row in _rows(stored, GROUPS) if OF_A_FLOOR in row["target"]]
     machines = [stored[group]["machine"] for group in (*GROUPS, *PEER_GROUPS) if group in stored]
     machine = {key: value for key, value in machines[0].items() if key != "load"} if machines else {}
     loads = sorted(each["load"] for each in machines)
@@ -70,9 +73,9 @@ def shown(document: Document) -> str:
 
 
 def _floor_line(row: dict[str, Any]) -> str:
-    sense, bound = row["target"].split(" x its ")
+    bound, measure = row["target"].split(OF_A_FLOOR)
     verdict = "met" if row["is_met"] else "missed"
-    return f"| {row['job']} | {row['floor']} | {_figure(row['ratio'])} x its {bound} | {sense}: {verdict} |"
+    return f"| {row['job']} | {row['floor']} | {_figure(row['ratio'])}{OF_A_FLOOR}{measure} | {bound}: {verdict} |"
 
 
 def _peer_line(row: dict[str, Any]) -> str:

@@ -319,6 +319,15 @@ QUERIES_COUNT_MAX: Final = 4_096
 QUERIES_BYTES_MAX: Final = 64 * 1024**2
 """Products of the queries that are multiplied with all rows at once."""
 
+PAIRS_BYTES_MAX: Final = 8 * 1024**2
+"""Products of pairs of memories that a compaction holds at once."""
+
+NARROW_DIMENSIONS: Final = 64
+"""Numbers of the shorter rows by which a compaction tells pairs that cannot be alike."""
+
+SAMPLED_ROWS: Final = 1_024
+"""Rows that tell in which directions most of the others differ; fewer are compared whole."""
+
 GRAPH_LINKS_COUNT: Final = 16
 """Links of a row in each layer of a graph, and half of those in the lowest."""
 
@@ -389,4 +398,5 @@ assert GRAPH_BREADTH_COUNT <= CERTIFIED_ROWS <= GRAPH_BREADTH_COUNT_MAX
 assert CALIBRATED_ROWS_MIN < SCORED_ROWS <= QUERIES_BYTES_MAX
 assert 2 * GRAPH_LINKS_COUNT < 2**8, "counts of links are stored in a byte"
 assert NEAREST_NS < HYBRID_NS
+assert NARROW_DIMENSIONS < SAMPLED_ROWS
 assert 1 / STOCKED_PARTS_COUNT + 1 / EPISODES_PARTS_COUNT + 1 / LOADED_PARTS_COUNT <= 1

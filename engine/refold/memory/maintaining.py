@@ -145,7 +145,8 @@ class _Compaction:
         is_gone = numpy.zeros(len(entries), numpy.bool_)
         is_changed = numpy.array([entry.id in changed for entry in entries])
         for row, later in pairs(matrix, self._threshold, is_gone, is_changed):
-            cosines = {place: exact(matrix[row], matrix[place]) for place in later.tolist()}
+            places: list[int] = later.tolist()
+            cosines = {place: exact(matrix[row], matrix[place]) for place in places}
             others = [place for place, found in cosines.items() if found > self._threshold]
             alike = {entries[place].id: cosines[place] for place in others}
             entries[row], merged = self._merged(entries[row], [entries[place] for place in others], alike)

@@ -19,7 +19,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule, run_s
 
 from refold import InvalidInput, Memory, ReadOnly, Recorded, Snapshot
 from tests.bounds import Clock, lowered
-from tests.carrying import carry_away
+from tests.carrying import carry_away, show_contexts
 from tests.chat_rules import GIVEN, drawn_rule
 from tests.comparing import check_chat, check_memory
 from tests.driving import (
@@ -410,6 +410,7 @@ class MemoryMachine(FactRules):
             check_memory(self.branch_of(other), self.model, self._openings())
             for (branch, seq), hashed in self.hashes.items():
                 assert self.branch_of(other, branch).state_hash(at=seq) == hashed
+            show_contexts(self.branch_of(other))
             assert other.verify().ok
 
     def _hear(self) -> None:
@@ -455,6 +456,14 @@ class MemoryMachine(FactRules):
         for stream in self.chat("gone").erase(derived="keep").streams:
             self.model.erase_stream("conversation/gone", stream)
         assert "gone" not in self.memory.conversations()
+
+    @alone
+    @rule()
+    def reembed(self) -> None:
+        """With the embedder that everything has; `test_reembedding_machine` is about others."""
+        head = self.memory.head
+        assert self.memory.reembed().vectors == 0
+        assert self.memory.head == head
 
     def _windows(self) -> list[list[tuple[str, int]]]:
         """The ids and tokens of every window: what no erasure may move."""

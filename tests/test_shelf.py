@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from refold import EmbeddingMismatch, InvalidInput
+from refold.store import columns
 from refold.store.answering import Query, Wish
 from refold.store.moments import Filters
 from refold.store.scoring import DAY_NS, SEED, Scoring
@@ -433,8 +434,9 @@ def test_the_stored_vector_has_length_one_whichever_way_it_came() -> None:
     assert np.array_equal(one.now().frame.matrix, np.array([unit(row.vector) for row in rows]))
 
 
-def test_a_row_after_many_copies_none_of_them() -> None:
+def test_a_row_after_many_copies_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit would wait for that."""
+    monkeypatch.setattr(columns, "LARGE_COLUMN_BYTES", 0)
     shelf = Shelf(8, MODEL)
     filled(shelf, 1_000, 5)
     matrix = shelf.now().frame.matrix

@@ -152,6 +152,9 @@ decode_known: Final = _DECODER.decode
 """Decode an array whose tag is known; the fast path of replay."""
 
 
+_NOTHING: Final = (None, 0)
+"""What a view packs that has nothing to pack: at the end of a row it is left out."""
+
 encode: Final = _ENCODE
 """Return an event's msgpack array: its tag, its structural fields, its body."""
 
@@ -223,6 +226,8 @@ class Packing:
             assert found is not None, "a state is packed to its end first"
             inline.append((found[0], len(found[1])))
             seqs += found[1]
+        while inline and inline[-1] == _NOTHING:
+            inline.pop()
         return _ENCODE(inline), seqs
 
 
@@ -239,9 +244,15 @@ def unpack(kind: str, inline: bytes, events: Located) -> State:
     found = KINDS[kind]
     parts: list[Any] = []
     begin = 0
-    for view, (packed, count) in zip(found.views, msgspec.msgpack.decode(inline), strict=True):
+    rows = msgspec.msgpack.decode(inline)
+    if len(rows) > len(found.views):
+        message = f"{len(rows)} views of a {kind}, which has {len(found.views)}"
+        raise ValueError(message)
+    for view, (packed, count) in zip(found.views, rows, strict=False):
         parts.append(view.unpack(packed, events[begin : begin + count]))
         begin += count
+    # The last views had nothing, or were not there yet when the row was written: none of their events was either.
+    parts += [view.empty() for view in found.views[len(rows) :]]
     return State(found, parts)
 
 

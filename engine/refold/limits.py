@@ -235,6 +235,9 @@ assert SOURCES_COUNT_MAX * (SEQ_BYTES + 1) < VALUE_BYTES_MAX
 PAGE_MEMORIES_COUNT: Final = 4_096
 """How many memories one event of a decay or a pruning names; a larger outcome takes several in one commit."""
 
+REEMBEDDED_PAGE_COUNT: Final = 256
+"""How many texts are embedded and committed at once when a memory is embedded anew."""
+
 RECENT_CHANGES_COUNT: Final = 1_024
 """Events of a project after which a table of its vectors is still brought up to date instead of built anew."""
 
@@ -339,6 +342,9 @@ GRAPH_BREADTH_COUNT: Final = 100
 
 GRAPH_BREADTH_COUNT_MAX: Final = 800
 """A graph that needs more candidates than this to find the nearest rows is not used."""
+
+GRAPHS_READ_COUNT: Final = 4
+"""How many stored graphs are read at once to be checked: each may be of many megabytes."""
 
 GRAPH_RECALL_RATIO_MIN: Final = 0.98
 """How many of the nearest rows a graph has to find."""

@@ -51,7 +51,7 @@ class Report(Struct, frozen=True):
 
 
 class Stats(Struct, frozen=True):
-    """Counts of a store: events, streams by kind, and bytes on disk (in RAM for ``Memory()``)."""
+    """Counts of a store: events, streams by kind, bytes on disk (in RAM for ``Memory()``), and what was of use."""
 
     events: int
     conversations: int
@@ -61,6 +61,20 @@ class Stats(Struct, frozen=True):
     snapshots: int
     store_bytes: int
     path: str | None
+    usage: dict[str, int] = {}
+    """How many memories were extracted and injected, and skills matched and used."""
+
+
+class SessionSummary(Struct, frozen=True):
+    """A session that is over: its task, files read as (path, lines, bytes), findings, calls by tool, user's turns."""
+
+    session_id: str
+    task_description: str
+    files_read: tuple[tuple[str, int, int], ...]
+    key_findings: tuple[str, ...]
+    tool_usage: dict[str, int]
+    total_turns: int
+    success: bool
 
 
 class Receipt(Struct, frozen=True):
@@ -107,6 +121,15 @@ class Outcome(Struct, frozen=True):
     changed: int = 0
     removed: int = 0
     merged: int = 0
+
+
+class Reembedded(Struct, frozen=True):
+    """What ``reembed`` did: the embedder and its dimension, the projects that switched, the vectors that were made."""
+
+    model: str
+    dim: int
+    projects: int = 0
+    vectors: int = 0
 
 
 class Hit(Struct, frozen=True):

@@ -15,7 +15,7 @@ from refold.memory import finding
 from refold.memory.embedding import Vector
 from refold.memory.finding import Wanted
 from refold.memory.looking import look
-from refold.memory.remembering import Place
+from refold.memory.remembering import Place, settled
 from refold.rank import Columns, Ranking
 from refold.results import Hits
 
@@ -59,7 +59,12 @@ class _Posed(NamedTuple):
 def search_many(place: Place, queries: object, vectors: object, options: SearchOptions) -> list[Hits]:
     """Return the hits of each query."""
     said = _texts(queries)
-    posed = _posed(place, said, _given(vectors, len(said)), _wanted(options))
+    given, asked = _given(vectors, len(said)), _wanted(options)
+    return settled(lambda: _searched(place, said, given, asked), place)
+
+
+def _searched(place: Place, said: Sequence[str], given: Sequence[object], asked: Wanted) -> list[Hits]:
+    posed = _posed(place, said, given, asked)
     for _ in range(REDO_COUNT_MAX):
         hits = _attempt(place, posed)
         if hits is not None:
@@ -101,7 +106,7 @@ def _wanted(options: SearchOptions) -> Wanted:
 def _posed(place: Place, said: Sequence[str], given: Sequence[object], asked: Wanted) -> list[_Posed]:
     """Return the queries with their vectors: those that are missing are made at once."""
     pairs = [finding.checked_query(text, asked._replace(vector=one)) for text, one in zip(said, given, strict=True)]
-    embedding, now_ns = place.door.embedding, finding.moment(place, asked.now_ns)
+    embedding, now_ns = place.door.embedding_at(place.at), finding.moment(place, asked.now_ns)
     vectors = [None if one is None else embedding.given(one) for one in given]
     if place.read(lambda facts: bool(facts.entries)):
         bare = [number for number, (_, ranking) in enumerate(pairs) if vectors[number] is None and ranking.cosine]

@@ -49,6 +49,7 @@ class Sizes(NamedTuple):
     large_search_rows: int
     search_queries: int
     search_projects: int
+    spread_projects: int
     growth_events: tuple[int, ...]
     growth_memories: tuple[int, ...]
 
@@ -72,6 +73,7 @@ FULL = Sizes(
     large_search_rows=100_000,
     search_queries=200,
     search_projects=1_000,
+    spread_projects=10_000,
     growth_events=(1_000, 10_000, 100_000, 1_000_000),
     growth_memories=(1_000, 10_000, 100_000),
 )
@@ -104,6 +106,7 @@ TINY = Sizes(
     large_search_rows=1_500,
     search_queries=5,
     search_projects=3,
+    spread_projects=4,
     growth_events=(500, 1_500),
     growth_memories=(100, 300),
 )

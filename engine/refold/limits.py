@@ -322,8 +322,8 @@ QUERIES_COUNT_MAX: Final = 4_096
 QUERIES_BYTES_MAX: Final = 64 * 1024**2
 """Products of the queries that are multiplied with all rows at once."""
 
-# A compaction holds so many bytes of products of pairs at once; shorter rows of so many numbers tell pairs that cannot
-# be alike; so many rows tell in which directions most of the others differ, and fewer are compared whole.
+# A compaction holds so many bytes of products of pairs at once; shorter rows of so many numbers tell pairs that are not
+# alike; so many rows tell in which directions most of the others differ, and fewer are compared whole.
 PAIRS_BYTES_MAX: Final = 8 * 1024**2
 NARROW_DIMENSIONS: Final = 64
 SAMPLED_ROWS: Final = 1_024

@@ -362,3 +362,27 @@ assert GRAPH_BREADTH_COUNT <= CERTIFIED_ROWS <= GRAPH_BREADTH_COUNT_MAX
 assert CALIBRATED_ROWS_MIN < SCORED_ROWS <= QUERIES_BYTES_MAX
 assert 2 * GRAPH_LINKS_COUNT < 2**8, "counts of links are stored in a byte"
 assert NEAREST_NS < HYBRID_NS
+
+# Skill files.
+SKILL_FILE_BYTES_MAX: Final = 1024**2
+"""A skill file, a convention file, or a file that a detection looks into; a larger one is named and not read."""
+
+SKILL_FRONT_BYTES_MAX: Final = 64 * 1024
+"""The YAML at the head of a skill file, in UTF-8."""
+
+SKILL_FRONT_VALUES_COUNT_MAX: Final = 4_096
+"""Keys and values of that YAML."""
+
+SKILL_NESTING_COUNT_MAX: Final = 32
+"""Lists and mappings inside each other in that YAML."""
+
+SKILL_NAME_CHARS_MAX: Final = 64
+"""The name of a skill, as the specification of Agent Skills has it."""
+
+SKILL_DESCRIPTION_CHARS_MAX: Final = 1_024
+"""The description of a skill, as the specification has it."""
+
+SKILL_COMPATIBILITY_CHARS_MAX: Final = 500
+"""What a skill says of where it runs, as the specification has it."""
+
+assert SKILL_DESCRIPTION_CHARS_MAX < SKILL_FRONT_BYTES_MAX < SKILL_FILE_BYTES_MAX < VALUE_BYTES_MAX

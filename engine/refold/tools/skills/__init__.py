@@ -1,0 +1,1 @@
+"""Skills: written instructions for a kind of task, found in files or learned, and put before a model when they help."""

@@ -386,3 +386,12 @@ SKILL_COMPATIBILITY_CHARS_MAX: Final = 500
 """What a skill says of where it runs, as the specification has it."""
 
 assert SKILL_DESCRIPTION_CHARS_MAX < SKILL_FRONT_BYTES_MAX < SKILL_FILE_BYTES_MAX < VALUE_BYTES_MAX
+
+SKILL_DEPTH_COUNT_MAX: Final = 8
+"""Directories inside each other that are entered in search of skill files."""
+
+SKILL_DIRECTORIES_COUNT_MAX: Final = 4_096
+"""Directories that one search for skill files enters."""
+
+SKILL_FILES_COUNT_MAX: Final = 4_096
+"""Markdown files that one search takes."""

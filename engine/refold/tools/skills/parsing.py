@@ -90,8 +90,10 @@ class _Reader:
 
     def _skill(self, content: bytes) -> Skill | None:
         if len(content) > SKILL_FILE_BYTES_MAX:
-            size, limit = f"{len(content):,}", f"{SKILL_FILE_BYTES_MAX:,}"
-            self._say(0, ERROR, f"the file has {size} bytes, over SKILL_FILE_BYTES_MAX = {limit}; move parts elsewhere")
+            limit = f"{SKILL_FILE_BYTES_MAX:,}"
+            self._say(
+                0, ERROR, f"the file is over SKILL_FILE_BYTES_MAX = {limit}; move parts of it into files beside it"
+            )
             return None
         text = self._text(content)
         cut = frontmatter.split(text)

@@ -395,3 +395,6 @@ SKILL_DIRECTORIES_COUNT_MAX: Final = 4_096
 
 SKILL_FILES_COUNT_MAX: Final = 4_096
 """Markdown files that one search takes."""
+
+SKILL_WORDS_COUNT_MAX: Final = 65_536
+"""Words of queries whose weight in each skill is kept for the next query."""

@@ -20,6 +20,7 @@ from refold.tools.skills.configuring import (
 from refold.tools.skills.index import RefreshStats, SkillIndex
 from refold.tools.skills.parsing import SKILL_FILE, Parsed, parse_skill
 from refold.tools.skills.skill import ERROR, WARNING, Diagnostic, Skill
+from refold.tools.skills.words import token_set
 
 SKILL_DIRECTORIES: Final = (".skills", ".agents/skills", ".claude/skills")
 """Where a project or a home keeps its skills, the first one before the others."""
@@ -85,6 +86,7 @@ class SkillLoader:
         self._configurations: dict[str, tuple[Seen, Configuration]] = {}
         self._said: list[Diagnostic] = []
         self._index: SkillIndex | None = None
+        self._words: dict[str, frozenset[bytes]] = {}
         self.stats = RefreshStats()
         """What the last load took."""
 
@@ -97,7 +99,8 @@ class SkillLoader:
         self._kept, self._configurations, self._said = load.kept, load.configurations, load.said
         if self._index is None or not is_same or stats.changed or stats.added or stats.removed:
             # Two searches of one tree leave out the same; it is said once.
-            self._index = SkillIndex(found, tuple(dict.fromkeys(load.said)), stats, load.settings)
+            self._words = {skill.id: self._words.get(skill.id) or token_set(skill.body) for skill in found}
+            self._index = SkillIndex(found, tuple(dict.fromkeys(load.said)), stats, load.settings, self._words)
         return self._index
 
 

@@ -1,6 +1,6 @@
 """The index: every skill that was found, each name once, the highest priority first. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -28,7 +28,7 @@ class SkillIndex:
     0
     """
 
-    __slots__ = ("_by_name", "diagnostics", "settings", "shadowed", "skills", "stats")
+    __slots__ = ("_by_name", "diagnostics", "settings", "shadowed", "skills", "stats", "words")
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class SkillIndex:
         diagnostics: Sequence[Diagnostic] = (),
         stats: RefreshStats | None = None,
         settings: Settings | None = None,
+        words: Mapping[str, frozenset[bytes]] | None = None,
     ) -> None:
         self._by_name: dict[str, Skill] = {}
         shadowed: list[Skill] = []
@@ -52,6 +53,8 @@ class SkillIndex:
         self.stats = stats or RefreshStats()
         """What the load took that made this index."""
         self.settings = settings or Settings()
+        self.words: Mapping[str, frozenset[bytes]] = words or {}
+        """The words of bodies, as ``token_set`` gives them, by the id of their skill; those that are known already."""
 
     def __len__(self) -> int:
         """How many skills there are."""
@@ -75,7 +78,8 @@ class SkillIndex:
         added = tuple(more)
         if not added:
             return self
-        return SkillIndex((*self.skills, *self.shadowed, *added), self._own_diagnostics(), self.stats, self.settings)
+        every = (*self.skills, *self.shadowed, *added)
+        return SkillIndex(every, self._own_diagnostics(), self.stats, self.settings, self.words)
 
     def _own_diagnostics(self) -> tuple[Diagnostic, ...]:
         return self.diagnostics[: len(self.diagnostics) - len(self.shadowed)]

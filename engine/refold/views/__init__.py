@@ -10,7 +10,11 @@ from refold.views.profile import PROFILE
 from refold.views.scratch import SCRATCH
 from refold.views.session import SESSION
 from refold.views.settings import SETTINGS
+from refold.views.skills import SKILLS
 from refold.views.state import STATE
 from refold.views.window import WINDOW
 
-VIEWS: Final[tuple[View[Any], ...]] = (WINDOW, SCRATCH, STATE, SESSION, PROFILE, JOURNAL, FACTS, EPISODES, SETTINGS)
+VIEWS: Final[tuple[View[Any], ...]] = (
+    *(WINDOW, SCRATCH, STATE, SESSION, PROFILE, JOURNAL, FACTS, EPISODES),
+    *(SKILLS, SETTINGS),
+)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.tools.skills.configuring import Settings
 from refold.tools.skills.skill import NOTE, Diagnostic, Skill, SkillSummary, summary_of
@@ -65,10 +66,6 @@ class SkillIndex:
         found = self._by_name.get(name)
         return found or next((skill for skill in self.skills if skill.id == name), None)
 
-    def of_source(self, source: str) -> tuple[Skill, ...]:
-        """Return the skills that come from one kind of source."""
-        return tuple(skill for skill in self.skills if skill.source == source)
-
     def summaries(self, *, detected: frozenset[str] = frozenset()) -> tuple[SkillSummary, ...]:
         """Return every skill without its body; ``detected`` are the names of those that apply to the project."""
         return tuple(summary_of(skill, detected=skill.name in detected) for skill in self.skills)
@@ -79,6 +76,13 @@ class SkillIndex:
         if not added:
             return self
         every = (*self.skills, *self.shadowed, *added)
+        return SkillIndex(every, self._own_diagnostics(), self.stats, self.settings, self.words)
+
+    def switched_off(self, names: frozenset[str]) -> "SkillIndex":
+        """Return the index with the skills of some names switched off."""
+        if not names & self._by_name.keys():
+            return self
+        every = (replace(skill, enabled=skill.name not in names) for skill in (*self.skills, *self.shadowed))
         return SkillIndex(every, self._own_diagnostics(), self.stats, self.settings, self.words)
 
     def _own_diagnostics(self) -> tuple[Diagnostic, ...]:

@@ -59,11 +59,8 @@ def _as_text(body: str) -> str:
 def truncated(text: str, lines_max: int, chars_max: int) -> str:
     r"""Return a text cut to so many lines and characters, with a note that says how much is missing.
 
-    >>> print(truncated("a\\nb\\nc", 2, 100))
-    a
-    b
-    <BLANKLINE>
-    *... (truncated, 1 more lines)*
+    >>> truncated("a\nb\nc", 2, 100)
+    'a\nb\n\n*... (truncated, 1 more lines)*'
     """
     lines = text.splitlines()
     kept = lines[:lines_max]

@@ -372,7 +372,8 @@ def _counted(value: Any) -> str:
     """Return a number, the items of a list, or the counts of a dict, on one line."""
     if isinstance(value, int):
         return str(value)
-    return ", ".join(f"{key} {value[key]}" for key in value) if isinstance(value, dict) else ", ".join(value)
+    items: dict[str, Any] | list[str] = value
+    return ", ".join(f"{key} {items[key]}" for key in items) if isinstance(items, dict) else ", ".join(items)
 
 
 @skills_group.command("export")

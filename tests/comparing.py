@@ -169,6 +169,7 @@ def check_memory(memory: Memory, model: Model, openings: dict[str, Opening], at:
     assert memory.head == seen_at
     assert memory.conversations() == model.names("conversation", seen_at)
     assert memory.projects() == model.names("project", seen_at)
+    assert memory.tools is memory.tools
     named = model.state(STORE, seen_at).names
     told = sorted((seq, stream, name) for (stream, name), seq in named.items())
     assert sorted((found.seq, found.stream, found.name) for found in memory.snapshots()) == told

@@ -34,6 +34,7 @@ RULES = {
         "fork": "fork_whole",
         "load": "look_from_elsewhere",
         "recall": "recall",
+        "reembed": "reembed",
         "restore": "restore_whole",
         "snapshot": "keep_whole",
         "subscribe": "look_from_elsewhere",
@@ -91,7 +92,7 @@ RULES = {
 READS = {
     Memory: {
         *("conversation", "conversations", "events", "forks", "head", "journal", "profile", "project", "projects"),
-        *("replay_hash", "search", "snapshots", "state_hash", "stats", "verify"),
+        *("replay_hash", "search", "snapshots", "state_hash", "stats", "tools", "verify"),
     },
     Conversation: {
         *("events", "get", "id", "keys", "messages", "notes", "place", "project", "scratchpad", "state"),

@@ -13,6 +13,7 @@ from refold import Receipt, Stats
 from refold.embedders import HashedEmbedder
 from refold.event import FLAG_ENCRYPTED
 from refold.store.record import Header
+from refold.tools.builtin import tools_of
 
 # Bits and fields of the format that are written as zero today, so that their first use changes no offset.
 FLAG_ENCRYPTED  # noqa: B018
@@ -22,6 +23,9 @@ Header.key_id  # noqa: B018
 # An embedder's profile, read by name because an embedder need not have it.
 HashedEmbedder.compact_threshold  # noqa: B018
 HashedEmbedder.merge_threshold  # noqa: B018
+
+# What a memory finds by name in the room above it.
+tools_of  # noqa: B018
 
 # Parts of public results.
 Receipt.cached_rows  # noqa: B018

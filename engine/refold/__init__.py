@@ -60,12 +60,20 @@ if TYPE_CHECKING:
     from refold.results import ProjectStats as ProjectStats
     from refold.results import Receipt as Receipt
     from refold.results import Recovered as Recovered
+    from refold.results import Reembedded as Reembedded
     from refold.results import Report as Report
     from refold.results import Scratchpad as Scratchpad
     from refold.results import Stats as Stats
     from refold.results import Upserted as Upserted
     from refold.text import ByteClassCounter as ByteClassCounter
     from refold.text import TokenCounter as TokenCounter
+    from refold.tools.protocol import FunctionTool as FunctionTool
+    from refold.tools.protocol import Tool as Tool
+    from refold.tools.protocol import ToolContext as ToolContext
+    from refold.tools.protocol import ToolDefinition as ToolDefinition
+    from refold.tools.protocol import ToolFailed as ToolFailed
+    from refold.tools.protocol import ToolResult as ToolResult
+    from refold.tools.registry import ToolRegistry as ToolRegistry
     from refold.views.episodes import Episode as Episode
     from refold.views.journal import Note as Note
 
@@ -120,6 +128,7 @@ _HOMES = {
         "ProjectStats",
         "Receipt",
         "Recovered",
+        "Reembedded",
         "Report",
         "Scratchpad",
         "Stats",
@@ -128,6 +137,8 @@ _HOMES = {
     "refold.text": ("ByteClassCounter", "TokenCounter"),
     "refold.views.episodes": ("Episode",),
     "refold.views.journal": ("Note",),
+    "refold.tools.protocol": ("FunctionTool", "Tool", "ToolContext", "ToolDefinition", "ToolFailed", "ToolResult"),
+    "refold.tools.registry": ("ToolRegistry",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -149,6 +160,7 @@ __all__ = [
     "Event",
     "Finding",
     "Forget",
+    "FunctionTool",
     "HashedEmbedder",
     "HistoryTruncated",
     "Hit",
@@ -173,6 +185,7 @@ __all__ = [
     "Receipt",
     "Recorded",
     "Recovered",
+    "Reembedded",
     "RefoldError",
     "Remember",
     "Report",
@@ -188,6 +201,12 @@ __all__ = [
     "StoreVersion",
     "Subscription",
     "TokenCounter",
+    "Tool",
+    "ToolContext",
+    "ToolDefinition",
+    "ToolFailed",
+    "ToolRegistry",
+    "ToolResult",
     "Upserted",
     "WordLlamaEmbedder",
     "WrongVersion",

@@ -232,6 +232,9 @@ assert SOURCES_COUNT_MAX * (SEQ_BYTES + 1) < VALUE_BYTES_MAX
 PAGE_MEMORIES_COUNT: Final = 4_096
 """How many memories one event of a decay or a pruning names; a larger outcome takes several in one commit."""
 
+REEMBEDDED_PAGE_COUNT: Final = 256
+"""How many texts are embedded and committed at once when a memory is embedded anew."""
+
 RECENT_CHANGES_COUNT: Final = 1_024
 """Events of a project after which a table of its vectors is still brought up to date instead of built anew."""
 
@@ -325,6 +328,9 @@ GRAPH_BREADTH_COUNT: Final = 100
 GRAPH_BREADTH_COUNT_MAX: Final = 800
 """A graph that needs more candidates than this to find the nearest rows is not used."""
 
+GRAPHS_READ_COUNT: Final = 4
+"""How many stored graphs are read at once to be checked: each may be of many megabytes."""
+
 GRAPH_RECALL_RATIO_MIN: Final = 0.98
 """How many of the nearest rows a graph has to find."""
 
@@ -363,38 +369,31 @@ assert CALIBRATED_ROWS_MIN < SCORED_ROWS <= QUERIES_BYTES_MAX
 assert 2 * GRAPH_LINKS_COUNT < 2**8, "counts of links are stored in a byte"
 assert NEAREST_NS < HYBRID_NS
 
-# Skill files.
+# Tools of a model.
+TOOLS_COUNT_MAX: Final = 128
+"""Tools of one registry: as many as the providers take in a request."""
+
+TOOL_NAME_CHARS_MAX: Final = 64
+"""Characters of a tool's name: the least that a provider allows."""
+
+TOOL_SCHEMA_BYTES_MAX: Final = 64 * 1024
+"""The JSON schema of a tool's arguments."""
+
+TOOL_ARGUMENTS_BYTES_MAX: Final = 1024 * 1024
+"""The arguments of one call as JSON: a model that writes more has gone astray."""
+
+TOOL_RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What one call returns, as JSON."""
+
+assert TOOL_SCHEMA_BYTES_MAX < TOOL_ARGUMENTS_BYTES_MAX < TOOL_RESULT_BYTES_MAX <= VALUE_BYTES_MAX
+
+# Skill files: what is read of one, of its head in YAML, how far a search goes, whose words are kept.
 SKILL_FILE_BYTES_MAX: Final = 1024**2
-"""A skill file, a convention file, or a file that a detection looks into; a larger one is named and not read."""
-
 SKILL_FRONT_BYTES_MAX: Final = 64 * 1024
-"""The YAML at the head of a skill file, in UTF-8."""
-
 SKILL_FRONT_VALUES_COUNT_MAX: Final = 4_096
-"""Keys and values of that YAML."""
-
 SKILL_NESTING_COUNT_MAX: Final = 32
-"""Lists and mappings inside each other in that YAML."""
-
-SKILL_NAME_CHARS_MAX: Final = 64
-"""The name of a skill, as the specification of Agent Skills has it."""
-
-SKILL_DESCRIPTION_CHARS_MAX: Final = 1_024
-"""The description of a skill, as the specification has it."""
-
-SKILL_COMPATIBILITY_CHARS_MAX: Final = 500
-"""What a skill says of where it runs, as the specification has it."""
-
-assert SKILL_DESCRIPTION_CHARS_MAX < SKILL_FRONT_BYTES_MAX < SKILL_FILE_BYTES_MAX < VALUE_BYTES_MAX
-
 SKILL_DEPTH_COUNT_MAX: Final = 8
-"""Directories inside each other that are entered in search of skill files."""
-
 SKILL_DIRECTORIES_COUNT_MAX: Final = 4_096
-"""Directories that one search for skill files enters."""
-
 SKILL_FILES_COUNT_MAX: Final = 4_096
-"""Markdown files that one search takes."""
-
 SKILL_WORDS_COUNT_MAX: Final = 65_536
-"""Words of queries whose weight in each skill is kept for the next query."""
+assert SKILL_FRONT_BYTES_MAX < SKILL_FILE_BYTES_MAX < VALUE_BYTES_MAX

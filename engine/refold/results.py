@@ -109,6 +109,15 @@ class Outcome(Struct, frozen=True):
     merged: int = 0
 
 
+class Reembedded(Struct, frozen=True):
+    """What ``reembed`` did: the embedder and its dimension, the projects that switched, the vectors that were made."""
+
+    model: str
+    dim: int
+    projects: int = 0
+    vectors: int = 0
+
+
 class Hit(Struct, frozen=True):
     """What a search found: the memory, or the episode, its score, and the signals that made it, by name."""
 

@@ -2,7 +2,9 @@
 
 from typing import NamedTuple
 
+from refold import checks
 from refold.errors import InvalidInput
+from refold.event import ConversationOpened
 from refold.memory.door import Door
 from refold.views.session import SESSION
 from refold.views.window import WINDOW
@@ -31,3 +33,16 @@ class Claims(NamedTuple):
             asked = f"not {self.window_tokens}; use set_window_tokens to change it"
             message = f"{stream} has a budget of {budget} tokens, {asked}"
             raise InvalidInput(message)
+
+
+def claiming(
+    door: Door, conversation_id: object, project: str | None, window_tokens: int | None
+) -> tuple[ConversationOpened, Claims | None]:
+    """Return the event that would open a conversation, and what a caller claims of it; ``None`` for nothing."""
+    checks.name(conversation_id, "conversation_id")
+    if project is not None:
+        checks.name(project, "project")
+    if window_tokens is not None:
+        checks.window_tokens(window_tokens)
+    claims = None if project is None and window_tokens is None else Claims(project, window_tokens)
+    return door.opening(project, window_tokens), claims

@@ -20,7 +20,7 @@ from refold.memory.drafts import fraction, one_of
 from refold.memory.embedding import Vector, fitting
 from refold.memory.looking import look
 from refold.memory.moments import nanoseconds
-from refold.memory.remembering import Place
+from refold.memory.remembering import Place, settled
 from refold.rank import RANKINGS, SIGNALS, Columns, Query, Ranking, best, ranking_of, score
 from refold.results import Hit, Hits, ProjectStats
 from refold.views.episodes import EPISODES
@@ -90,9 +90,13 @@ def _words(given: object, what: str, known: tuple[str, ...]) -> tuple[str, ...] 
 
 def search(place: Place, query: object, asked: Wanted) -> Hits:
     """Return the memories that answer a query best."""
+    return settled(lambda: _searched(place, query, asked), place)
+
+
+def _searched(place: Place, query: object, asked: Wanted) -> Hits:
     text, ranking = checked_query(query, asked)
     is_needed = asked.vector is None and place.read(lambda facts: bool(facts.entries))
-    vector = query_vector(place.door, text, ranking, asked, is_needed=is_needed)
+    vector = query_vector(place, text, ranking, asked, is_needed=is_needed)
     packed = None if vector is None else vector.packed
     question = Question(text, ranking, packed, moment(place, asked.now_ns), asked.top_k, asked.filter, asked.explain)
     for _ in range(REDO_COUNT_MAX):
@@ -151,11 +155,12 @@ def checked_query(query: object, asked: Wanted) -> tuple[str, Ranking]:
     return text, RANKINGS[BROWSE] if is_empty else asked.ranking
 
 
-def query_vector(door: Door, text: str, ranking: Ranking, asked: Wanted, *, is_needed: bool) -> Vector | None:
+def query_vector(place: Place, text: str, ranking: Ranking, asked: Wanted, *, is_needed: bool) -> Vector | None:
     """Return the vector of a query, given or embedded, ``None`` where the ranking has no use for one."""
+    embedding = place.door.embedding_at(place.at)
     if asked.vector is not None:
-        return door.embedding.given(asked.vector)
-    return door.embedding.of(text) if is_needed and ranking.cosine else None
+        return embedding.given(asked.vector)
+    return embedding.of(text) if is_needed and ranking.cosine else None
 
 
 def moment(place: Place, now_ns: int | None) -> int:

@@ -194,19 +194,21 @@ class _Compaction:
         return self._texts.get(entry.id, (entry.body_seq,))
 
     def _embed(self, begin: int) -> None:
-        """Give the memories that this round changed the vectors of their new texts, in the last of their merges."""
-        lasts = {event.id: place for place, event in enumerate(self._events) if place >= begin}
-        firsts: dict[str, str] = {}
-        for event in self._events[begin:]:
-            firsts.setdefault(event.id, event.text)
-        for entry_id, place in lasts.items():
-            event = self._events[place]
-            if event.content == firsts[entry_id]:
-                continue
-            pair = (self._vectors[entry_id].tobytes(), self._vectors[event.other].tobytes())
-            packed = self._embedding.joined(event.content, self._model, pair).packed
-            self._events[place] = replace(event, vector=packed)
-            self._vectors[entry_id] = unit(packed)
+        """Give each merge of this round the vector of its text: any one of them may be taken apart, or erased.
+
+        The vectors that the next round compares are those of the last ones.
+        """
+        fresh = [
+            place
+            for place in range(begin, len(self._events))
+            if self._events[place].content != self._events[place].text
+        ]
+        texts = [self._events[place].content for place in fresh]
+        pairs = [(self._vectors[self._events[place].id], self._vectors[self._events[place].other]) for place in fresh]
+        packed = [(one.tobytes(), other.tobytes()) for one, other in pairs]
+        for place, vector in zip(fresh, self._embedding.all_joined(texts, self._model, packed), strict=True):
+            self._events[place] = replace(self._events[place], vector=vector.packed)
+            self._vectors[self._events[place].id] = unit(vector.packed)
 
 
 # How an outcome of several events is written.
@@ -228,7 +230,7 @@ def _do(
     place.check_writable()
     if batches.active(place.door.engine) is not None:
         return _do_in_batch(place, asked, plan, options, with_vectors=with_vectors)
-    return settled(lambda: _attempt(place, asked, plan, options, with_vectors=with_vectors), place.stream)
+    return settled(lambda: _attempt(place, asked, plan, options, with_vectors=with_vectors), place)
 
 
 def _attempt(place: Place, asked: tuple[Any, ...], plan: _Plan, options: Options, *, with_vectors: bool) -> Outcome:

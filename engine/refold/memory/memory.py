@@ -2,28 +2,25 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from refold import checks
 from refold.engine import history
 from refold.engine.batch import Batch
-from refold.engine.branches import name_of
 from refold.engine.loader import Recorded
-from refold.engine.opening import open_engine
 from refold.engine.pending import ANY
 from refold.errors import ReadOnly
 from refold.limits import MEMORY_BYTES_DEFAULT, WINDOW_TOKENS_DEFAULT
-from refold.memory import arguments, whole
-from refold.memory.claims import Claims
+from refold.memory import constructing, upstairs, whole
+from refold.memory.claims import claiming
 from refold.memory.conversation import Conversation
-from refold.memory.door import Door, Options
-from refold.memory.moments import seq_at, zone
+from refold.memory.door import Door, Options, Sources
+from refold.memory.moments import seq_at
 from refold.memory.sides import side_of
 from refold.memory.snapshot import Snapshot
 from refold.results import Backup, Change, Loaded, Receipt, Report, Stats
-from refold.text import ByteClassCounter, TokenCounter
+from refold.text import TokenCounter
 
 if TYPE_CHECKING:
     import datetime
@@ -34,7 +31,10 @@ if TYPE_CHECKING:
     from refold.memory.aio import AsyncMemory
     from refold.memory.handles import Journal, Profile
     from refold.memory.project import Project
-    from refold.results import Hits
+    from refold.results import Hits, Reembedded
+
+    # The room above this one: types alone, of what `upstairs` finds when it is first asked for.
+    from refold.tools.registry import ToolRegistry
 
 
 class Memory:
@@ -50,10 +50,11 @@ class Memory:
     ['chat-42']
     """
 
-    __slots__ = ("_at", "_door")
+    __slots__ = ("_at", "_door", "_made")
 
     _at: int | None
     _door: Door
+    _made: dict[str, Any]
 
     def __init__(
         self,
@@ -71,24 +72,21 @@ class Memory:
         clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one door for time
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        checks.window_tokens(window_tokens)
-        zone(timezone)
-        counter = ByteClassCounter() if token_counter is None else arguments.checked_counter(token_counter)
-        checked = arguments.checked_place(path, readonly=readonly, clears=clear_scratchpads_on_open)
-        chosen = arguments.checked_embedder(embedder)
-        arguments.check_doors(clock_ns=clock_ns, random_bytes=random_bytes)
-        engine = open_engine(
-            checked,
-            readonly=checks.flag(readonly, "readonly"),
+        self._door = constructing.opened(
+            path,
+            durability=durability,
+            window_tokens=window_tokens,
+            memory_bytes=memory_bytes,
+            embedder=embedder,
+            token_counter=token_counter,
+            timezone=timezone,
+            clears=clear_scratchpads_on_open,
+            readonly=readonly,
+            witness=witness,
             clock_ns=clock_ns,
             random_bytes=random_bytes,
-            memory_bytes=arguments.checked_bytes(memory_bytes),
-            delayed=arguments.is_delayed(durability, readonly=readonly),
-            witness=arguments.checked_witness(witness, checked),
         )
-        self._door = Door(
-            engine, counter=counter, timezone=timezone, window_tokens=window_tokens, path=checked, embedder=chosen
-        )
+        self._made = {}
         self._at = None
         if clear_scratchpads_on_open:
             whole.clear_scratchpads(self)
@@ -98,26 +96,21 @@ class Memory:
         memory = Memory.__new__(Memory)
         memory._door = door  # noqa: SLF001 - its own kind
         memory._at = at  # noqa: SLF001
+        memory._made = {}  # noqa: SLF001
         return memory
 
     def __enter__(self) -> Self:
         """Return the memory; leaving the block closes it."""
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the memory."""
         self.close()
 
     def __repr__(self) -> str:
         """Return the memory with its counts."""
         frozen = "" if self._at is None else f", at={self._at}"
-        return f"Memory({self._door.path!r}{frozen}, {self._door.counts(self._counts)})"
-
-    def _counts(self) -> str:
-        fork = f"fork={name_of(self._door.engine, self._door.branch)!r}, " if self._door.branch else ""
-        return f"{fork}events={self.head}, conversations={len(self.conversations())}"
+        return f"Memory({self._door.path!r}{frozen}, {self._door.counts(lambda: whole.counts(self, self._door))})"
 
     def _refuse_frozen(self, verb: str) -> None:
         if self._at is not None:
@@ -134,13 +127,7 @@ class Memory:
         ``project`` and ``window_tokens`` are recorded when it is opened; other values than the recorded ones raise
         ``InvalidInput``.
         """
-        checks.name(conversation_id, "conversation_id")
-        if project is not None:
-            checks.name(project, "project")
-        if window_tokens is not None:
-            checks.window_tokens(window_tokens)
-        opening = self._door.opening(project, window_tokens)
-        claims = None if project is None and window_tokens is None else Claims(project, window_tokens)
+        opening, claims = claiming(self._door, conversation_id, project, window_tokens)
         return Conversation(self._door, conversation_id, opening, self._at, claims)
 
     @property
@@ -182,15 +169,11 @@ class Memory:
 
     def conversations(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
         """Return the ids of the conversations, sorted; ``after`` and ``limit`` page through them."""
-        return self._ids("conversation", after, limit)
+        return whole.ids(self._door, self._at, "conversation", after, limit)
 
     def projects(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
         """Return the ids of the projects that hold something, sorted."""
-        return self._ids("project", after, limit)
-
-    def _ids(self, kind: str, after: str | None, limit: int | None) -> list[str]:
-        known, wanted = arguments.paged(after, limit)
-        return history.ids(self._door.engine, self._door.branch, kind, at=self._at, after=known, limit=wanted)
+        return whole.ids(self._door, self._at, "project", after, limit)
 
     def snapshots(self) -> list[Snapshot]:
         """Return the named snapshots, in the order of their seqs; those of the whole memory have no stream."""
@@ -198,30 +181,32 @@ class Memory:
 
     def forks(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
         """Return the names of the memories forked from this one and from its forks, sorted."""
-        known, wanted = arguments.paged(after, limit)
-        return whole.forks(self._door, self._at, known, wanted)
+        return whole.forks(self._door, self._at, after, limit)
+
+    # What the rooms above make of a memory.
+
+    def _kept(self, name: str) -> Any:
+        return upstairs.kept(name, self._made, lambda: Memory._behind(self._door, self._at))
+
+    @property
+    def tools(self) -> "ToolRegistry":
+        """The tools that a model may call: the built-in ones, and those that were registered with this handle."""
+        registry: ToolRegistry = self._kept("tools")
+        return registry
 
     # The whole through time.
 
     @property
     def head(self) -> int:
         """The seq of the last event, 0 while the log is empty; on a frozen memory, the seq at which it is frozen."""
-        self._door.engine.check_open()
-        if self._at is not None:
-            return self._at
-        return self._door.engine.current_head()
+        return whole.head(self._door, self._at)
 
     def at(self, at: "int | datetime.datetime") -> "Memory":
         """Return the memory as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
         return Memory._behind(self._door, seq_at(self._door.engine, at, self.head))
 
     def snapshot(
-        self,
-        name: str | None = None,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        self, name: str | None = None, *, expected: object = ANY, request_id: str | None = None, sources: Sources = ()
     ) -> Snapshot:
         """Return a pointer to the present state of everything; a named one is recorded and kept.
 
@@ -230,12 +215,7 @@ class Memory:
         return whole.snapshot(self._door, name, self._at, Options(expected, request_id, sources))
 
     def restore(
-        self,
-        snapshot: Snapshot | str,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        self, snapshot: Snapshot | str, *, expected: object = ANY, request_id: str | None = None, sources: Sources = ()
     ) -> None:
         """Bring everything back to a snapshot of this memory or of a fork, in one commit; history stays.
 
@@ -252,31 +232,23 @@ class Memory:
         at: "int | datetime.datetime | None" = None,
         expected: object = ANY,
         request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        sources: Sources = (),
     ) -> "Memory":
         """Return the fork of that name; a new one begins from everything as it is, or as it was at ``at``.
 
         One event; nothing is copied. Its ``close`` releases the handle alone; closing the memory closes its forks.
 
         >>> memory = Memory()
-        >>> memory.profile().set("theme", "dark")
-        >>> other = memory.fork("what if")
-        >>> other.profile().set("theme", "light")
-        >>> memory.profile().get("theme"), other.profile().get("theme")
-        ('dark', 'light')
+        >>> memory.fork("what if").profile().set("theme", "light")
+        >>> memory.profile().get("theme"), memory.fork("what if").profile().get("theme")
+        (None, 'light')
         """
-        if self._at is not None:
-            message = f"this memory is frozen at seq {self._at}; call fork(name, at={self._at}) of the live one"
-            raise ReadOnly(message)
-        seq = None if at is None else seq_at(self._door.engine, at)
-        return Memory._behind(whole.fork(self._door, name, seq, Options(expected, request_id, sources)), None)
+        forked = whole.fork_from(self._door, name, self._at, at, Options(expected, request_id, sources))
+        return Memory._behind(forked, None)
 
     def events(self, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
         """Return the events of all streams with ``after < seq <= until``, in order; those of forks are in the forks."""
-        checks.count(after, "after")
-        if until is not None:
-            until = seq_at(self._door.engine, until, self.head)
-        return self._door.engine.all_events(after, self._at if until is None else until, self._door.branch)
+        return whole.events(self._door, self._at, after, until)
 
     def diff(self, a: Any, b: Any) -> list[Change]:
         """Return what differs between two states, each a seq, an aware datetime, a Memory, Conversation or Snapshot."""
@@ -285,12 +257,9 @@ class Memory:
     def batch(self) -> Batch:
         """Return a context in which mutations are collected into one commit; an exception discards them all.
 
-        >>> memory = Memory()
-        >>> with memory.batch():
+        >>> with Memory() as memory, memory.batch():
         ...     memory.profile().set("theme", "dark")
         ...     memory.profile().set("editor", "vi")
-        >>> memory.head
-        2
         """
         self._refuse_frozen("batch")
         return Batch(self._door.engine)
@@ -335,18 +304,14 @@ class Memory:
         path lies in the store, ``StoreCorrupt`` where the store turns out to be damaged.
         """
         self._refuse_frozen("back up")
-        from refold.memory import backups  # noqa: PLC0415 - as in export
-
-        return backups.backup(self._door, path, progress)
+        return whole.backup(self._door, path, progress)
 
     def export(self, path: "str | os.PathLike[str]") -> int:
         """Write every event with its stamp to a JSONL file, atomically; return how many there were.
 
         An export is of the whole store, whichever fork it is asked of; ``StoreCorrupt`` where a body is damaged.
         """
-        from refold.engine import transfer  # noqa: PLC0415 - loaded only by those who move a store
-
-        return transfer.export(self._door.engine, arguments.checked_path(path), self._at)
+        return whole.export(self._door, path, self._at)
 
     def load(
         self,
@@ -363,7 +328,7 @@ class Memory:
         the file is not an export or is damaged, naming the line, or if it holds streams that are there, naming them.
         """
         self._refuse_frozen("load into")
-        return whole.load(self._door, arguments.checked_path(path), progress, rename)
+        return whole.load(self._door, path, progress, rename)
 
     def erase(self, seqs: Iterable[Any], *, derived: str = "erase") -> Receipt:
         """Erase the bytes of events, given as seqs or results; return what was reached, and what no store can reach.
@@ -372,9 +337,21 @@ class Memory:
         ``derived="keep"``. Raises ``InvalidInput`` for a seq that is not there, ``StoreBusy`` while another handle has
         the store open.
         """
-        from refold.memory import erasing  # noqa: PLC0415 - loaded only by those who erase
+        return whole.erase(self._door, self._at, seqs, derived)
 
-        return erasing.erase_events(self._door, self._at, seqs, derived)
+    def reembed(
+        self, embedder: "Embedder | None" = None, *, progress: Callable[[int, int], None] | None = None
+    ) -> "Reembedded":
+        """Give every memory and episode a vector of an embedder, and embed with it from then on; return the counts.
+
+        They are made in pages, which no search sees, and count all at once; what was made before a stop waits for the
+        next call. ``None`` is the embedder that the memory was opened with; ``progress(done, all)`` is called after
+        each page. Raises what the embedder raises, ``StoreBusy`` while others never stop writing.
+        """
+        self._refuse_frozen("reembed")
+        from refold.memory import reembedding  # noqa: PLC0415 - as in export
+
+        return reembedding.reembed(self._door, embedder, progress)
 
     def stats(self) -> Stats:
         """Return counts of events, streams and bytes."""

@@ -7,7 +7,7 @@ from refold import checks
 from refold.engine.loader import Recorded
 from refold.engine.pending import ANY
 from refold.entry import Entry, touched
-from refold.memory import finding, maintaining, merging, remarking, remembering
+from refold.memory import finding, maintaining, merging, parting, remarking, remembering
 from refold.memory.door import Door, Options
 from refold.memory.drafts import changes, checked_id, drafted
 from refold.memory.moments import seq_at
@@ -133,7 +133,7 @@ class Project:
         Only what still holds the merged value is as before. Raises ``NotFound`` where there is no merge, or its memory
         was deleted, ``InvalidInput`` if it was taken apart or erased.
         """
-        return merging.unmerge(self._place, seq, Options(expected, request_id, sources))
+        return parting.unmerge(self._place, seq, Options(expected, request_id, sources))
 
     def update(
         self,

@@ -1,12 +1,13 @@
 """Snapshots, restores and forks of a whole memory: how each is decided and what each returns; and its verification."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine import branches, history
 from refold.engine.branches import Side
+from refold.engine.loader import Recorded
 from refold.engine.pending import ANY, Pending, Request
 from refold.engine.streams import STORE_STREAM
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreBusy, WrongVersion
@@ -14,14 +15,18 @@ from refold.event import BranchForked, Event, Restored, SnapshotNamed
 from refold.fold import State
 from refold.limits import BASE_DEPTH_MAX, REDO_COUNT_MAX
 from refold.memory import travel
-from refold.memory.arguments import checked_witness
+from refold.memory.arguments import checked_path, checked_witness, paged
 from refold.memory.door import Door, Options
+from refold.memory.moments import seq_at
 from refold.memory.snapshot import Snapshot
-from refold.results import Loaded, Report
+from refold.results import Backup, Loaded, Receipt, Report
 from refold.views.session import SESSION
 from refold.views.settings import SETTINGS, is_reserved
 
 if TYPE_CHECKING:
+    import datetime
+    import os
+
     from refold.memory.memory import Memory
 
 _WHOLE = 0
@@ -31,6 +36,25 @@ _WHOLE = 0
 def verify(door: Door, progress: Callable[[int, int], None] | None, witness: object) -> Report:
     """Return what is wrong with the store, held against the witness, or the memory's own, if there is one."""
     return history.verify(door.engine, door.branch, progress, checked_witness(witness, door.path))
+
+
+def counts(memory: "Memory", door: Door) -> str:
+    """Return the counts that a memory shows of itself."""
+    fork = f"fork={branches.name_of(door.engine, door.branch)!r}, " if door.branch else ""
+    return f"{fork}events={memory.head}, conversations={len(memory.conversations())}"
+
+
+def head(door: Door, at: int | None) -> int:
+    """Return the seq of the last event, or the one at which a memory is frozen."""
+    door.engine.check_open()
+    return door.engine.current_head() if at is None else at
+
+
+def events(door: Door, at: int | None, after: int, until: int | None) -> Iterator[Recorded]:
+    """Return the events of all streams of a branch with ``after < seq <= until``."""
+    checks.count(after, "after")
+    last = at if until is None else seq_at(door.engine, until, head(door, at))
+    return door.engine.all_events(after, last, door.branch)
 
 
 def snapshot(door: Door, name: str | None, at: int | None, options: Options) -> Snapshot:
@@ -173,6 +197,16 @@ def _identity(state: State) -> tuple[int, str | None]:
     return session.depth, session.project
 
 
+def fork_from(
+    door: Door, name: str, frozen: int | None, at: "int | datetime.datetime | None", options: Options
+) -> Door:
+    """Return the door to a fork of the live memory, from now or from a seq or a datetime."""
+    if frozen is not None:
+        message = f"this memory is frozen at seq {frozen}; call fork(name, at={frozen}) of the live one"
+        raise ReadOnly(message)
+    return fork(door, name, None if at is None else seq_at(door.engine, at), options)
+
+
 def fork(door: Door, name: str, seq: int | None, options: Options) -> Door:
     """Return the door to a fork of the memory: the one of that name, or a new one from now or from a seq."""
     name = checks.name(name, "name")
@@ -219,8 +253,15 @@ def _forking(door: Door, name: str, seq: int | None, options: Options) -> Callab
     return decide
 
 
+def ids(door: Door, at: int | None, kind: str, after: str | None, limit: int | None) -> list[str]:
+    """Return a page of the ids of the streams of a kind, sorted."""
+    known, wanted = paged(after, limit)
+    return history.ids(door.engine, door.branch, kind, at=at, after=known, limit=wanted)
+
+
 def forks(door: Door, at: int | None, after: str | None, limit: int | None) -> list[str]:
     """Return the names of the branches that were forked from this one, directly or through others, sorted."""
+    after, limit = paged(after, limit)
     known = branches.branches_at(door.engine, at)
     below = (
         branch.name
@@ -242,8 +283,32 @@ def clear_scratchpads(memory: "Memory") -> None:
         raise
 
 
+def backup(door: Door, path: "str | os.PathLike[str]", progress: Callable[[int, int], None] | None) -> Backup:
+    """Copy the whole store to a path where nothing is."""
+    from refold.memory import backups  # noqa: PLC0415 - loaded only by those who move a store, as below
+
+    return backups.backup(door, path, progress)
+
+
+def export(door: Door, path: "str | os.PathLike[str]", at: int | None) -> int:
+    """Write every event with its stamp to a JSONL file; return how many there were."""
+    from refold.engine import transfer  # noqa: PLC0415
+
+    return transfer.export(door.engine, checked_path(path), at)
+
+
+def erase(door: Door, at: int | None, seqs: Iterable[Any], derived: str) -> Receipt:
+    """Erase the bytes of events; return what was reached."""
+    from refold.memory import erasing  # noqa: PLC0415 - loaded only by those who erase
+
+    return erasing.erase_events(door, at, seqs, derived)
+
+
 def load(
-    door: Door, path: str, progress: Callable[[int, int], None] | None, rename: Mapping[str, str] | None
+    door: Door,
+    path: "str | os.PathLike[str]",
+    progress: Callable[[int, int], None] | None,
+    rename: Mapping[str, str] | None,
 ) -> Loaded:
     """Load an export into the main line."""
     from refold.engine import joining, transfer  # noqa: PLC0415 - loaded only by those who move a store
@@ -251,4 +316,4 @@ def load(
     batches.refuse(door.engine, "a load")
     if door.branch:
         checks.invalid("an export is of a whole store, with its forks; load it into the main memory")
-    return transfer.load(door.engine, path, progress, joining.checked_rename(rename))
+    return transfer.load(door.engine, checked_path(path), progress, joining.checked_rename(rename))

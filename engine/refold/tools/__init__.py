@@ -1,1 +1,1 @@
-"""What an agent touches: the tools that a model may call, and what goes with them."""
+"""What stands between a memory and a language model: tools, contexts, hooks, extraction, a loop."""

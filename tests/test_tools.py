@@ -1,0 +1,333 @@
+"""The tool registry and the built-in tools: what a model is told, what its calls do, what its nonsense does not do."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from refold import FunctionTool, InvalidInput, LimitExceeded, Memory, ToolContext, ToolFailed, ToolRegistry
+from refold.limits import TOOL_ARGUMENTS_BYTES_MAX, TOOLS_COUNT_MAX
+
+NAMES = [
+    *("memory_write", "memory_read", "memory_set", "memory_delete", "memory_add", "memory_search", "memory_update"),
+    *("memory_forget", "journal_append"),
+]
+
+
+def caller(memory: Memory, name: str = "A") -> Callable[..., Any]:
+    """Calls a tool in a conversation and returns its value or, of an error, its text."""
+    context = memory.tools.context(memory.conversation(name))
+
+    def call(tool: str, /, **arguments: Any) -> Any:
+        head = memory.head
+        result = memory.tools.execute(tool, arguments, context)
+        if result.is_error:
+            assert memory.head == head
+            return result.text
+        return result.value
+
+    return call
+
+
+def echo(**options: Any) -> FunctionTool:
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    return FunctionTool("echo", "Say it again.", schema, lambda given, _: given["text"], **options)
+
+
+# Seed 000: its test cases, by name.
+
+
+def test_set_then_read_contains_alice(memory: Memory) -> None:
+    call = caller(memory)
+    said = {"status": "ok", "action": "set", "key": "name", "value": "Alice"}
+    assert call("memory_write", action="set", key="name", value="Alice") == said
+    assert call("memory_read", key="name") == {"key": "name", "value": "Alice"}
+
+
+def test_note_then_read_contains_the_text(memory: Memory) -> None:
+    call = caller(memory)
+    assert call("memory_write", action="note", value="User prefers dark mode") == {"status": "ok", "action": "note"}
+    assert call("memory_read") == {"entries": {}, "notes": ["User prefers dark mode"]}
+
+
+def test_delete_then_read_is_not_found(memory: Memory) -> None:
+    call = caller(memory)
+    call("memory_write", action="set", key="name", value="Alice")
+    deleted = {"status": "ok", "action": "delete", "key": "name", "existed": True}
+    assert call("memory_write", action="delete", key="name") == deleted
+    assert call("memory_read", key="name") == {"key": "name", "value": None, "message": "not found"}
+    assert call("memory_write", action="delete", key="name") == deleted | {"existed": False}
+
+
+def test_clear_then_read_is_empty(memory: Memory) -> None:
+    call = caller(memory)
+    call("memory_write", action="set", key="a", value="1")
+    call("memory_write", action="note", value="n")
+    assert call("memory_write", action="clear") == {"status": "ok", "action": "clear"}
+    assert call("memory_read") == {"entries": {}, "notes": []}
+
+
+def test_conversations_have_scratchpads_of_their_own(memory: Memory) -> None:
+    caller(memory, "A")("memory_write", action="set", key="name", value="Alice")
+    assert caller(memory, "B")("memory_read") == {"entries": {}, "notes": []}
+
+
+def test_an_invalid_action_is_invalid_input(memory: Memory) -> None:
+    result = memory.tools.execute("memory_write", {"action": "foo"}, memory.tools.context(memory.conversation("A")))
+    assert result.outcome == "invalid_input"
+    assert result.message == "invalid input: unknown action: 'foo'. Valid actions: set, note, delete, clear"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({}, "Error: invalid input: missing required field: action"),
+        ({"action": 7}, "Error: invalid input: missing required field: action"),
+        ({"action": "set", "value": "v"}, "Error: invalid input: set requires 'key'"),
+        ({"action": "set", "key": "k"}, "Error: invalid input: set requires 'value'"),
+        ({"action": "set", "key": "k", "value": 5}, "Error: invalid input: set requires 'value'"),
+        ({"action": "note"}, "Error: invalid input: note requires 'value'"),
+        ({"action": "delete"}, "Error: invalid input: delete requires 'key'"),
+    ],
+)
+def test_what_memory_write_refuses_appends_nothing(memory: Memory, arguments: dict[str, Any], text: str) -> None:
+    assert caller(memory)("memory_write", **arguments) == text
+    assert memory.head == 0
+
+
+def test_the_checks_come_in_their_order(memory: Memory) -> None:
+    """The action's presence, then the conversation, then the rest."""
+    execute = memory.tools.execute
+    assert execute("memory_write", {}).message == "invalid input: missing required field: action"
+    lost = "execution failed: missing conversation context"
+    assert execute("memory_write", {"action": "set"}).message == lost
+    assert execute("memory_write", {"action": "foo"}).message == lost
+    assert execute("memory_read", {"key": "k"}).message == lost
+
+
+def test_a_conversation_id_in_the_arguments_counts_for_nothing(memory: Memory) -> None:
+    caller(memory, "B")("memory_write", action="set", key="secret", value="b")
+    call = caller(memory, "A")
+    assert call("memory_read", key="secret", conversation_id="B", conversation="B")["value"] is None
+    call("memory_write", action="clear", conversation_id="B")
+    assert memory.conversation("B").get("secret") == "b"
+
+
+def test_both_tools_are_defined_with_their_schemas(memory: Memory) -> None:
+    written, read = (definition.parameters for definition in memory.tools.definitions()[:2])
+    assert json.dumps(written) == (
+        '{"type": "object", "properties": {"action": {"type": "string", "enum": ["set", "note", "delete", "clear"], '
+        '"description": "The action to perform"}, "key": {"type": "string", "description": "Key name (required for set '
+        'and delete)"}, "value": {"type": "string", "description": "Value to store (required for set and note)"}}, '
+        '"required": ["action"]}'
+    )
+    assert read["properties"]["key"]["description"] == "Key to look up (omit to return all stored data)"
+
+
+# The other built-in tools.
+
+
+def test_permanent_facts_are_set_and_deleted(memory: Memory) -> None:
+    call = caller(memory)
+    assert call("memory_set", key="theme", value="dark") == {"status": "ok", "key": "theme", "value": "dark"}
+    assert memory.profile().items() == [("theme", "dark")]
+    assert call("memory_delete", key="theme") == {"status": "ok", "key": "theme", "existed": True}
+    assert call("memory_delete", key="theme")["existed"] is False
+    assert call("memory_set", key="theme") == "Error: invalid input: missing required field: value"
+    assert call("memory_set", key="theme", value=5) == "Error: invalid input: 'value' must be of type string"
+
+
+def test_memories_are_added_found_changed_and_forgotten(memory: Memory) -> None:
+    chat = memory.conversation("A", project="acme")
+    chat.append("user", "Use pnpm.")
+    call = caller(memory)
+    added = call("memory_add", content="Use pnpm, not npm.", category="preference", importance=0.9)
+    assert (added["status"], added["message"]) == ("ok", "Memory saved successfully")
+    found = call("memory_search", query="pnpm")["memories"]
+    assert [(memory["id"], memory["content"]) for memory in found] == [(added["id"], "Use pnpm, not npm.")]
+    assert call("memory_update", id=added["id"], importance=1)["status"] == "ok"
+    entry = memory.project("acme").get(added["id"])
+    assert entry is not None
+    assert (entry.importance, entry.session, entry.access_count) == (1.0, "A", 1)
+    assert call("memory_forget", id=added["id"]) == {"status": "ok", "id": added["id"]}
+    assert call("memory_forget", id=added["id"]) == f"Error: invalid input: Memory not found: {added['id']}"
+    assert memory.project("acme").count() == 0
+
+
+def test_a_search_is_a_recall_and_a_read_leaves_no_trace(memory: Memory) -> None:
+    call = caller(memory)
+    call("memory_add", content="Tests live in tests/.")
+    head = memory.head
+    call("memory_search", query="tests")
+    call("memory_read")
+    (recorded,) = memory.events(after=head)
+    assert type(recorded.event).__name__ == "MemoriesRecalled"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "text"),
+    [
+        ("memory_add", {}, "missing required field: content"),
+        ("memory_add", {"content": " "}, "content must not be empty"),
+        ("memory_add", {"content": "x", "importance": 7}, "'importance' must be from 0 to 1"),
+        ("memory_add", {"content": "x", "importance": "high"}, "'importance' must be of type number"),
+        ("memory_add", {"content": "x", "keywords": [1]}, "'keywords[0]' must be of type string"),
+        ("memory_add", {"content": "x", "category": "mood"}, "'category' must be one of: preference, convention, "),
+        ("memory_search", {"query": "x", "top_k": 0}, "'top_k' must be from 1 to 50"),
+        ("memory_search", {"query": "x", "top_k": True}, "'top_k' must be of type integer"),
+        ("memory_update", {"id": "no", "content": "x"}, "Memory not found: no"),
+        ("memory_update", {"id": "no"}, "nothing to change; give one of content, category, importance, keywords"),
+        ("memory_forget", {"id": ""}, "Memory not found: "),
+        ("journal_append", {"text": "\n"}, "text must not be empty"),
+    ],
+)
+def test_what_the_other_tools_refuse_appends_nothing(
+    memory: Memory, tool: str, arguments: dict[str, Any], text: str
+) -> None:
+    assert caller(memory)(tool, **arguments).startswith(f"Error: invalid input: {text}")
+    assert memory.head == 0
+
+
+def test_notes_of_the_day_are_appended(memory: Memory) -> None:
+    assert caller(memory)("journal_append", text="Chose LMDB.") == {"status": "ok", "day": "2026-11-18"}
+    assert [note.text for note in memory.journal().recent()] == ["Chose LMDB."]
+
+
+# Arguments as models write them.
+
+
+@pytest.mark.parametrize("wrong", ["", "{", "[1]", "null", '"x"', "nonsense", "{" * 100_000, b"\xff\xfe", None])
+def test_arguments_that_are_no_json_object_count_as_none(memory: Memory, wrong: object) -> None:
+    assert memory.tools.execute("memory_write", wrong).message == "invalid input: missing required field: action"
+
+
+def test_arguments_in_json_are_decoded(memory: Memory) -> None:
+    context = memory.tools.context(memory.conversation("A"))
+    memory.tools.execute("memory_write", '{"action": "set", "key": "k", "value": "\\u00e9"}', context)
+    assert memory.conversation("A").get("k") == "\u00e9"
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_ten_megabytes_of_arguments_are_refused(memory: Memory, as_json: bool) -> None:
+    given: Any = {"action": "note", "value": "x" * 10_000_000}
+    context = memory.tools.context(memory.conversation("A"))
+    result = memory.tools.execute("memory_write", json.dumps(given) if as_json else given, context)
+    assert result.outcome == "invalid_input"
+    assert f"TOOL_ARGUMENTS_BYTES_MAX = {TOOL_ARGUMENTS_BYTES_MAX:,}" in result.message
+    assert memory.head == 0
+
+
+@pytest.mark.parametrize("wrong", [7, ["a"], {"value": object()}, {1: {2}}])
+def test_arguments_that_json_cannot_hold_are_refused(memory: Memory, wrong: object) -> None:
+    assert memory.tools.execute("memory_set", wrong).outcome == "invalid_input"
+
+
+# The registry.
+
+
+def test_register_unregister_get_names_definitions_execute(memory: Memory) -> None:
+    tools, tool = memory.tools, echo()
+    assert isinstance(tools, ToolRegistry)
+    assert tools.names() == NAMES
+    definition = tools.register(tool)
+    assert tools.get("echo") is tool
+    assert tools.names() == [*NAMES, "echo"]
+    assert tools.definitions()[-1] == definition
+    assert tools.execute("echo", {"text": "hello"}).text == "hello"
+    assert memory.tools.names() == [*NAMES, "echo"]
+    assert tools.unregister("echo") is tool
+    assert tools.unregister("echo") is None
+    assert tools.get("echo") is None
+
+
+def test_an_unknown_tool_is_a_result(memory: Memory) -> None:
+    result = memory.tools.execute("launch", {})
+    assert (result.outcome, result.text, result.value) == ("unknown_tool", "Error: unknown tool 'launch'", None)
+
+
+def test_a_definition_stays_whatever_becomes_of_the_schema(memory: Memory) -> None:
+    tool = echo()
+    definition = memory.tools.register(tool)
+    before = definition.schema
+    assert isinstance(tool.parameters, dict)
+    tool.parameters["properties"]["other"] = {}
+    memory.tools.definitions()[-1].parameters["properties"].clear()
+    assert memory.tools.definitions()[-1].schema == before
+    assert memory.tools.execute("echo", {}).message == "invalid input: missing required field: text"
+
+
+@pytest.mark.parametrize("name", ["", "mcp:server:tool", "two words", "x" * 65, "\u00e9"])
+def test_a_name_that_some_wire_refuses_is_refused(memory: Memory, name: str) -> None:
+    tool = FunctionTool(name, "d", {}, lambda _, __: None)
+    with pytest.raises(InvalidInput, match="no provider takes"):
+        memory.tools.register(tool)
+
+
+def test_a_name_twice_a_schema_of_no_object_and_no_tool_at_all_are_refused(memory: Memory) -> None:
+    memory.tools.register(echo())
+    with pytest.raises(InvalidInput, match="a tool named 'echo' is registered"):
+        memory.tools.register(echo())
+    with pytest.raises(InvalidInput, match="make them an object"):
+        memory.tools.register(FunctionTool("list", "d", {"type": "array"}, lambda _, __: None))
+    no_tool: Any = object()
+    with pytest.raises(InvalidInput, match="a tool has a name"):
+        memory.tools.register(no_tool)
+
+
+def test_too_many_tools_and_too_long_schemas_are_refused(memory: Memory) -> None:
+    with pytest.raises(LimitExceeded, match="TOOL_SCHEMA_BYTES_MAX"):
+        memory.tools.register(FunctionTool("long", "d", {"description": "x" * 70_000}, lambda _, __: None))
+    for number in range(TOOLS_COUNT_MAX - len(NAMES)):
+        memory.tools.register(FunctionTool(f"tool{number}", "d", {}, lambda _, __: None))
+    with pytest.raises(LimitExceeded, match="TOOLS_COUNT_MAX"):
+        memory.tools.register(echo())
+
+
+def test_whatever_a_tool_raises_or_returns_is_a_result(memory: Memory) -> None:
+    def fail(_: dict[str, Any], __: ToolContext) -> None:
+        raise ToolFailed("no such host")
+
+    def crash(_: dict[str, Any], __: ToolContext) -> None:
+        raise ZeroDivisionError("oops")
+
+    memory.tools.register(FunctionTool("fail", "d", {}, fail))
+    memory.tools.register(FunctionTool("crash", "d", {}, crash))
+    memory.tools.register(FunctionTool("odd", "d", {}, lambda _, __: object()))
+    assert memory.tools.execute("fail").text == "Error: execution failed: no such host"
+    assert memory.tools.execute("crash").text == "Error: execution failed: oops"
+    assert memory.tools.execute("odd").text == "Error: execution failed: odd returned a object, which is no JSON value"
+
+
+def test_what_is_no_longer_wanted_does_not_run(memory: Memory) -> None:
+    context = memory.tools.context(memory.conversation("A"), is_cancelled=lambda: True)
+    assert memory.tools.execute("memory_write", {"action": "note", "value": "n"}, context).outcome == "cancelled"
+    assert memory.head == 0
+
+
+def test_a_frozen_memory_forbids_writing(memory: Memory) -> None:
+    memory.profile().set("theme", "dark")
+    frozen = memory.at(1)
+    result = frozen.tools.execute("memory_set", {"key": "theme", "value": "light"})
+    assert result.outcome == "forbidden"
+    assert memory.profile().get("theme") == "dark"
+
+
+def test_asynchronous_tools_run_in_both_ways(memory: Memory) -> None:
+    async def wait(arguments: dict[str, Any], _: ToolContext) -> str:
+        await asyncio.sleep(0)
+        return str(arguments["text"]) * 2
+
+    memory.tools.register(FunctionTool("wait", "d", echo().parameters, wait))
+    memory.tools.register(echo())
+    assert memory.tools.execute("wait", {"text": "a"}).value == "aa"
+
+    async def both() -> list[Any]:
+        inside = memory.tools.execute("wait", {"text": "a"})
+        assert "await execute_async instead" in inside.message
+        execute = memory.tools.execute_async
+        results = [await execute("wait", {"text": "b"}), await execute("echo", {"text": "c"}), await execute("no")]
+        return [result.text for result in results]
+
+    assert asyncio.run(both()) == ["bb", "c", "Error: unknown tool 'no'"]

@@ -1,5 +1,6 @@
 """Skills in the log: learned, reviewed, switched, selected and used; and all of it as of any seq."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,14 @@ import pytest
 
 from refold import Conversation, Memory
 from refold.errors import InvalidInput, NotFound, ReadOnly, WrongVersion
+from refold.tools.protocol import FunctionTool
 from refold.tools.skills.discovering import SkillRoots
 from refold.tools.skills.generating import SCHEMA
 from refold.tools.skills.handle import Skills, skills_of
 from refold.tools.skills.library import SkillLibrary, library_of
 from refold.tools.skills.parsing import parse_skill
 from refold.tools.skills.selecting import SelectionPolicy
+from refold.tools.skills.tool import RestrictedRegistry, skill_tool
 from refold.tools.skills.validating import validate_skill
 from refold.views.skills import SkillsSelected, Usage
 from tests.support import Clock, assert_sound, refused, remembering
@@ -310,6 +313,48 @@ def test_a_skill_is_created_in_the_project_and_removed(project: Path) -> None:
         learned(memory, status="active")
         skills.remove("release-notes")
         assert skills.library.list() == []
+
+
+def test_a_model_calls_for_a_skill_by_a_tool(project: Path) -> None:
+    with remembering() as memory:
+        skills = skills_in(memory, project)
+        tool = skill_tool(skills)
+        assert tool is not None
+        assert tool.parameters["properties"]["name"]["enum"] == ["CLAUDE", "deploy", "vue", "react"]
+        memory.tools.register(tool)
+        context = memory.tools.context(memory.conversation("chat"))
+        used = memory.tools.execute("skill_use", {"name": "deploy"}, context)
+        assert used.value == skills.activate("deploy")
+        read = memory.tools.execute("skill_use", {"name": "deploy", "resource": "references/checks.md"}, context)
+        assert read.value == "Check twice.\n"
+        assert (skills.library.usage("deploy").count, memory.head) == (1, 1)
+        for arguments in (
+            {"name": "private"},
+            {"name": "none"},
+            {},
+            {"name": "deploy", "resource": "../private/SKILL.md"},
+        ):
+            assert memory.tools.execute("skill_use", arguments, context).outcome == "invalid_input"
+        assert memory.head == 1
+        assert skill_tool(skills_of(memory)) is None
+
+
+def test_an_active_skill_restricts_the_registry(project: Path) -> None:
+    with remembering() as memory:
+        skills = skills_in(memory, project)
+        for name in ("Read", "Bash", "Deploy"):
+            memory.tools.register(FunctionTool(name, "x", {"type": "object"}, lambda *_: "done"))
+        restricted = RestrictedRegistry(memory.tools, skills.allowed_tools(["deploy", "react"]))
+        assert restricted.names() == ["Read", "Bash"]
+        assert [definition.name for definition in restricted.definitions()] == ["Read", "Bash"]
+        assert restricted.execute("Read").value == "done"
+        refused_call = restricted.execute("Deploy")
+        assert (refused_call.outcome, restricted.get("Deploy")) == ("forbidden", None)
+        assert refused_call.message == "forbidden: the active skills allow Read, Bash, not Deploy"
+        assert asyncio.run(restricted.execute_async("Deploy")).outcome == "forbidden"
+        assert asyncio.run(restricted.execute_async("Bash")).value == "done"
+        assert RestrictedRegistry(memory.tools, skills.allowed_tools(["react"])).names() == memory.tools.names()
+        assert RestrictedRegistry(memory.tools, ["Bash(git:*)"]).names() == ["Bash"]
 
 
 # Learning from a session.

@@ -13,6 +13,7 @@ from refold.tools.skills.library import SkillLibrary, library_of
 from refold.tools.skills.parsing import parse_skill
 from refold.tools.skills.selecting import SelectionPolicy, Selector, SkillMatch
 from refold.tools.skills.skill import Detection, Diagnostic, Skill, SkillSummary
+from refold.tools.skills.tool import RestrictedRegistry, skill_tool
 from refold.tools.skills.validating import validate_skill
 from refold.tools.skills.writing import render_skill
 
@@ -21,6 +22,7 @@ __all__ = [
     "Diagnostic",
     "Generation",
     "RefreshStats",
+    "RestrictedRegistry",
     "SelectionPolicy",
     "Selector",
     "Skill",
@@ -37,6 +39,7 @@ __all__ = [
     "library_of",
     "parse_skill",
     "render_skill",
+    "skill_tool",
     "skills_of",
     "validate_skill",
 ]

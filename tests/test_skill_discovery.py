@@ -275,6 +275,18 @@ def test_links_that_lead_out_and_loops_are_left_out(tmp_path: Path) -> None:
     ]
 
 
+def test_a_directory_of_skills_that_is_a_link_out_of_the_project_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path / "outside/secret/SKILL.md")
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / ".skills").symlink_to(tmp_path / "outside")
+    index = found(project)
+    assert index.skills == ()
+    assert told(index) == [f".skills:0: warning: {skill_files.OUTSIDE}"]
+    home = found(project / "none", home=str(project))
+    assert [skill.name for skill in home.skills] == ["secret"], "a user's own links are the user's"
+
+
 def test_depth_and_counts_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = tmp_path / ".skills"
     for level in range(limits.SKILL_DEPTH_COUNT_MAX + 2):

@@ -248,8 +248,12 @@ def test_what_is_listed_depends_on_source_switch_and_detection(project: Path) ->
         assert [match.skill.name for match in skills.select("deploy to production")] == ["react"]
         assert [match.skill.name for match in skills.select("x", forced=["deploy"])] == ["deploy", "react"]
         assert "deploy" not in skills.catalog()
+        assert [found.name for found in skills.list(open_to="user")] == ["private"]
+        assert "private" not in [found.name for found in skills.list(open_to="model")]
         with pytest.raises(InvalidInput, match="source is 'other'"):
             skills.list(source="other")
+        with pytest.raises(InvalidInput, match="open_to is 'all'"):
+            skills.list(open_to="all")
         overview = skills.overview()
         assert (overview.total, overview.by_source) == (5, {"external": 2, "project": 3})
         assert (overview.disabled, overview.detected, overview.learned) == (("deploy",), ("react",), {})
@@ -294,6 +298,9 @@ def test_what_a_model_calls_for_comes_with_its_files(project: Path) -> None:
 def test_a_skill_is_created_in_the_project_and_removed(project: Path) -> None:
     with remembering() as memory:
         skills = skills_in(memory, project)
+        linked = project.parent / "linked"
+        linked.mkdir()
+        (linked / ".skills").symlink_to(project)
         made = skills.create("greet", "Say hello.", "Wave.\n", tags=["manners"])
         assert (made.path, made.tags, made.source) == (".skills/greet/SKILL.md", ("manners",), "project")
         assert validate_skill((project / made.path).read_bytes(), "greet") == ()
@@ -305,6 +312,7 @@ def test_a_skill_is_created_in_the_project_and_removed(project: Path) -> None:
             (NotFound, lambda: skills.remove("none")),
             (InvalidInput, lambda: skills_of(memory).create("a", "d", "b")),
             (ReadOnly, lambda: skills_in(memory.at(0), project).create("a", "d", "b")),
+            (InvalidInput, lambda: skills_in(memory, linked).create("a", "d", "b")),
         ):
             with pytest.raises(error):
                 call()

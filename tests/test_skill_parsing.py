@@ -250,6 +250,18 @@ def test_a_name_becomes_an_id(name: str, expected: str) -> None:
     assert normalized(name) == expected
 
 
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_both_readers_of_yaml_say_the_same(monkeypatch: pytest.MonkeyPatch, is_compiled: bool) -> None:
+    if not is_compiled:
+        monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
+    skill = loaded(FULL, "release-notes/SKILL.md")
+    assert (skill.version, skill.allowed_tools) == ("3.10", ("Read", "Bash(git log:*)"))
+    for front in ('name: "\\ud800"\ndescription: d\n', "a: " + "[" * 3_000 + "\n", "a: \x00\n", "a: b\n  c: d\n"):
+        parsed = parse_skill("a/SKILL.md", file_of(front))
+        assert parsed.skill is None
+        assert parsed.diagnostics[0].severity == "error"
+
+
 PIECES = st.sampled_from(
     [
         *(

@@ -28,7 +28,7 @@ IGNORED: Final = frozenset(
 """Directories that are never entered: of version control, of builds, of packages, of other tools' own state."""
 
 _SUFFIX: Final = ".md"
-_OUTSIDE: Final = "the link leads outside of {root}; it is not followed"
+OUTSIDE: Final = "the link leads outside of the directory that is searched; it is not followed"
 
 
 class Seen(NamedTuple):
@@ -127,7 +127,7 @@ class _Walker:
         if not is_directory and not entry.name.lower().endswith(_SUFFIX):
             return
         if not _is_inside(self._root, target):
-            self._leave_out(below, _OUTSIDE.format(root="the directory that is searched"))
+            self._leave_out(below, OUTSIDE)
         elif is_directory:
             self._wait(target, below, depth, entry.name)
         else:

@@ -184,7 +184,9 @@ class _Load:
         """
         try:
             is_own = kind == "user"
-            place = skill_files.from_home(root, given) if is_own else skill_files.inside(root, given)
+            if not is_own:
+                skill_files.inside(root, given)
+            place = skill_files.from_home(root, given) if is_own else skill_files.joined(root, given)
         except InvalidInput as error:
             self.said.append(Diagnostic(self._shown(path), 0, WARNING, f"{name!r} is not loaded: {error}"))
             return None
@@ -212,7 +214,22 @@ class _Load:
 
     # Files.
 
+    def _is_within(self, place: _Place) -> bool:
+        """Return whether a project's own directory lies in the project, and say so where a link leads out of it."""
+        project = self._roots.project
+        if place.source != "project" or place.is_convention or project is None:
+            return True
+        below = skill_files.below(place.root, project)
+        try:
+            skill_files.inside(project, below)
+        except InvalidInput:
+            self.said.append(Diagnostic(below, 0, WARNING, skill_files.OUTSIDE))
+            return False
+        return True
+
     def _in_place(self, place: _Place) -> Iterator[Skill]:
+        if not self._is_within(place):
+            return
         if place.only is None:
             seen = skill_files.looked_at(place.root)
             files = [] if seen is None else [(place.root, seen)]

@@ -163,6 +163,14 @@ def _escaped(character: str) -> str:
     )
 
 
+def _is_text(value: str) -> bool:
+    """Return whether a text can be stored as UTF-8; an escape may name half a character."""
+    try:
+        return value.isascii() or bool(value.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 class _Open(NamedTuple):
     """A list or a mapping that is being filled; a mapping also has the key that waits for its value."""
 
@@ -203,6 +211,8 @@ class _Composer:
             raise BlockError(line, f"more values than SKILL_FRONT_VALUES_COUNT_MAX = {SKILL_FRONT_VALUES_COUNT_MAX}")
         if len(self._stack) >= SKILL_NESTING_COUNT_MAX:
             raise BlockError(line, f"nested deeper than SKILL_NESTING_COUNT_MAX = {SKILL_NESTING_COUNT_MAX}")
+        if not _is_text(getattr(event, "value", "")):
+            raise BlockError(line, "a value holds a lone surrogate")
         if event.anchor:
             self._oddities.append(Oddity(line, ALIAS))
         if getattr(event, "tag", None):

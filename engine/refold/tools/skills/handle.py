@@ -35,8 +35,9 @@ _LIBRARY_PATH: Final = "library/"
 class Skills:
     """A handle on the skills of a memory: those in files below some roots, and those that it learned.
 
-    Files are read as they are now, also behind a frozen handle; what was learned, switched, selected and used is that
-    of the handle's seq. The handle keeps what it read: hold on to it. Not for several threads at once.
+    Files are those of now, also behind a frozen handle; what was learned, switched, selected and used is that of the
+    handle's seq. Files are looked at when they are first needed, and again by ``refresh`` and by every verb that writes
+    one: hold on to the handle. Not for several threads at once.
 
     >>> from refold import Memory
     >>> skills = skills_of(Memory())
@@ -44,7 +45,7 @@ class Skills:
     0
     """
 
-    __slots__ = ("_at", "_door", "_loader", "_merged", "_selector", "library", "roots")
+    __slots__ = ("_at", "_detected", "_door", "_files", "_loader", "_merged", "_selector", "library", "roots")
 
     def __init__(
         self, door: Door, at: int | None, *, roots: SkillRoots | None = None, library: str = "default"
@@ -55,6 +56,8 @@ class Skills:
         self.library = SkillLibrary(door, at, library)
         """The skills that were learned, and the switches and uses of all."""
         self._loader = SkillLoader(self.roots)
+        self._files: SkillIndex | None = None
+        self._detected: tuple[SkillIndex, tuple[DetectedSkill, ...]] | None = None
         self._merged: tuple[SkillIndex, tuple[LearnedSkill, ...], frozenset[str], SkillIndex] | None = None
         self._selector: Selector | None = None
 
@@ -69,8 +72,10 @@ class Skills:
     # Looking.
 
     def index(self) -> SkillIndex:
-        """Return every skill as it is now, each name once; it is the same object for as long as nothing has changed."""
-        files = self._loader.load()
+        """Return every skill, each name once; it is the same object for as long as nothing has changed."""
+        if self._files is None:
+            self.refresh()
+        files = self._files or SkillIndex(())
         learned = tuple(self.library.list(ACTIVE))
         disabled = self.library.disabled()
         merged = self._merged
@@ -81,18 +86,31 @@ class Skills:
 
     def refresh(self) -> RefreshStats:
         """Look at the files again and return what became of them since the look before."""
-        self.index()
+        self._files, self._detected = self._loader.load(), None
         return self._loader.stats
 
-    def list(self, *, source: str | None = None, include_disabled: bool = True) -> tuple[SkillSummary, ...]:
-        """Return the skills without their bodies, the highest priority first; ``detected`` says which apply here."""
+    def list(
+        self, *, source: str | None = None, include_disabled: bool = True, open_to: str | None = None
+    ) -> tuple[SkillSummary, ...]:
+        """Return the skills without their bodies, the highest priority first; ``detected`` says which apply here.
+
+        ``open_to`` is ``"user"`` for those that a user may call by name, ``"model"`` for those that a model may.
+        """
+        if open_to not in {None, "user", "model"}:
+            message = f"open_to is {checks.shown(open_to)}; give 'user', 'model' or None"
+            raise InvalidInput(message)
         if source is not None and source not in SOURCES:
             message = f"source is {checks.shown(source)}; give one of {', '.join(SOURCES)}"
             raise InvalidInput(message)
         detected = frozenset(found.name for found in self.detect())
         every = self.index().summaries(detected=detected)
-        kept = [skill for skill in every if (include_disabled or skill.enabled) and source in {None, skill.source}]
-        return tuple(kept)
+        return tuple(
+            skill
+            for skill in every
+            if (include_disabled or skill.enabled)
+            and source in {None, skill.source}
+            and (open_to is None or getattr(skill, f"{open_to}_invocable"))
+        )
 
     def get(self, name: str) -> Skill:
         """Return a skill by its name or id; raises ``NotFound``."""
@@ -108,8 +126,12 @@ class Skills:
 
     def detect(self) -> tuple[DetectedSkill, ...]:
         """Return the skills that apply to the project, nothing without a project."""
-        project = self.roots.project
-        return () if project is None else detect_skills(self.index().skills, project)
+        if self.roots.project is None:
+            return ()
+        index = self.index()
+        if self._detected is None or self._detected[0] is not index:
+            self._detected = (index, detect_skills(index.skills, self.roots.project))
+        return self._detected[1]
 
     def overview(self) -> Overview:
         """Return counts: skills by source, those switched off, detected, pending review, and what is odd."""
@@ -222,6 +244,7 @@ class Skills:
         """
         text = render_skill(name, description, body, tags=tags)
         skill_files.write_new(self._own_directory(), f"{name}/{SKILL_FILE}", text.encode())
+        self.refresh()
         return self.get(name)
 
     def remove(self, name: str) -> str:
@@ -237,7 +260,9 @@ class Skills:
         if skill.source != "project" or not skill.path.startswith(prefix):
             message = f"{skill.path} is no skill of the project's {SKILL_DIRECTORIES[0]}; switch it off instead"
             raise InvalidInput(message)
-        return skill_files.remove(self._own_directory(), skill.path.removeprefix(prefix))
+        path = skill_files.remove(self._own_directory(), skill.path.removeprefix(prefix))
+        self.refresh()
+        return path
 
     def _own_directory(self) -> str:
         if self._at is not None:
@@ -245,6 +270,7 @@ class Skills:
         if self.roots.project is None:
             message = "these skills have no project to write into; give SkillRoots(project=...)"
             raise InvalidInput(message)
+        skill_files.inside(self.roots.project, SKILL_DIRECTORIES[0])  # A link that leads out is not written through.
         return skill_files.joined(self.roots.project, SKILL_DIRECTORIES[0])
 
     def export(self, name: str, directory: str | None = None) -> str:
@@ -254,7 +280,9 @@ class Skills:
         """
         place = self._own_directory() if directory is None else checks.text(directory, "directory")
         text = self.rendered(name)
-        return skill_files.write_new(place, f"{check_name(self._any(name).name)}/{SKILL_FILE}", text.encode())
+        path = skill_files.write_new(place, f"{check_name(self._any(name).name)}/{SKILL_FILE}", text.encode())
+        self.refresh()
+        return path
 
     def rendered(self, name: str) -> str:
         """Return a skill as the text of a valid SKILL.md; a learned one also before its review."""

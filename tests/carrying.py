@@ -1,8 +1,8 @@
-"""What the state machine does with a whole store: back it up, and recover the end of some commit."""
+"""What the state machine does with a whole store: back it up, recover the end of some commit, show what is in it."""
 
 import shutil
 
-from refold import recover
+from refold import Memory, recover
 from tests.power.workloads import commit_end
 from tests.whole_rules import WholeRules
 
@@ -26,3 +26,15 @@ def carry_away(machine: WholeRules, place: int) -> None:
                 assert machine.branch_of(again, branch).state_hash(at=at) == hashed
     shutil.rmtree(backup)
     shutil.rmtree(new)
+
+
+def show_contexts(memory: Memory) -> None:
+    """Show a context of each conversation of a copy, and build every one again after all of them were shown."""
+    assert repr(memory.hooks) == "Hooks()"
+    seqs: list[int] = []
+    for name in memory.conversations():
+        chat = memory.conversation(name)
+        chat.session.note_finding("a finding")
+        seqs.append(memory.show(memory.context(chat, query="tea")))
+    assert all(memory.rebuild(seq).matches for seq in seqs)
+    assert memory.state_hash() == memory.replay_hash()

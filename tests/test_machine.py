@@ -91,15 +91,18 @@ RULES = {
 
 READS = {
     Memory: {
+        *("context", "hooks", "rebuild", "settings", "show"),
         *("conversation", "conversations", "events", "forks", "head", "journal", "profile", "project", "projects"),
         *("replay_hash", "search", "snapshots", "state_hash", "stats", "tools", "verify"),
     },
     Conversation: {
+        *("session",),
         *("events", "get", "id", "keys", "messages", "notes", "place", "project", "scratchpad", "state"),
         *("token_count", "version", "window", "window_tokens"),
     },
     Project: {
-        *("count", "events", "get", "history", "list", "name", "place", "search", "search_episodes", "stats"),
+        *("count", "events", "get", "history", "list", "name", "place", "search", "search_episodes", "search_many"),
+        "stats",
     },
     SCOPES: {"get", "items", "keys", "values"},
     Profile: {"get", "items", "name"},

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from refold import limits
 from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreError
-from refold.store import skill_files
+from refold.store import limits, skill_files
 from refold.tools.skills.discovering import SkillLoader, SkillRoots
 from refold.tools.skills.index import RefreshStats, SkillIndex
 from refold.tools.skills.skill import Detection

@@ -8,13 +8,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from refold.errors import InvalidInput, LimitExceeded
-from refold.limits import (
-    SKILL_FILE_BYTES_MAX,
+from refold.store.limits import SKILL_FILE_BYTES_MAX
+from refold.tools.skills import frontmatter
+from refold.tools.skills.limits import (
     SKILL_FRONT_BYTES_MAX,
     SKILL_FRONT_VALUES_COUNT_MAX,
     SKILL_NESTING_COUNT_MAX,
 )
-from refold.tools.skills import frontmatter
 from refold.tools.skills.parsing import normalized, parse_skill
 from refold.tools.skills.skill import HookAction, HookRule, Skill, SkillHooks
 from refold.tools.skills.validating import validate_skill

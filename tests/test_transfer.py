@@ -68,10 +68,21 @@ def travel(memory: Memory, chat: Conversation, snapshot: Snapshot) -> None:
     other.conversation("o").append("user", "from elsewhere", tokens=2)
     other.conversation("o").set("a", "b")
     chat.restore(Snapshot.from_bytes(other.conversation("o").snapshot().to_bytes()))
+    work(memory, chat)
     learn(memory.project("acme"), chat.append("user", "Use pnpm.", tokens=2))
     memory.reembed(Told())
     memory.add("y")
     memory.project().clear()
+
+
+def work(memory: Memory, chat: Conversation) -> None:
+    chat.session.describe_task("task")
+    chat.session.note_file("path", lines=1)
+    chat.session.note_finding("found")
+    memory.tools.execute("memory_read", {}, memory.tools.context(chat), record=True)
+    memory.settings.set("memory_enabled", value=False)
+    memory.settings.count_usage("skill_used")
+    memory.show(memory.context(chat))
 
 
 def learn(project: Project, said: Message) -> None:

@@ -31,7 +31,7 @@ UNITS = frozenset(
 BOUNDS = frozenset({"DEFAULT", "MAX", "MIN"})
 
 # An event tells what has happened. Its last word ends in "ed", or is one of the irregular ones.
-IRREGULAR_PAST = frozenset({"Begun", "Built", "Given", "Made", "Put", "Said", "Sent", "Set", "Shown", "Taken"})
+IRREGULAR_PAST = frozenset({"Begun", "Built", "Given", "Made", "Put", "Read", "Said", "Sent", "Set", "Shown", "Taken"})
 
 # Built from parts, so that this file does not hold what it bans. Each stands beside what to write instead.
 BANNED_TEXTS = {
@@ -241,16 +241,21 @@ def limit_units(tree: Tree) -> Iterator[Finding]:
 
 def limit_uses(tree: Tree) -> Iterator[Finding]:
     """Every limit bounds something."""
-    used = {name for module in tree.modules if module.name != "refold.limits" for name in names_in(module)}
+    used = {name for module in tree.modules if not is_limits(module) for name in names_in(module)}
     for module, name, line in limit_names(tree):
         if name not in used:
             yield module.at(line, "limit-unused", f"{name} bounds nothing outside limits.py: use or remove it")
 
 
+def is_limits(module: Module) -> bool:
+    """Whether a module holds limits: those of refold, or those of one of its rooms."""
+    return module.name.rpartition(".")[2] == "limits"
+
+
 def limit_names(tree: Tree) -> Iterator[tuple[Module, str, int]]:
     """The names that limits.py assigns, with their lines."""
     for module in tree.modules:
-        for node in module.syntax.body if module.name == "refold.limits" else []:
+        for node in module.syntax.body if is_limits(module) else []:
             if isinstance(node, ast.Assign | ast.AnnAssign):
                 target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
                 yield module, ast.unparse(target), node.lineno

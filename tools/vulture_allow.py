@@ -14,6 +14,7 @@ from refold.embedders import HashedEmbedder
 from refold.event import FLAG_ENCRYPTED
 from refold.store.record import Header
 from refold.tools.builtin import tools_of
+from refold.tools.hooks import hooks_of
 
 # Bits and fields of the format that are written as zero today, so that their first use changes no offset.
 FLAG_ENCRYPTED  # noqa: B018
@@ -25,6 +26,7 @@ HashedEmbedder.compact_threshold  # noqa: B018
 HashedEmbedder.merge_threshold  # noqa: B018
 
 # What a memory finds by name in the room above it.
+hooks_of  # noqa: B018
 tools_of  # noqa: B018
 
 # Parts of public results.

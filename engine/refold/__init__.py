@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from refold.memory.handles import Profile as Profile
     from refold.memory.memory import Memory as Memory
     from refold.memory.project import Project as Project
+    from refold.memory.sessions import SessionMemory as SessionMemory
+    from refold.memory.settings import Settings as Settings
     from refold.memory.snapshot import Snapshot as Snapshot
     from refold.memory.stepping import Step as Step
     from refold.message import Message as Message
@@ -63,10 +65,21 @@ if TYPE_CHECKING:
     from refold.results import Reembedded as Reembedded
     from refold.results import Report as Report
     from refold.results import Scratchpad as Scratchpad
+    from refold.results import SessionSummary as SessionSummary
     from refold.results import Stats as Stats
     from refold.results import Upserted as Upserted
     from refold.text import ByteClassCounter as ByteClassCounter
     from refold.text import TokenCounter as TokenCounter
+    from refold.tools.budgets import ContextBudget as ContextBudget
+    from refold.tools.contexts import Context as Context
+    from refold.tools.contexts import ContextPart as ContextPart
+    from refold.tools.hooks import Hooks as Hooks
+    from refold.tools.points import AfterLlmResult as AfterLlmResult
+    from refold.tools.points import AfterToolResult as AfterToolResult
+    from refold.tools.points import BeforeLlmResult as BeforeLlmResult
+    from refold.tools.points import BeforeToolResult as BeforeToolResult
+    from refold.tools.points import HookContext as HookContext
+    from refold.tools.points import UserMessageResult as UserMessageResult
     from refold.tools.protocol import FunctionTool as FunctionTool
     from refold.tools.protocol import Tool as Tool
     from refold.tools.protocol import ToolContext as ToolContext
@@ -74,6 +87,7 @@ if TYPE_CHECKING:
     from refold.tools.protocol import ToolFailed as ToolFailed
     from refold.tools.protocol import ToolResult as ToolResult
     from refold.tools.registry import ToolRegistry as ToolRegistry
+    from refold.tools.showing import Rebuilt as Rebuilt
     from refold.views.episodes import Episode as Episode
     from refold.views.journal import Note as Note
 
@@ -131,6 +145,7 @@ _HOMES = {
         "Reembedded",
         "Report",
         "Scratchpad",
+        "SessionSummary",
         "Stats",
         "Upserted",
     ),
@@ -139,6 +154,20 @@ _HOMES = {
     "refold.views.journal": ("Note",),
     "refold.tools.protocol": ("FunctionTool", "Tool", "ToolContext", "ToolDefinition", "ToolFailed", "ToolResult"),
     "refold.tools.registry": ("ToolRegistry",),
+    "refold.memory.sessions": ("SessionMemory",),
+    "refold.memory.settings": ("Settings",),
+    "refold.tools.contexts": ("Context", "ContextPart"),
+    "refold.tools.budgets": ("ContextBudget",),
+    "refold.tools.showing": ("Rebuilt",),
+    "refold.tools.hooks": ("Hooks",),
+    "refold.tools.points": (
+        "AfterLlmResult",
+        "AfterToolResult",
+        "BeforeLlmResult",
+        "BeforeToolResult",
+        "HookContext",
+        "UserMessageResult",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -147,10 +176,17 @@ __all__ = [
     "EXISTS",
     "NO_STREAM",
     "RANKINGS",
+    "AfterLlmResult",
+    "AfterToolResult",
     "Backup",
+    "BeforeLlmResult",
+    "BeforeToolResult",
     "ByteClassCounter",
     "Change",
     "Closed",
+    "Context",
+    "ContextBudget",
+    "ContextPart",
     "Conversation",
     "Embedder",
     "EmbedderFailed",
@@ -165,6 +201,8 @@ __all__ = [
     "HistoryTruncated",
     "Hit",
     "Hits",
+    "HookContext",
+    "Hooks",
     "InvalidInput",
     "Journal",
     "LimitExceeded",
@@ -182,6 +220,7 @@ __all__ = [
     "Query",
     "Ranking",
     "ReadOnly",
+    "Rebuilt",
     "Receipt",
     "Recorded",
     "Recovered",
@@ -190,6 +229,9 @@ __all__ = [
     "Remember",
     "Report",
     "Scratchpad",
+    "SessionMemory",
+    "SessionSummary",
+    "Settings",
     "Snapshot",
     "Stamp",
     "Stats",
@@ -208,6 +250,7 @@ __all__ = [
     "ToolRegistry",
     "ToolResult",
     "Upserted",
+    "UserMessageResult",
     "WordLlamaEmbedder",
     "WrongVersion",
     "__version__",

@@ -288,6 +288,23 @@ def carried_back(entry_id: str, packed: bytes, origin: int) -> Entry:
     return Entry(id=entry_id, words=words, extra=extra, origin=origin, **shown)
 
 
+def returned(event: MemoryUnmerged) -> Entry:
+    """Return the memory that an event brings back."""
+    assert event.incoming is not None, event
+    return carried_back(event.other, event.incoming, event.origin)
+
+
+def body_of(event: Event, entry_id: str) -> tuple[str, Iterable[str], bytes | None]:
+    """Return content, keywords and packed metadata of a memory, from the event that holds them."""
+    if isinstance(event, MemoryUnmerged) and event.other == entry_id:
+        back = returned(event)
+        return back.content, back.words, back.extra
+    assert isinstance(event, (MemoryAdded, MemoryUpdated, MemoryMerged, MemoryUnmerged)), event
+    assert event.id == entry_id, f"{event!r} is not of the memory {entry_id}"
+    assert event.content is not None, event
+    return event.content, event.keywords, event.extra
+
+
 def touched(event: Event) -> tuple[str, ...] | None:
     """Return the ids of the memories that an event may have changed, ``None`` for all of them."""
     if isinstance(event, (MemoryMerged, MemoryUnmerged)):

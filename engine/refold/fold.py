@@ -152,6 +152,9 @@ decode_known: Final = _DECODER.decode
 """Decode an array whose tag is known; the fast path of replay."""
 
 
+_NOTHING: Final = (None, 0)
+"""What a view packs that has nothing to pack: at the end of a row it is left out."""
+
 encode: Final = _ENCODE
 """Return an event's msgpack array: its tag, its structural fields, its body."""
 
@@ -198,15 +201,42 @@ def fold(state: State, stamp: Stamp, event: Event) -> None:
         handler(state.parts[place], stamp, event)
 
 
+class Packing:
+    """A state on its way into a checkpoint row, step by step: as it was when that began, whatever is folded since."""
+
+    def __init__(self, state: State) -> None:
+        self._slices = [view.slices(part) for view, part in _pairs(state)]
+        self._packed = [next(slices) for slices in self._slices]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of it is packed."""
+        return None not in self._packed
+
+    def step(self) -> None:
+        """Pack some more of what is left."""
+        place = self._packed.index(None)
+        self._packed[place] = next(self._slices[place])
+
+    def result(self) -> tuple[bytes, list[int]]:
+        """Return what ``pack`` returned when this began; all of it is packed."""
+        inline: list[tuple[Any, int]] = []
+        seqs: list[int] = []
+        for found in self._packed:
+            assert found is not None, "a state is packed to its end first"
+            inline.append((found[0], len(found[1])))
+            seqs += found[1]
+        while inline and inline[-1] == _NOTHING:
+            inline.pop()
+        return _ENCODE(inline), seqs
+
+
 def pack(state: State) -> tuple[bytes, list[int]]:
     """Return a state as a checkpoint holds it: small values inline, and the seqs of the events with the rest."""
-    inline: list[tuple[Any, int]] = []
-    seqs: list[int] = []
-    for view, part in zip(state.kind.views, state.parts, strict=True):
-        packed, pointed = view.pack(part)
-        inline.append((packed, len(pointed)))
-        seqs += pointed
-    return _ENCODE(inline), seqs
+    packing = Packing(state)
+    while not packing.is_done:
+        packing.step()
+    return packing.result()
 
 
 def unpack(kind: str, inline: bytes, events: Located) -> State:
@@ -214,9 +244,15 @@ def unpack(kind: str, inline: bytes, events: Located) -> State:
     found = KINDS[kind]
     parts: list[Any] = []
     begin = 0
-    for view, (packed, count) in zip(found.views, msgspec.msgpack.decode(inline), strict=True):
+    rows = msgspec.msgpack.decode(inline)
+    if len(rows) > len(found.views):
+        message = f"{len(rows)} views of a {kind}, which has {len(found.views)}"
+        raise ValueError(message)
+    for view, (packed, count) in zip(found.views, rows, strict=False):
         parts.append(view.unpack(packed, events[begin : begin + count]))
         begin += count
+    # The last views had nothing, or were not there yet when the row was written: none of their events was either.
+    parts += [view.empty() for view in found.views[len(rows) :]]
     return State(found, parts)
 
 

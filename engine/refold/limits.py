@@ -86,7 +86,7 @@ PAGE_EVENTS: Final = 256
 """Events read, decoded and folded at a time; no read transaction is open longer than one page takes."""
 
 MEMORY_BYTES_DEFAULT: Final = 512 * 1024 * 1024
-"""What the loaded streams of one memory may take in RAM together."""
+"""What the loaded streams of one memory and the vectors that are searched may take in RAM together."""
 
 MEMORY_BYTES_MIN: Final = 1024 * 1024
 
@@ -98,6 +98,9 @@ STREAM_OVERHEAD_BYTES: Final = 3_000
 
 EVENT_OVERHEAD_BYTES: Final = 500
 """What an event in RAM takes beside the bytes of its record: the objects that they are decoded into."""
+
+PACKED_SLICE_COUNT: Final = 512
+"""Memories of a project that one commit packs for a checkpoint row, or twice as many as it has events."""
 
 EVICTED_COUNT_MIN: Final = 32
 """How many streams may leave RAM after a commit, or twice as many as it has events, if that is more."""
@@ -313,6 +316,9 @@ STATUSES_COUNT_MAX: Final = 255
 SCORED_ROWS: Final = 4_096
 """Rows that are scored in double precision at a time."""
 
+QUERIES_COUNT_MAX: Final = 4_096
+"""Queries of one call: all are answered of one state, which others change meanwhile."""
+
 QUERIES_BYTES_MAX: Final = 64 * 1024**2
 """Products of the queries that are multiplied with all rows at once."""
 
@@ -362,38 +368,31 @@ HYBRID_NS: Final = 1_500_000
 """What a certified search takes."""
 
 SHELVES_BYTES_DEFAULT: Final = 512 * 1024**2
-"""What the vectors of all projects may take in RAM together, and the largest of them in any case."""
+"""What shelves may take in RAM together, and the largest of them in any case, where nobody says how much."""
+
+STOCKED_PARTS_COUNT: Final = 2
+"""The share of ``memory_bytes`` that the vectors of projects may take, with their memories: one part of so many."""
+
+EPISODES_PARTS_COUNT: Final = 8
+"""The share of ``memory_bytes`` that the vectors of episodes may take: one part of so many."""
+
+LOADED_PARTS_COUNT: Final = 4
+"""The share of ``memory_bytes`` that stays for loaded streams, whatever vectors take: one part of so many."""
+
+STOCKED_BYTES: Final = 1_000
+"""What a memory takes in RAM beside its vector, its content not counted, roughly."""
+
+COMPARED_BYTES: Final = 500
+"""What a memory takes more once a ranking has compared its text, beside its terms, roughly."""
+
+COMPARED_RATIO: Final = 8
+"""What the terms of a text take, for each of its letters, roughly."""
+
+LARGE_COLUMN_BYTES: Final = 4 * 1024**2
+"""A column of so many bytes is given room for as many again; copying a smaller one keeps nobody waiting."""
 
 assert GRAPH_BREADTH_COUNT <= CERTIFIED_ROWS <= GRAPH_BREADTH_COUNT_MAX
 assert CALIBRATED_ROWS_MIN < SCORED_ROWS <= QUERIES_BYTES_MAX
 assert 2 * GRAPH_LINKS_COUNT < 2**8, "counts of links are stored in a byte"
 assert NEAREST_NS < HYBRID_NS
-
-# Tools of a model.
-TOOLS_COUNT_MAX: Final = 128
-"""Tools of one registry: as many as the providers take in a request."""
-
-TOOL_NAME_CHARS_MAX: Final = 64
-"""Characters of a tool's name: the least that a provider allows."""
-
-TOOL_SCHEMA_BYTES_MAX: Final = 64 * 1024
-"""The JSON schema of a tool's arguments."""
-
-TOOL_ARGUMENTS_BYTES_MAX: Final = 1024 * 1024
-"""The arguments of one call as JSON: a model that writes more has gone astray."""
-
-TOOL_RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What one call returns, as JSON."""
-
-assert TOOL_SCHEMA_BYTES_MAX < TOOL_ARGUMENTS_BYTES_MAX < TOOL_RESULT_BYTES_MAX <= VALUE_BYTES_MAX
-
-# Skill files: what is read of one, of its head in YAML, how far a search goes, whose words are kept.
-SKILL_FILE_BYTES_MAX: Final = 1024**2
-SKILL_FRONT_BYTES_MAX: Final = 64 * 1024
-SKILL_FRONT_VALUES_COUNT_MAX: Final = 4_096
-SKILL_NESTING_COUNT_MAX: Final = 32
-SKILL_DEPTH_COUNT_MAX: Final = 8
-SKILL_DIRECTORIES_COUNT_MAX: Final = 4_096
-SKILL_FILES_COUNT_MAX: Final = 4_096
-SKILL_WORDS_COUNT_MAX: Final = 65_536
-assert SKILL_FRONT_BYTES_MAX < SKILL_FILE_BYTES_MAX < VALUE_BYTES_MAX
+assert 1 / STOCKED_PARTS_COUNT + 1 / EPISODES_PARTS_COUNT + 1 / LOADED_PARTS_COUNT <= 1

@@ -51,7 +51,7 @@ class Report(Struct, frozen=True):
 
 
 class Stats(Struct, frozen=True):
-    """Counts of a store: events, streams by kind, and bytes on disk (in RAM for ``Memory()``)."""
+    """Counts of a store: events, streams by kind, bytes on disk (in RAM for ``Memory()``), and what was of use."""
 
     events: int
     conversations: int
@@ -61,6 +61,20 @@ class Stats(Struct, frozen=True):
     snapshots: int
     store_bytes: int
     path: str | None
+    usage: dict[str, int] = {}
+    """How many memories were extracted and injected, and skills matched and used."""
+
+
+class SessionSummary(Struct, frozen=True):
+    """A session that is over: its task, files read as (path, lines, bytes), findings, calls by tool, user's turns."""
+
+    session_id: str
+    task_description: str
+    files_read: tuple[tuple[str, int, int], ...]
+    key_findings: tuple[str, ...]
+    tool_usage: dict[str, int]
+    total_turns: int
+    success: bool
 
 
 class Receipt(Struct, frozen=True):
@@ -127,7 +141,12 @@ class Hit(Struct, frozen=True):
 
 
 class Hits(Struct, frozen=True):
-    """The hits of a search, best first: a sequence. ``exact`` says that no better one can be missing."""
+    """The hits of a search, best first: a sequence.
+
+    ``exact`` is true of every search: hits that a bound does not certify are found by a pass over all memories. The
+    bound takes the nearer half of what a graph gives to be complete; below the size from which on a graph pays, and
+    without hnswlib, there is none. An event of a recall carries it, so that one made otherwise could be told.
+    """
 
     hits: tuple[Hit, ...]
     exact: bool

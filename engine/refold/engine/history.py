@@ -15,6 +15,7 @@ from refold.engine.streams import STORE_STREAM, Streams
 from refold.hashing import sha256
 from refold.results import Change, Finding, Report, Stats
 from refold.views.settings import SETTINGS
+from refold.views.switches import SWITCHES
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 
@@ -93,6 +94,7 @@ def stats(engine: Engine, branch: int, path: str | None, at: int | None) -> Stat
         engine.read(key_of(branch, STORE_STREAM), lambda state: len(state.part(SETTINGS).snapshots), at),
         engine.log.size_bytes(),
         path,
+        engine.read(key_of(branch, STORE_STREAM), lambda state: dict(state.part(SWITCHES).usage), at),
     )
 
 

@@ -20,7 +20,7 @@ from refold.engine.units import DECIMALS, Units, exact, unit, vector_of
 from refold.entry import ACTIVE, Entry
 from refold.errors import StoreCorrupt
 from refold.event import Event
-from refold.limits import GRAPH_GROWTH_RATIO, LOST_RATIO_MAX
+from refold.limits import EPISODES_PARTS_COUNT, GRAPH_GROWTH_RATIO, LOST_RATIO_MAX, STOCKED_PARTS_COUNT
 from refold.renewal import NO_VECTOR
 from refold.store import graph_bytes
 from refold.store.answering import Wish
@@ -109,10 +109,10 @@ class Similarity:
     def __init__(self, reading: "Reading") -> None:
         self._reading = reading
         self.units = Units(reading.loader)
-        self._stocks: Shelves[Stock] = Shelves()
+        self._stocks: Shelves[Stock] = Shelves(reading.memory_bytes // STOCKED_PARTS_COUNT)
         self._drafts: list[tuple[Facts, Stock]] = []
         """The states of open batches that were searched last."""
-        self._episodes: Shelves[Shelf] = Shelves()
+        self._episodes: Shelves[Shelf] = Shelves(reading.memory_bytes // EPISODES_PARTS_COUNT)
         self._episodes_lock = threading.Lock()
         self.is_closed = False
 
@@ -123,7 +123,17 @@ class Similarity:
         self._stocks.close()
         self._episodes.close()
 
+    @property
+    def nbytes(self) -> int:
+        """What all rows take in RAM."""
+        return self._stocks.nbytes + self._episodes.nbytes
+
     # Looking.
+
+    def touch(self, stock: Stock) -> None:
+        """Take note that rows were looked at: those that were not for longest leave first."""
+        if stock.key is not None:
+            self._stocks.touch(stock.key, stock)
 
     def glance(
         self, key: str, facts: Facts, at: int | None, pending: Sequence[Event], wanted: Wanted
@@ -143,13 +153,15 @@ class Similarity:
         return self._draft(slot, facts, pending, wanted)
 
     def _live(self, slot: Slot, facts: Facts, wanted: Wanted) -> Sight | Missing:
-        stock = slot.stock or self._stocks.peek(slot.number)
+        gone, stock = slot.stock, self._stocks.peek(slot.number)
+        if gone is not None and gone is not stock:
+            gone.detach()  # It had to leave, and is counted by nobody any more.
         if stock is not None and stock.slot is not slot:
             is_there = (stock.shelf.model, stock.shelf.dimensions) == (facts.model, facts.dim)
             if is_there and stock.catch_up(facts, slot.seq, partial(self.units.load, dimensions=facts.dim)):
                 stock.attach(slot)
         if stock is None or stock.slot is not slot or stock.is_worn:
-            return self._missing(slot.number, slot.number, facts, slot.seq, stock, is_live=True)
+            return self._missing(slot.number, slot.number, facts, slot.seq, stock or gone, is_live=True)
         return _sight(stock, wanted)
 
     def _earlier(self, slot: Slot, at: int, facts: Facts, wanted: Wanted, *, is_inherited: bool) -> Sight | Missing:
@@ -246,7 +258,8 @@ class Similarity:
         sources = [*(entry.vector_seq for entry in missing.entries), *lost]
         load = partial(self.units.load, dimensions=missing.dimensions)
         units = load([sources[place] for place in places], missing.donors, missing.pending)
-        stock = Stock(shelf, missing.facts_seq, missing.seq, load)
+        stock = Stock(shelf, missing.facts_seq, missing.seq, load, self._reading.state_lock)
+        stock.key = missing.key
         stock.fill(missing.entries, lost, places, units)
         return stock
 

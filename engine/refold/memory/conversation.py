@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import datetime
 
     from refold.memory.scopes import ScopedState
+    from refold.memory.sessions import SessionMemory
     from refold.memory.stepping import Step
 
 T = TypeVar("T")
@@ -294,6 +295,13 @@ class Conversation:
         from refold.memory.scopes import ScopedState  # noqa: PLC0415 - loaded only by those who ask
 
         return ScopedState(self._door, self._stream, self._opening, self.project, self._at)
+
+    @property
+    def session(self) -> "SessionMemory":
+        """What the session has done so far: task, files, findings, calls of tools."""
+        from refold.memory.sessions import SessionMemory  # noqa: PLC0415 - as above
+
+        return SessionMemory(self._door, self._stream, self._opening, self._at)
 
     def end_round(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> None:
         """Drop the temporary state: a tool round is over."""

@@ -20,7 +20,6 @@ from refold.memory.door import Door, Options
 from refold.memory.snapshot import Carried, Snapshot, exported
 from refold.views.session import SESSION
 from refold.views.settings import SETTINGS, Named
-from refold.views.window import WINDOW
 
 
 def snapshot(door: Door, stream: str, name: str | None, at: int | None, options: Options) -> Snapshot:
@@ -151,9 +150,8 @@ def asked_for(door: Door, snapshot: object) -> list[Any]:
 
 def _same_state(state: State, target: State) -> bool:
     """Return whether two states differ in nothing but the project, which is identity and does not travel."""
-    views = [WINDOW.name, "scratch", "state"]
     mine, other = dict(fold.digests(state)), dict(fold.digests(target))
-    return all(mine.get(view) == other.get(view) for view in views)
+    return all(mine.get(view) == other.get(view) for view in (mine.keys() | other.keys()) - {SESSION.name})
 
 
 def _branch_here(door: Door, snapshot: Snapshot) -> int | None:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from refold.memory.memory import Memory
 
 _HOMES: Final[dict[str, tuple[str, str]]] = {
+    "context": ("refold.tools.contexts", "context"),
+    "hooks": ("refold.tools.hooks", "hooks_of"),
+    "rebuild": ("refold.tools.showing", "rebuild"),
+    "show": ("refold.tools.showing", "show"),
     "tools": ("refold.tools.builtin", "tools_of"),
 }
 """The module and the function behind each name; its first argument is the memory."""

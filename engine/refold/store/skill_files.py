@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreError
-from refold.limits import (
+from refold.store.limits import (
     SKILL_DEPTH_COUNT_MAX,
     SKILL_DIRECTORIES_COUNT_MAX,
     SKILL_FILE_BYTES_MAX,

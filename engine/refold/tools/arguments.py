@@ -6,7 +6,8 @@ from typing import Any, Final, cast
 import msgspec
 
 from refold import checks
-from refold.limits import JSON_DEPTH_MAX, TOOL_ARGUMENTS_BYTES_MAX
+from refold.limits import JSON_DEPTH_MAX
+from refold.tools.limits import TOOL_ARGUMENTS_BYTES_MAX
 
 
 def decoded(arguments: object) -> dict[str, Any]:

@@ -10,11 +10,11 @@ import msgspec
 
 from refold import checks
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly
-from refold.limits import TOOL_NAME_CHARS_MAX, TOOL_RESULT_BYTES_MAX, TOOL_SCHEMA_BYTES_MAX, TOOLS_COUNT_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.tools import arguments as given
-from refold.tools import protocol
+from refold.tools import exports, protocol
+from refold.tools.limits import TOOL_NAME_CHARS_MAX, TOOL_RESULT_BYTES_MAX, TOOL_SCHEMA_BYTES_MAX, TOOLS_COUNT_MAX
 from refold.tools.protocol import Tool, ToolContext, ToolDefinition, ToolFailed, ToolResult
 
 _LOG: Final = logging.getLogger("refold")
@@ -107,12 +107,48 @@ class ToolRegistry:
             name = conversation.project
         return ToolContext(self._memory, conversation, name or "default", profile, journal, is_cancelled)
 
-    def execute(self, name: str, arguments: object = None, context: ToolContext | None = None) -> ToolResult:
+    def to_openai(self) -> list[dict[str, Any]]:
+        """Return what OpenAI's chat completions, and all that speak like them, take as ``tools``."""
+        return exports.to_openai(self.definitions())
+
+    def to_openai_responses(self) -> list[dict[str, Any]]:
+        """Return what OpenAI's responses take as ``tools``."""
+        return exports.to_openai_responses(self.definitions())
+
+    def to_anthropic(self, *, cache: bool = False) -> list[dict[str, Any]]:
+        """Return what Anthropic's messages take as ``tools``; ``cache`` marks the last, so that all are kept."""
+        return exports.to_anthropic(self.definitions(), cache=cache)
+
+    def to_ollama(self) -> list[dict[str, Any]]:
+        """Return what Ollama's chat takes as ``tools``."""
+        return exports.to_ollama(self.definitions())
+
+    def to_mcp(self) -> list[dict[str, Any]]:
+        """Return what a server of the Model Context Protocol lists, with its hints."""
+        return exports.to_mcp(self.definitions())
+
+    def execute(
+        self,
+        name: str,
+        arguments: object = None,
+        context: ToolContext | None = None,
+        *,
+        record: bool = False,
+        call_id: str = "",
+    ) -> ToolResult:
         """Call a tool and return what came of it; no failure of a model or of a tool raises.
 
-        ``arguments`` are a dict, or JSON as a model wrote it. ``context`` comes from ``context(...)``. An asynchronous
-        tool is run to its end, unless an event loop runs on this thread.
+        ``arguments`` are a dict, or JSON as a model wrote it. ``context`` comes from ``context(...)``. With ``record``
+        the call, its result and ``call_id`` become an event of the context's conversation, which has to be there. An
+        asynchronous tool is run to its end, unless an event loop runs on this thread.
         """
+        chat = _recording(context) if record else None
+        result = self._executed(name, arguments, context)
+        if chat is not None:
+            _record(chat, result, arguments, call_id)
+        return result
+
+    def _executed(self, name: str, arguments: object, context: ToolContext | None) -> ToolResult:
         found = self._tools.get(name)
         if found is None:
             return _unknown(name)
@@ -125,9 +161,24 @@ class ToolRegistry:
         return _returned(name, value)
 
     async def execute_async(
-        self, name: str, arguments: object = None, context: ToolContext | None = None
+        self,
+        name: str,
+        arguments: object = None,
+        context: ToolContext | None = None,
+        *,
+        record: bool = False,
+        call_id: str = "",
     ) -> ToolResult:
-        """Call a tool and return what came of it; a tool that is no coroutine runs on another thread."""
+        """Call a tool as ``execute`` does, and await it; what is no coroutine runs on another thread."""
+        chat = _recording(context) if record else None
+        result = await self._executed_async(name, arguments, context)
+        if chat is not None:
+            from asyncio import to_thread  # noqa: PLC0415 - asyncio is loaded only by those who use it
+
+            await to_thread(_record, chat, result, arguments, call_id)
+        return result
+
+    async def _executed_async(self, name: str, arguments: object, context: ToolContext | None) -> ToolResult:
         found = self._tools.get(name)
         if found is None:
             return _unknown(name)
@@ -171,6 +222,23 @@ def _definition(tool: Tool) -> ToolDefinition:
         raise LimitExceeded(message)
     hints = tuple((hint, bool(tool.annotations[hint])) for hint in _HINTS if hint in tool.annotations)
     return ToolDefinition(name, description, encoded, tool.long_running, hints)
+
+
+def _recording(context: ToolContext | None) -> Conversation:
+    """Return the conversation in which a call is recorded."""
+    if context is None or context.conversation is None:
+        checks.invalid("record=True needs a conversation to record in; give context=memory.tools.context(chat)")
+    return context.conversation
+
+
+def _record(chat: Conversation, result: ToolResult, arguments: object, call_id: str) -> None:
+    """Record a call: arguments that no registry would take are recorded as none."""
+    try:
+        said = given.decoded(arguments)
+    except InvalidInput:
+        said = {}
+    told = result.message if result.is_error else result.value
+    chat.session.record_call(result.name, said, told, outcome=result.outcome, call_id=call_id)
 
 
 def _unknown(name: str) -> ToolResult:

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from refold.event import View
+from refold.views.contexts import CONTEXTS
 from refold.views.episodes import EPISODES
 from refold.views.facts import FACTS
 from refold.views.journal import JOURNAL
@@ -12,9 +13,23 @@ from refold.views.session import SESSION
 from refold.views.settings import SETTINGS
 from refold.views.skills import SKILLS
 from refold.views.state import STATE
+from refold.views.switches import SWITCHES
 from refold.views.window import WINDOW
+from refold.views.work import WORK
 
 VIEWS: Final[tuple[View[Any], ...]] = (
-    *(WINDOW, SCRATCH, STATE, SESSION, PROFILE, JOURNAL, FACTS, EPISODES),
-    *(SKILLS, SETTINGS),
+    WINDOW,
+    SCRATCH,
+    STATE,
+    SESSION,
+    PROFILE,
+    JOURNAL,
+    FACTS,
+    EPISODES,
+    SETTINGS,
+    WORK,
+    CONTEXTS,
+    SWITCHES,
+    SKILLS,
 )
+"""A new one comes last: checkpoint rows of before it was there lack its part, which was empty then."""

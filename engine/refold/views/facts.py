@@ -5,7 +5,8 @@ erased merge leaves the memory as it was before; what an erased update had repla
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterator
+from operator import attrgetter
 from sys import intern
 from typing import Any, Final
 
@@ -24,15 +25,17 @@ from refold.entry import (
     MemoryReviewed,
     MemoryUnmerged,
     MemoryUpdated,
-    carried_back,
+    body_of,
     entry_of,
     interned,
+    returned,
     touched,
     when,
 )
 from refold.event import Event, Located, Stamp, View
 from refold.limits import RECENT_CHANGES_COUNT
 from refold.renewal import FLOAT_BYTES, NO_VECTOR, Coming, EmbedderSwitched, VectorRenewed
+from refold.slices import Table, sliced
 
 _BODY: Final = ("content", "keywords", "metadata")
 
@@ -122,6 +125,7 @@ class Facts:
 _PLAIN: Final = tuple(name for name in Entry.__struct_fields__ if name not in {"content", "words", "extra", "erased"})
 """The fields that a row holds; the rest is in the event at ``body_seq``."""
 
+_ROW_OF: Final = attrgetter(*_PLAIN)
 _TYPES: Final = {field.name: field.type for field in msgspec.structs.fields(Entry)}
 _ROW: Final = tuple.__class_getitem__(tuple(_TYPES[name] for name in _PLAIN))
 _INLINE: Final[Any] = tuple[int, str, int, list[str], list[int], list[_ROW]]  # type: ignore[valid-type]
@@ -130,11 +134,20 @@ _INLINE_COUNT: Final = 6
 """Behind these stands what waits for another embedder, if anything does."""
 
 
+def _slices(facts: Facts) -> Iterator[tuple[Any, list[int]] | None]:
+    head = [facts.seq, facts.model, facts.dim, list(facts.erased), list(facts.unmerged)]
+    entries = list(facts.entries.values())
+    table, pointed = Table(len(entries)), list[int]()
+    for part in sliced(entries):
+        if pointed:
+            yield None
+        table.extend(list(map(_ROW_OF, part)))
+        pointed += [entry.body_seq for entry in part]
+    yield [*head, table.packed(), *facts.coming.packed()], pointed
+
+
 def _pack(facts: Facts) -> tuple[Any, list[int]]:
-    rows = [[getattr(entry, name) for name in _PLAIN] for entry in facts.entries.values()]
-    pointed = [entry.body_seq for entry in facts.entries.values()]
-    plain = [facts.seq, facts.model, facts.dim, list(facts.erased), list(facts.unmerged), rows]
-    return [*plain, *facts.coming.packed()], pointed
+    return next(filter(None, _slices(facts)))
 
 
 def _unpack(inline: Any, events: Located) -> Facts:
@@ -145,7 +158,7 @@ def _unpack(inline: Any, events: Located) -> Facts:
     for row, (event, _) in zip(rows, events, strict=True):
         plain = dict(zip(_PLAIN, row, strict=True))
         blank = plain["blank"]
-        content, keywords, extra = _body_of(event, plain["id"])
+        content, keywords, extra = body_of(event, plain["id"])
         facts.put(
             Entry(
                 content=content,
@@ -156,17 +169,6 @@ def _unpack(inline: Any, events: Located) -> Facts:
         )
     facts.coming = Coming.unpacked(inline[_INLINE_COUNT:])
     return facts
-
-
-def _body_of(event: Event, entry_id: str) -> tuple[str, Iterable[str], bytes | None]:
-    """Return content, keywords and packed metadata of a memory, from the event that holds them."""
-    if isinstance(event, MemoryUnmerged) and event.other == entry_id:
-        returned = _returned(event)
-        return returned.content, returned.words, returned.extra
-    assert isinstance(event, (MemoryAdded, MemoryUpdated, MemoryMerged, MemoryUnmerged)), event
-    assert event.id == entry_id, f"{event!r} is not of the memory {entry_id}"
-    assert event.content is not None, event
-    return event.content, event.keywords, event.extra
 
 
 def _logical(facts: Facts) -> Any:
@@ -196,6 +198,7 @@ FACTS = View(
     logical=_logical,
     plain=_plain,
     copy=Facts.copy,
+    slices=_slices,
 )
 
 
@@ -313,7 +316,7 @@ def memory_unmerged(facts: Facts, stamp: Stamp, event: MemoryUnmerged) -> None:
         facts.put(unmerged(held, stamp, event))
     if event.other:
         facts.saw_vector(event.vector, event.model)
-        facts.put(replace(_returned(event), body_seq=stamp.seq, vector_seq=stamp.seq))
+        facts.put(replace(returned(event), body_seq=stamp.seq, vector_seq=stamp.seq))
 
 
 def unmerged(held: Entry, stamp: Stamp, event: MemoryUnmerged) -> Entry:
@@ -325,11 +328,6 @@ def unmerged(held: Entry, stamp: Stamp, event: MemoryUnmerged) -> Entry:
     if event.kept_vector:
         changes["vector_seq"] = event.kept_vector
     return replace(held, **changes)
-
-
-def _returned(event: MemoryUnmerged) -> Entry:
-    assert event.incoming is not None, event
-    return carried_back(event.other, event.incoming, event.origin)
 
 
 @FACTS.on(MemoryReviewed)

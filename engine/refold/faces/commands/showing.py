@@ -61,18 +61,29 @@ def _summary(chat: "Conversation") -> dict[str, Any]:
 
 
 @cli.command("show")
-@click.argument("conversation")
+@click.argument("conversation", required=False)
 @moment_option("--at", help="Show it as it was then, not as it is.")
+@click.option("--context", type=click.IntRange(min=1), metavar="SEQ", help="Build again what a model was shown there.")
 @db_option
 @json_option
-def show_command(*, conversation: str, at: "int | datetime.datetime | None", db: str, as_json: bool) -> None:
-    """Show a conversation, now or then.
+def show_command(
+    *, conversation: str | None, at: "int | datetime.datetime | None", context: int | None, db: str, as_json: bool
+) -> None:
+    """Show a conversation, now or then, or what a model was shown of one.
 
-    Shows the window, the scratchpad and the state of CONVERSATION.
+    Shows the window, the scratchpad and the state of CONVERSATION. With --context, the context that was recorded at a
+    seq is built again from the log and held against its digests; the exit code is 1 where it is not what it was.
     """
     from refold.faces.rendering import conversation_json
 
+    if (conversation is None) == (context is None):
+        message = "give a CONVERSATION, or --context and the seq at which a context was shown"
+        raise click.UsageError(message)
     with reading(db) as memory:
+        if context is not None:
+            _show_context(memory, context, as_json=as_json)
+        if conversation is None:
+            return
         known_conversation(memory, conversation)
         seq = seq_of(memory, at)
         chat = memory.at(seq).conversation(conversation)
@@ -80,6 +91,26 @@ def show_command(*, conversation: str, at: "int | datetime.datetime | None", db:
             print_json(conversation_json(chat, seq))
         else:
             show(Console(), chat, seq)
+
+
+def _show_context(memory: "Memory", seq: int, *, as_json: bool) -> None:
+    """Print a context that was shown, built again, and whether it is what it was."""
+    rebuilt = memory.rebuild(seq)
+    parts = rebuilt.context.parts
+    if as_json:
+        rows = [{"name": part.name, "tokens": part.tokens, "sha256": part.digest, "text": part.text} for part in parts]
+        messages = rebuilt.context.messages("anthropic")
+        print_json({"matches": rebuilt.matches, "differing": rebuilt.differing, "parts": rows, "messages": messages})
+    else:
+        console = Console()
+        for part in parts:
+            mark = "differs" if part.name in rebuilt.differing else "as shown"
+            console.line((f"{part.name}", "bold"), f"  {part.tier}  {part.tokens} tokens  {mark}")
+            console.line(part.text)
+        console.line(f"window  {len(rebuilt.context.window)} messages")
+        console.line("as it was shown" if rebuilt.matches else f"differs in {', '.join(rebuilt.differing)}")
+    if not rebuilt.matches:
+        sys.exit(1)
 
 
 def show(console: Console, chat: "Conversation", seq: int) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from refold.errors import InvalidInput
-from refold.limits import SKILL_FILE_BYTES_MAX
 from refold.store import skill_files
+from refold.store.limits import SKILL_FILE_BYTES_MAX
 from refold.tools.skills.skill import Detection, Skill
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from refold.errors import InvalidInput
-from refold.limits import SKILL_FRONT_BYTES_MAX, SKILL_FRONT_VALUES_COUNT_MAX, SKILL_NESTING_COUNT_MAX
+from refold.tools.skills.limits import SKILL_FRONT_BYTES_MAX, SKILL_FRONT_VALUES_COUNT_MAX, SKILL_NESTING_COUNT_MAX
 
 Value: TypeAlias = Any
 """A text, a list of values, or a dict of values by text."""

@@ -10,9 +10,10 @@ from typing import Any, Final, NamedTuple, cast
 
 from refold.event import pack_json
 from refold.hashing import sha256
-from refold.limits import SKILL_FILE_BYTES_MAX
+from refold.store.limits import SKILL_FILE_BYTES_MAX
 from refold.tools.skills import frontmatter
 from refold.tools.skills.frontmatter import FLOW, Block, BlockError, Oddity, Split
+from refold.tools.skills.limits import SKILL_DESCRIPTION_CHARS_MAX, SKILL_NAME_CHARS_MAX
 from refold.tools.skills.skill import (
     ERROR,
     NOTE,
@@ -23,7 +24,6 @@ from refold.tools.skills.skill import (
     Skill,
     SkillHooks,
 )
-from refold.tools.skills.validating import SKILL_DESCRIPTION_CHARS_MAX, SKILL_NAME_CHARS_MAX
 
 SKILL_FILE: Final = "SKILL.md"
 _CONVENTION_DESCRIPTION_CHARS: Final = 120

@@ -6,9 +6,9 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from refold.errors import InvalidInput
-from refold.limits import SKILL_WORDS_COUNT_MAX
 from refold.rank import Columns, Query, Ranking, ranking_of, score
 from refold.tools.skills.index import SkillIndex
+from refold.tools.skills.limits import SKILL_WORDS_COUNT_MAX
 from refold.tools.skills.skill import Skill
 from refold.tools.skills.words import token_set, tokens
 

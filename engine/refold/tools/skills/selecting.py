@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from refold import checks
 from refold.errors import InvalidInput, NotFound
 from refold.tools.skills.index import SkillIndex
+from refold.tools.skills.limits import SKILL_SCORERS_COUNT_MAX
 from refold.tools.skills.scoring import SEED, Scorer, Vectors, scorer_of
 from refold.tools.skills.skill import ALWAYS, PHASES, Skill, SkillSummary, summary_of
 
@@ -18,7 +19,6 @@ DETECTED_SCORE: Final = 100.0
 AUTO_DETECTED: Final = "auto_detected"
 LEXICAL: Final = "lexical"
 USER_FORCED: Final = "user_forced"
-_SCORERS_COUNT_MAX: Final = 4
 _DECIMALS: Final = 6
 
 
@@ -128,7 +128,7 @@ class Selector:
     def _scorer(self, ranking: object) -> Scorer:
         key = ranking if isinstance(ranking, str) else repr(ranking)
         if key not in self._scorers:
-            if len(self._scorers) >= _SCORERS_COUNT_MAX:
+            if len(self._scorers) >= SKILL_SCORERS_COUNT_MAX:
                 self._scorers.clear()
             self._scorers[key] = scorer_of(ranking, self.index, self._vectors)
         return self._scorers[key]

@@ -7,16 +7,14 @@ hyphens inside a value, a byte order mark, an empty first line) the specificatio
 import unicodedata
 from typing import Any, Final
 
-from refold.limits import SKILL_FILE_BYTES_MAX, SKILL_FRONT_BYTES_MAX
+from refold.store.limits import SKILL_FILE_BYTES_MAX
 from refold.tools.skills import frontmatter
 from refold.tools.skills.frontmatter import BlockError
-
-SKILL_NAME_CHARS_MAX: Final = 64
-SKILL_DESCRIPTION_CHARS_MAX: Final = 1_024
-SKILL_COMPATIBILITY_CHARS_MAX: Final = 500
-"""What the specification allows of name, description and compatibility."""
-
-assert SKILL_NAME_CHARS_MAX < SKILL_COMPATIBILITY_CHARS_MAX < SKILL_DESCRIPTION_CHARS_MAX < SKILL_FRONT_BYTES_MAX
+from refold.tools.skills.limits import (
+    SKILL_COMPATIBILITY_CHARS_MAX,
+    SKILL_DESCRIPTION_CHARS_MAX,
+    SKILL_NAME_CHARS_MAX,
+)
 
 ALLOWED_KEYS: Final = ("allowed-tools", "compatibility", "description", "license", "metadata", "name")
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from refold import checks
 from refold.errors import InvalidInput, LimitExceeded
-from refold.limits import SKILL_FILE_BYTES_MAX
+from refold.store.limits import SKILL_FILE_BYTES_MAX
 from refold.tools.skills.frontmatter import quoted
-from refold.tools.skills.validating import SKILL_DESCRIPTION_CHARS_MAX, name_errors, validate_skill
+from refold.tools.skills.limits import SKILL_DESCRIPTION_CHARS_MAX
+from refold.tools.skills.validating import name_errors, validate_skill
 
 
 def render_skill(

@@ -1,0 +1,175 @@
+"""Session memory: the task of a conversation, the files it read, what it found, the tools it called."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from refold import checks
+from refold.engine.pending import ANY, Decide
+from refold.event import ConversationOpened, Event
+from refold.fold import State
+from refold.limits import NAME_BYTES_MAX
+from refold.memory.door import Door
+from refold.results import SessionSummary
+from refold.views.window import WINDOW
+from refold.views.work import WORK, FileRead, FindingNoted, ReadFile, TaskDescribed, ToolExecuted, Work
+
+T = TypeVar("T")
+
+MARKER: Final = "[SESSION_MEMORY_V1]"
+_COUNT_MAX: Final = 2**53
+
+
+class SessionMemory:
+    """A handle on what one conversation has worked on; it lives in the conversation's stream.
+
+    >>> from refold import Memory
+    >>> session = Memory().conversation("chat-42").session
+    >>> session.note_finding("The tests need a clock.")
+    >>> session.findings()
+    ['The tests need a clock.']
+    """
+
+    __slots__ = ("_at", "_door", "_opening", "_stream")
+
+    def __init__(self, door: Door, stream: str, opening: ConversationOpened, at: int | None) -> None:
+        self._door = door
+        self._stream = stream
+        self._opening = opening
+        self._at = at
+
+    def __repr__(self) -> str:
+        """Return the handle with its counts."""
+        return f"SessionMemory({self._stream.partition('/')[2]!r})"
+
+    def _note(self, make: Event | Decide, asked: tuple[Any, ...], **options: Any) -> None:
+        self._door.note(self._stream, make, at=self._at, asked=asked, opening=self._opening, **options)
+
+    def _read(self, query: Callable[[Work], T]) -> T:
+        return self._door.read(self._stream, lambda state: query(state.part(WORK)), self._at)
+
+    def describe_task(
+        self, text: str, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
+    ) -> None:
+        """Say what the session is about; the same text again appends nothing."""
+        text = checks.text(text, "text")
+        cited = self._door.sources(sources)
+
+        def decide(state: State) -> Event | None:
+            return None if state.part(WORK).task == text else TaskDescribed(cited, text)
+
+        self._note(decide, ("describe_task", text), expected=expected, request_id=request_id)
+
+    def note_file(
+        self,
+        path: str,
+        *,
+        lines: int = 0,
+        size_bytes: int = 0,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> None:
+        """Remember that a file was read; what is known of it already appends nothing."""
+        path = checks.key(path, "path")
+        said = ReadFile(
+            path,
+            checks.integer(lines, "lines", 0, _COUNT_MAX, "the most lines"),
+            checks.integer(size_bytes, "size_bytes", 0, _COUNT_MAX, "the most bytes"),
+        )
+        cited = self._door.sources(sources)
+
+        def decide(state: State) -> Event | None:
+            held = state.part(WORK).files.get(path)
+            return None if held is not None and held[1] == said else FileRead(cited, path, said.lines, said.size_bytes)
+
+        asked = ("note_file", path, said.lines, said.size_bytes)
+        self._note(decide, asked, expected=expected, request_id=request_id)
+
+    def note_finding(
+        self, text: str, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
+    ) -> None:
+        """Remember what was found out; the same text again appends nothing."""
+        text = checks.text(text, "text")
+        cited = self._door.sources(sources)
+
+        def decide(state: State) -> Event | None:
+            return None if text in state.part(WORK).findings else FindingNoted(cited, text)
+
+        self._note(decide, ("note_finding", text), expected=expected, request_id=request_id)
+
+    def record_call(
+        self,
+        name: str,
+        arguments: object,
+        result: object,
+        *,
+        outcome: str = "ok",
+        call_id: str = "",
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> None:
+        """Record a call of a tool: its arguments and its result, JSON values both."""
+        said = (
+            checks.text(call_id, "call_id", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
+            checks.key(name, "name"),
+            _json(arguments, "arguments"),
+            _json(result, "result"),
+            checks.text(outcome, "outcome", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
+        )
+        event = ToolExecuted(self._door.sources(sources), *said)
+        self._note(event, ("record_call", *said), expected=expected, request_id=request_id)
+
+    def task(self) -> str:
+        """Return what the session is about, empty while nobody has said it."""
+        return self._read(lambda work: work.task)
+
+    def files(self) -> list[ReadFile]:
+        """Return the files that were read, the one read last at the end."""
+        return self._read(lambda work: [file for _, file in work.files.values()])
+
+    def findings(self) -> list[str]:
+        """Return what was found out, in order."""
+        return self._read(lambda work: list(work.findings))
+
+    def calls(self) -> dict[str, int]:
+        """Return how often each tool was called, by name, in order of their names."""
+        return self._read(lambda work: dict(sorted(work.calls.items())))
+
+    def summary(self, *, success: bool = True) -> SessionSummary:
+        """Return what the session was: all that hooks and extraction are told at its end."""
+
+        def query(state: State) -> SessionSummary:
+            work = state.part(WORK)
+            files = tuple((file.path, file.lines, file.size_bytes) for _, file in work.files.values())
+            turns = sum(message.role == "user" for message in state.part(WINDOW).live())
+            calls = dict(sorted(work.calls.items()))
+            session_id = self._stream.partition("/")[2]
+            return SessionSummary(session_id, work.task, files, tuple(work.findings), calls, turns, success)
+
+        return self._door.read(self._stream, query, self._at)
+
+    def to_text(self) -> str:
+        """Return the session's memory as a model is shown it, empty where there is none."""
+        return rendered(self._door.read(self._stream, lambda state: state.part(WORK), self._at))
+
+
+def rendered(work: Work) -> str:
+    """Return a session's work as text, the same for the same work."""
+    if work.is_empty:
+        return ""
+    sections = [MARKER, *([f"Task: {work.task}"] if work.task else [])]
+    if work.files:
+        sections += ["Files read:", *(f"  - {file.path} ({file.lines} lines)" for _, file in work.files.values())]
+    if work.findings:
+        sections += ["Key findings:", *(f"  - {text}" for text in work.findings)]
+    if work.calls:
+        sections += ["Tool usage:", *(f"  - {name}: {count}" for name, count in sorted(work.calls.items()))]
+    return "\n".join(sections)
+
+
+def _json(value: object, what: str) -> bytes:
+    checks.packed_json(value, what)
+    return msgspec.json.encode(value)

@@ -1,0 +1,256 @@
+"""Hooks: functions at eight points of a session, called one after the other in the order of their registration.
+
+An error in a hook, or one that hangs, is logged and changes nothing: the next hook runs, and the session goes on.
+"""
+
+import contextvars
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from msgspec.structs import replace
+
+from refold import checks
+from refold.memory.conversation import Conversation
+from refold.memory.memory import Memory
+from refold.message import Message, MessageAppended
+from refold.results import SessionSummary
+from refold.tools import points
+from refold.tools.limits import HOOK_SECONDS_DEFAULT, HOOK_SECONDS_MAX
+from refold.tools.points import (
+    AfterLlmResult,
+    AfterToolResult,
+    BeforeLlmResult,
+    BeforeToolResult,
+    HookContext,
+    UserMessageResult,
+)
+from refold.tools.protocol import ToolResult
+from refold.views.window import WindowResized
+
+if TYPE_CHECKING:
+    from refold.engine.loader import Recorded
+    from refold.engine.subscriptions import Subscription
+
+_LOG: Final = logging.getLogger("refold")
+
+Hook = Callable[..., Any]
+R = TypeVar("R")
+
+
+class Hooks:
+    """The hooks of one memory.
+
+    >>> from refold import Memory
+    >>> memory = Memory()
+    >>> shout = memory.hooks.register("user_message", lambda context, text: text.upper())
+    >>> memory.hooks.fire_user_message(memory.hooks.context(memory.conversation("c")), "hello").modified_message
+    'HELLO'
+    """
+
+    __slots__ = ("_hooks", "_memory", "timeout_seconds")
+
+    def __init__(self, memory: Memory, *, timeout_seconds: float = HOOK_SECONDS_DEFAULT) -> None:
+        self._memory = memory
+        self._hooks: dict[str, list[Hook]] = {point: [] for point in points.POINTS}
+        self.timeout_seconds = timeout_seconds
+        """How long one hook may take before the session goes on without it."""
+
+    def __repr__(self) -> str:
+        """Return the hooks with their counts."""
+        return f"Hooks({', '.join(f'{point}={len(hooks)}' for point, hooks in self._hooks.items() if hooks)})"
+
+    def register(self, point: str, hook: Hook) -> Hook:
+        """Add a hook, sync or async, behind those of its point; return it.
+
+        ``point`` is session_start, user_message, before_llm, after_llm, before_tool, after_tool, session_end or
+        compaction. A hook gets a ``HookContext`` and what the point is about; what it returns is one of the results of
+        ``refold.tools.points``, or ``None``. Raises ``InvalidInput`` for another point, or for what cannot be called.
+        """
+        if point not in self._hooks:
+            checks.invalid(f"point is {checks.shown(point)}; give one of {', '.join(points.POINTS)}")
+        if not callable(hook):
+            checks.invalid(f"a hook must be a function, not {type(hook).__name__} ({checks.shown(hook)})")
+        self._hooks[point].append(hook)
+        return hook
+
+    def unregister(self, point: str, hook: Hook) -> bool:
+        """Remove a hook; return whether it was there."""
+        hooks = self._hooks.get(point, [])
+        if hook in hooks:
+            hooks.remove(hook)
+            return True
+        return False
+
+    def context(
+        self, chat: Conversation, *, project: str | None = None, provider_name: str = "", model_name: str = ""
+    ) -> HookContext:
+        """Return what the hooks of a session are told."""
+        name = project or chat.project or "default"
+        return HookContext(self._memory, chat, name, provider_name, model_name, {})
+
+    # The points, in the order of a session.
+
+    def fire_session_start(self, context: HookContext) -> None:
+        """Say that a session begins."""
+        for _ in self._results(points.SESSION_START, context):
+            pass
+
+    def fire_user_message(self, context: HookContext, text: str) -> UserMessageResult:
+        """Return what becomes of a user's message; each hook gets it as the one before left it, until one stops it."""
+        found = UserMessageResult()
+        for hook in self._hooks[points.USER_MESSAGE]:
+            answer = self._called(hook, context, text if found.modified_message is None else found.modified_message)
+            if isinstance(answer, str):
+                answer = UserMessageResult(answer)
+            found = _taken(found, answer, UserMessageResult)
+            if found.stop_reason is not None:
+                break
+        return found
+
+    def fire_before_llm(self, context: HookContext, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the messages that go to the model; what a hook does to the list it is given counts for nothing."""
+        for hook in self._hooks[points.BEFORE_LLM]:
+            answer = self._called(hook, context, [dict(message) for message in messages])
+            if isinstance(answer, BeforeLlmResult) and answer.modified_messages is not None:
+                messages = answer.modified_messages
+        return messages
+
+    def fire_after_llm(self, context: HookContext, text: str) -> AfterLlmResult:
+        """Return what becomes of a model's text, until one hook blocks it."""
+        found = AfterLlmResult()
+        for hook in self._hooks[points.AFTER_LLM]:
+            answer = self._called(hook, context, text if found.replacement_text is None else found.replacement_text)
+            found = _taken(found, answer, AfterLlmResult)
+            if found.block_reason is not None:
+                break
+        return found
+
+    def fire_before_tool(self, context: HookContext, name: str, arguments: dict[str, Any]) -> BeforeToolResult:
+        """Return what becomes of a tool's call, until one hook skips it; a ``ToolResult`` is what is used instead."""
+        found = BeforeToolResult()
+        for hook in self._hooks[points.BEFORE_TOOL]:
+            said = arguments if found.modified_arguments is None else found.modified_arguments
+            answer = self._called(hook, context, name, dict(said))
+            if isinstance(answer, ToolResult):
+                answer = BeforeToolResult(skip=True, output=answer.text)
+            found = _taken(found, answer, BeforeToolResult)
+            if found.skip:
+                break
+        return found
+
+    def fire_after_tool(self, context: HookContext, name: str, result: ToolResult) -> AfterToolResult:
+        """Return what becomes of a tool's output; what hooks inject is joined, until one blocks."""
+        found = AfterToolResult()
+        for hook in self._hooks[points.AFTER_TOOL]:
+            answer = self._called(hook, context, name, result)
+            if isinstance(answer, AfterToolResult) and answer.injected_context and found.injected_context:
+                answer = replace(answer, injected_context=f"{found.injected_context}\n{answer.injected_context}")
+            found = _taken(found, answer, AfterToolResult)
+            if found.block_reason is not None:
+                break
+        return found
+
+    def fire_session_end(self, context: HookContext, summary: SessionSummary) -> None:
+        """Say that a session is over, and what it was."""
+        for _ in self._results(points.SESSION_END, context, summary):
+            pass
+
+    def fire_compaction(self, context: HookContext, evicted: Sequence[Message]) -> None:
+        """Say which messages have left the window; without any nothing is called."""
+        if evicted:
+            for _ in self._results(points.COMPACTION, context, list(evicted)):
+                pass
+
+    # What evicts.
+
+    def compacted(self, context: HookContext, seq: int) -> list[Message]:
+        """Fire ``compaction`` with what the durable event at a seq pushed out of the window; return that."""
+        steps = context.conversation.replay(after=seq - 1, until=seq)
+        evicted = [message for step in steps for message in step.evicted]
+        self.fire_compaction(context, evicted)
+        return evicted
+
+    def watch(self, context: HookContext) -> "Subscription":
+        """Fire ``compaction`` for whoever writes to the conversation, after each durable event that evicted.
+
+        Returns the subscription, to be closed; hooks are called on its thread.
+        """
+        stream = context.conversation.place[0]
+
+        def see(recorded: "Recorded") -> None:
+            if recorded.stamp.stream == stream and isinstance(recorded.event, (MessageAppended, WindowResized)):
+                self.compacted(context, recorded.stamp.seq)
+
+        return self._memory.subscribe(see)
+
+    # Calling.
+
+    def _results(self, point: str, *arguments: Any) -> Iterator[Any]:
+        for hook in tuple(self._hooks[point]):
+            yield self._called(hook, *arguments)
+
+    def _called(self, hook: Hook, *arguments: Any) -> Any:
+        """Return what a hook returns, ``None`` where it raises or takes too long."""
+        seconds = checked_seconds(self.timeout_seconds)
+        try:
+            return _begun(hook, arguments).result(seconds)
+        except TimeoutError:
+            _LOG.warning("hook %s took longer than %s s; it is left behind", _name(hook), self.timeout_seconds)
+        except Exception:  # noqa: BLE001 - a hook may fail in any way, and the session goes on
+            _LOG.warning("hook %s raised", _name(hook), exc_info=True)
+        return None
+
+
+def hooks_of(memory: Memory) -> Hooks:
+    """Return the hooks of a memory: none, until somebody registers one."""
+    return Hooks(memory)
+
+
+def checked_seconds(seconds: object) -> float:
+    """Return a time-out."""
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds <= HOOK_SECONDS_MAX:
+        checks.invalid(f"timeout_seconds is {checks.shown(seconds)}; give a number up to {HOOK_SECONDS_MAX}")
+    return float(seconds)
+
+
+def _taken(found: R, answer: object, kind: type[R]) -> R:
+    """Return a result with what a hook said of it; what it did not say stays."""
+    if not isinstance(answer, kind):
+        return found
+    fields = {field: getattr(answer, field) for field in kind.__struct_fields__}  # type: ignore[attr-defined]
+    return replace(found, **{field: value for field, value in fields.items() if value is not None})  # type: ignore[type-var]
+
+
+def _begun(hook: Hook, arguments: tuple[Any, ...]) -> Future[Any]:
+    """Return the future of a hook that runs on a thread of its own, which nobody waits for at the end."""
+    future = Future[Any]()
+    inherited = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            future.set_result(inherited.run(_awaited, hook, arguments))
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the future gets it
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="refold-hook", daemon=True).start()
+    return future
+
+
+def _awaited(hook: Hook, arguments: tuple[Any, ...]) -> Any:
+    value = hook(*arguments)
+    if not inspect.isawaitable(value):
+        return value
+    import asyncio  # noqa: PLC0415 - asyncio is loaded only by those who use it
+
+    async def waited() -> Any:
+        return await value
+
+    return asyncio.run(waited())
+
+
+def _name(hook: Hook) -> str:
+    return getattr(hook, "__qualname__", type(hook).__name__)

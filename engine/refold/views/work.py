@@ -1,0 +1,155 @@
+"""What a session has done so far: its task, the files it read, what it found, how often it used which tool."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from refold.event import Event, ForkDropped, Located, Stamp, StateImported, View
+
+
+class ToolExecuted(Event, frozen=True, tag=40):
+    """A tool was called: ``arguments`` and ``result`` are JSON as the model wrote it and as it was given back."""
+
+    call_id: str
+    name: str = ""
+    arguments: bytes = b""
+    result: bytes = b""
+    outcome: str = ""
+
+
+class TaskDescribed(Event, frozen=True, tag=41):
+    """A session got its task, in one sentence."""
+
+    text: str = ""
+
+
+class FileRead(Event, frozen=True, tag=42):
+    """A session read a file."""
+
+    path: str = ""
+    lines: int = 0
+    size_bytes: int = 0
+
+
+class FindingNoted(Event, frozen=True, tag=43):
+    """A session found something out."""
+
+    text: str = ""
+
+
+class ReadFile(Struct, frozen=True, gc=False):
+    """A file that a session read: its path, its lines and its size."""
+
+    path: str
+    lines: int
+    size_bytes: int
+
+
+class Work:
+    """The task with its seq; the files by path and the findings by text, each with its seq; calls by tool."""
+
+    __slots__ = ("calls", "files", "findings", "task", "task_seq")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Drop everything."""
+        self.task = ""
+        self.task_seq = 0
+        self.files: dict[str, tuple[int, ReadFile]] = {}
+        self.findings: dict[str, int] = {}
+        self.calls: dict[str, int] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is known of the session."""
+        return not (self.task_seq or self.files or self.findings or self.calls)
+
+
+def _pack(work: Work) -> tuple[Any, list[int]]:
+    if work.is_empty:
+        return None, []
+    task = [work.task_seq] if work.task_seq else []
+    files = [seq for seq, _ in work.files.values()]
+    return [work.calls, len(task), len(files)], [*task, *files, *work.findings.values()]
+
+
+def _unpack(inline: Any, events: Located) -> Work:
+    work = Work()
+    if inline is None:
+        return work
+    work.calls, *_ = msgspec.convert(inline, tuple[dict[str, int], int, int])
+    for event, stamp in events:
+        _hold(work, stamp, event)
+    return work
+
+
+def _hold(work: Work, stamp: Stamp, event: Event) -> None:
+    if isinstance(event, TaskDescribed):
+        work.task, work.task_seq = event.text, stamp.seq
+    elif isinstance(event, FileRead):
+        work.files[event.path] = (stamp.seq, ReadFile(event.path, event.lines, event.size_bytes))
+    else:
+        assert isinstance(event, FindingNoted), f"seq {stamp.seq} was packed as a part of a session's work"
+        work.findings.setdefault(event.text, stamp.seq)
+
+
+def _logical(work: Work) -> Any:
+    if work.is_empty:
+        return None
+    files = [[seq, file.path, file.lines, file.size_bytes] for seq, file in work.files.values()]
+    findings = [[seq, text] for text, seq in work.findings.items()]
+    return [[work.task_seq, work.task], files, findings, sorted(work.calls.items())]
+
+
+def _plain(work: Work) -> dict[str, Any]:
+    if work.is_empty:
+        return {}
+    files = {path: [file.lines, file.size_bytes] for path, (_, file) in work.files.items()}
+    return {"task": work.task, "files": files, "findings": list(work.findings), "calls": dict(work.calls)}
+
+
+WORK = View("work", kinds=("conversation",), empty=Work, pack=_pack, unpack=_unpack, logical=_logical, plain=_plain)
+
+
+@WORK.on(ToolExecuted)
+def tool_executed(work: Work, stamp: Stamp, event: ToolExecuted) -> None:
+    """Count the call; an erased one has no name to count it under."""
+    if not stamp.erased:
+        work.calls[event.name] = work.calls.get(event.name, 0) + 1
+
+
+@WORK.on(TaskDescribed)
+def task_described(work: Work, stamp: Stamp, event: TaskDescribed) -> None:
+    """Take the task in the place of an earlier one; an erased one leaves that."""
+    if not stamp.erased:
+        _hold(work, stamp, event)
+
+
+@WORK.on(FileRead)
+def file_read(work: Work, stamp: Stamp, event: FileRead) -> None:
+    """Hold what the file was when it was last read, in the order of last reading."""
+    if not stamp.erased:
+        work.files.pop(event.path, None)
+        _hold(work, stamp, event)
+
+
+@WORK.on(FindingNoted)
+def finding_noted(work: Work, stamp: Stamp, event: FindingNoted) -> None:
+    """Hold the finding, once."""
+    if not stamp.erased:
+        _hold(work, stamp, event)
+
+
+@WORK.on(StateImported)
+def state_imported(work: Work, stamp: Stamp, event: StateImported) -> None:
+    """Begin anew: a state that was handed over as bytes says nothing of the work behind it."""
+    work.reset()
+
+
+@WORK.on(ForkDropped)
+def fork_dropped(work: Work, stamp: Stamp, event: ForkDropped) -> None:
+    """Drop everything."""
+    work.reset()

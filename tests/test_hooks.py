@@ -1,0 +1,219 @@
+"""Hooks: eight points, in order, whose failures stop nothing."""
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from refold import (
+    AfterLlmResult,
+    AfterToolResult,
+    BeforeLlmResult,
+    BeforeToolResult,
+    HookContext,
+    InvalidInput,
+    Memory,
+    ToolResult,
+    UserMessageResult,
+)
+from refold.tools import points
+
+
+def begun(memory: Memory) -> HookContext:
+    chat = memory.conversation("s1", project="acme")
+    return memory.hooks.context(chat, provider_name="scripted", model_name="tiny")
+
+
+def test_hook_chain_three_hooks_run_in_order_at_session_end(memory: Memory) -> None:
+    """A scenario of the seed, by its name."""
+    context = begun(memory)
+    called: list[Any] = []
+    summary = context.conversation.session.summary()
+    for number in range(3):
+        memory.hooks.register("session_end", lambda _, said, number=number: called.append((number, said)))
+    memory.hooks.fire_session_end(context, summary)
+    assert called == [(0, summary), (1, summary), (2, summary)]
+
+
+def test_there_are_eight_points_and_no_ninth(memory: Memory) -> None:
+    assert len(points.POINTS) == 8
+    with pytest.raises(InvalidInput, match="give one of session_start, user_message"):
+        memory.hooks.register("coffee", print)
+    no_function: Any = 5
+    with pytest.raises(InvalidInput, match="a hook must be a function"):
+        memory.hooks.register("session_start", no_function)
+
+
+def test_without_hooks_nothing_changes(memory: Memory) -> None:
+    context, hooks = begun(memory), memory.hooks
+    messages = [{"role": "user", "content": "hi"}]
+    hooks.fire_session_start(context)
+    assert hooks.fire_user_message(context, "hi") == UserMessageResult()
+    assert hooks.fire_before_llm(context, messages) is messages
+    assert hooks.fire_after_llm(context, "hi") == AfterLlmResult()
+    assert hooks.fire_before_tool(context, "t", {}) == BeforeToolResult()
+    assert hooks.fire_after_tool(context, "t", ToolResult("t", "ok")) == AfterToolResult()
+    hooks.fire_compaction(context, [])
+    assert memory.head == 0
+
+
+def test_a_hook_is_told_who_and_where(memory: Memory) -> None:
+    seen: list[HookContext] = []
+    memory.hooks.register("session_start", seen.append)
+    memory.hooks.fire_session_start(begun(memory))
+    (context,) = seen
+    assert (context.session_id, context.project) == ("s1", "acme")
+    assert (context.provider_name, context.model_name) == ("scripted", "tiny")
+    context.conversation.note("from a hook")
+    assert memory.conversation("s1").notes() == ["from a hook"]
+
+
+def test_changes_of_a_message_chain_and_a_stop_ends_them(memory: Memory) -> None:
+    context, hooks = begun(memory), memory.hooks
+    called: list[Any] = []
+    hooks.register("user_message", lambda _, text: f"{text}!")
+    hooks.register("user_message", lambda _, text: UserMessageResult(f"{text}?"))
+    hooks.register("user_message", lambda _, __: None)
+    assert hooks.fire_user_message(context, "hi") == UserMessageResult("hi!?")
+    hooks.register("user_message", lambda _, __: UserMessageResult(stop_reason="enough"))
+    hooks.register("user_message", lambda _, text: called.append(text))
+    assert hooks.fire_user_message(context, "hi") == UserMessageResult("hi!?", "enough")
+    assert called == []
+
+
+def test_messages_for_the_model_are_changed_only_by_what_is_returned(memory: Memory) -> None:
+    context, hooks = begun(memory), memory.hooks
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
+    hooks.register("before_llm", lambda _, given: given.clear())
+    hooks.register("before_llm", lambda _, given: given[0].update(content="changed") if given else None)
+    assert hooks.fire_before_llm(context, messages) == [{"role": "user", "content": "hi"}]
+    hooks.register("before_llm", lambda _, given: BeforeLlmResult([*given, {"role": "user", "content": "more"}]))
+    assert [message["content"] for message in hooks.fire_before_llm(context, messages)] == ["hi", "more"]
+
+
+def test_a_models_text_is_replaced_or_blocked(memory: Memory) -> None:
+    context, hooks = begun(memory), memory.hooks
+    hooks.register("after_llm", lambda _, text: AfterLlmResult(text.upper()))
+    hooks.register("after_llm", lambda _, text: AfterLlmResult(block_reason=f"no {text}"))
+    assert hooks.fire_after_llm(context, "hi") == AfterLlmResult("HI", "no HI")
+
+
+def test_hook_intercept_a_call_is_changed_or_skipped(memory: Memory) -> None:
+    context, hooks = begun(memory), memory.hooks
+    called: list[Any] = []
+    hooks.register("before_tool", lambda _, __, given: BeforeToolResult(modified_arguments=given | {"safe": True}))
+    assert hooks.fire_before_tool(context, "Bash", {"command": "ls"}).modified_arguments == {
+        "command": "ls",
+        "safe": True,
+    }
+    hooks.register("before_tool", lambda _, name, __: ToolResult(name, "ok", b'"from the hook"'))
+    hooks.register("before_tool", lambda *given: called.append(given))
+    found = hooks.fire_before_tool(context, "Bash", {})
+    assert (found.skip, found.output, called) == (True, "from the hook", [])
+
+
+def test_what_hooks_inject_behind_a_tool_is_joined(memory: Memory) -> None:
+    context, hooks = begun(memory), memory.hooks
+    for text in ("one", "two"):
+        hooks.register("after_tool", lambda _, __, ___, text=text: AfterToolResult(injected_context=text))
+    hooks.register("after_tool", lambda *_: AfterToolResult(replacement_output="other"))
+    found = hooks.fire_after_tool(context, "t", ToolResult("t", "ok"))
+    assert found == AfterToolResult("one\ntwo", "other")
+
+
+def test_error_propagation_a_hook_that_raises_is_logged_and_stops_nothing(
+    memory: Memory, caplog: pytest.LogCaptureFixture
+) -> None:
+    context, hooks = begun(memory), memory.hooks
+    called: list[Any] = []
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError("oops")
+
+    for point in points.POINTS:
+        hooks.register(point, broken)
+    hooks.register("session_start", called.append)
+    with caplog.at_level(logging.WARNING, logger="refold"):
+        hooks.fire_session_start(context)
+        assert hooks.fire_user_message(context, "hi") == UserMessageResult()
+        assert hooks.fire_before_tool(context, "t", {}) == BeforeToolResult()
+    assert called == [context]
+    assert len(caplog.records) == 3
+    assert all("broken raised" in record.getMessage() for record in caplog.records)
+
+
+def test_a_hook_that_hangs_is_left_behind(memory: Memory, caplog: pytest.LogCaptureFixture) -> None:
+    context, hooks, never = begun(memory), memory.hooks, threading.Event()
+    called: list[Any] = []
+    hooks.timeout_seconds = 0.05
+    hooks.register("session_start", lambda _: never.wait(60))
+    hooks.register("session_start", called.append)
+    hooks.fire_session_start(context)
+    never.set()
+    assert called == [context]
+    assert "took longer than 0.05 s" in caplog.text
+    hooks.timeout_seconds = 0
+    with pytest.raises(InvalidInput, match="timeout_seconds is 0"):
+        hooks.fire_session_start(context)
+
+
+def test_asynchronous_hooks_run_from_sync_and_async_code(memory: Memory) -> None:
+    context, hooks = begun(memory), memory.hooks
+
+    async def later(_: HookContext, text: str) -> str:
+        await asyncio.sleep(0)
+        return text + "!"
+
+    hooks.register("user_message", later)
+    assert hooks.fire_user_message(context, "a").modified_message == "a!"
+
+    async def inside() -> UserMessageResult:
+        return await asyncio.to_thread(hooks.fire_user_message, context, "b")
+
+    assert asyncio.run(inside()).modified_message == "b!"
+
+
+def test_a_hook_can_be_taken_away(memory: Memory) -> None:
+    context, hooks = begun(memory), memory.hooks
+    hook = hooks.register("user_message", lambda _, __: "changed")
+    assert repr(hooks) == "Hooks(user_message=1)"
+    assert hooks.unregister("user_message", hook) is True
+    assert hooks.unregister("user_message", hook) is False
+    assert hooks.fire_user_message(context, "hi") == UserMessageResult()
+
+
+# Compaction.
+
+
+def test_compaction_fires_with_what_an_append_evicted(memory: Memory) -> None:
+    chat = memory.conversation("s1", window_tokens=10)
+    context = memory.hooks.context(chat)
+    seen: list[Any] = []
+    memory.hooks.register("compaction", lambda _, evicted: seen.append([message.content for message in evicted]))
+    for number in range(4):
+        message = chat.append("user", f"m{number}", tokens=4)
+        memory.hooks.compacted(context, message.seq)
+    assert seen == [["m0"], ["m1"]]
+
+
+def test_whoever_writes_compaction_fires_after_the_durable_append(memory: Memory) -> None:
+    chat = memory.conversation("s1", window_tokens=10)
+    context, done = memory.hooks.context(chat), threading.Event()
+    seen: list[str] = []
+
+    def compact(_: HookContext, evicted: list[Any]) -> None:
+        seen.extend(message.content for message in evicted)
+        if len(seen) == 3:
+            done.set()
+
+    memory.hooks.register("compaction", compact)
+    with memory.hooks.watch(context) as subscription:
+        memory.conversation("other", window_tokens=1).append("user", "elsewhere", tokens=4)
+        for number in range(4):
+            chat.append("user", f"m{number}", tokens=4)
+        chat.set_window_tokens(4)
+        assert done.wait(30)
+        assert subscription.error is None
+    assert seen == ["m0", "m1", "m2"]

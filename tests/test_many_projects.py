@@ -17,7 +17,7 @@ from tests.shelving import texts_like
 DIMENSIONS = 32
 MEMORIES = 40
 MIB = 1024**2
-BESIDE_BYTES = 40 * MIB
+BESIDE_BYTES = 48 * MIB
 """What pages of the log, a commit and the free room of the heap may take beside what ``memory_bytes`` bounds."""
 
 CHILD = """

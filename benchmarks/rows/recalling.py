@@ -29,6 +29,8 @@ SEED_ROWS = 10_000
 """The memories for which the times of searching and tending are promised."""
 
 ADD_NS = 15_000.0
+COMPACT_COSINE = 0.9
+BLOCK_ROWS = 256
 
 
 class Recalls:
@@ -90,6 +92,12 @@ class Recalls:
         """Look for what is most alike, which is not alike enough."""
         return self.project.upsert("memory", vector=next(self.turn)[0], threshold=1)
 
+    def multiply_all_pairs(self) -> int:
+        """Multiply every row with every later one, in blocks, and count those that are alike."""
+        matrix = self.product.matrix
+        blocks = range(0, len(matrix), BLOCK_ROWS)
+        return sum(int((matrix[at : at + BLOCK_ROWS] @ matrix[at:].T > COMPACT_COSINE).sum()) for at in blocks)
+
     def jobs(self) -> dict[str, Job]:
         """Return the searches and their floor."""
         head = self.memory.head
@@ -134,6 +142,10 @@ def _measured(size: int, options: Options, bound: float) -> Iterator[Row]:
     yield limited(f"search, {said}", median(samples[SEARCH]), SEARCH_NS if is_seed else None, "seed 002, 11.4")
     for name, job in _tending(recalls):
         yield limited(f"{name}, {said}", _once(job), TENDING_NS if is_seed else None, "once")
+    pairs_ns = _once(recalls.multiply_all_pairs)
+    compact_ns = _once(partial(recalls.project.compact, COMPACT_COSINE, dry_run=True))
+    note = f"once; {compact_ns / pairs_ns:.2f} x the bare products of all pairs"
+    yield limited(f"decide a compaction, {said}", compact_ns, None, note)
     recalls.memory.close()
 
 

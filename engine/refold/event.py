@@ -190,8 +190,12 @@ class View(Generic[S]):
         self.plain = plain
         self.content = content or logical
         self.copy = copy
-        self.slices = slices or (lambda state: iter([pack(state)]))
+        self.slices: Callable[[S], Iterator[tuple[Any, list[int]] | None]] = slices or self._slices
         self.handlers: dict[type[Event], Handler] = {}
+
+    def _slices(self, state: S) -> Iterator[tuple[Any, list[int]] | None]:
+        """Pack a state in one step."""
+        yield self.pack(state)
 
     def on(self, kind: type[E]) -> Callable[[Callable[[S, Stamp, E], None]], Callable[[S, Stamp, E], None]]:
         """Return a decorator that registers the handler of one kind of event."""

@@ -322,6 +322,12 @@ QUERIES_COUNT_MAX: Final = 4_096
 QUERIES_BYTES_MAX: Final = 64 * 1024**2
 """Products of the queries that are multiplied with all rows at once."""
 
+# A compaction holds so many bytes of products of pairs at once; shorter rows of so many numbers tell pairs that are not
+# alike; so many rows tell in which directions most of the others differ, and fewer are compared whole.
+PAIRS_BYTES_MAX: Final = 8 * 1024**2
+NARROW_DIMENSIONS: Final = 64
+SAMPLED_ROWS: Final = 1_024
+
 GRAPH_LINKS_COUNT: Final = 16
 """Links of a row in each layer of a graph, and half of those in the lowest."""
 
@@ -370,23 +376,17 @@ HYBRID_NS: Final = 1_500_000
 SHELVES_BYTES_DEFAULT: Final = 512 * 1024**2
 """What shelves may take in RAM together, and the largest of them in any case, where nobody says how much."""
 
+# What of ``memory_bytes`` the vectors of projects, with their memories, and those of episodes may take, and what stays
+# for loaded streams in any case: one part of so many.
 STOCKED_PARTS_COUNT: Final = 2
-"""The share of ``memory_bytes`` that the vectors of projects may take, with their memories: one part of so many."""
-
 EPISODES_PARTS_COUNT: Final = 8
-"""The share of ``memory_bytes`` that the vectors of episodes may take: one part of so many."""
-
 LOADED_PARTS_COUNT: Final = 4
-"""The share of ``memory_bytes`` that stays for loaded streams, whatever vectors take: one part of so many."""
 
+# What a memory takes in RAM beside its vector and its content, roughly; what more, once its text was compared; and what
+# its terms take then for each of its letters.
 STOCKED_BYTES: Final = 1_000
-"""What a memory takes in RAM beside its vector, its content not counted, roughly."""
-
 COMPARED_BYTES: Final = 500
-"""What a memory takes more once a ranking has compared its text, beside its terms, roughly."""
-
 COMPARED_RATIO: Final = 8
-"""What the terms of a text take, for each of its letters, roughly."""
 
 LARGE_COLUMN_BYTES: Final = 4 * 1024**2
 """A column of so many bytes is given room for as many again; copying a smaller one keeps nobody waiting."""
@@ -395,4 +395,5 @@ assert GRAPH_BREADTH_COUNT <= CERTIFIED_ROWS <= GRAPH_BREADTH_COUNT_MAX
 assert CALIBRATED_ROWS_MIN < SCORED_ROWS <= QUERIES_BYTES_MAX
 assert 2 * GRAPH_LINKS_COUNT < 2**8, "counts of links are stored in a byte"
 assert NEAREST_NS < HYBRID_NS
+assert NARROW_DIMENSIONS < SAMPLED_ROWS
 assert 1 / STOCKED_PARTS_COUNT + 1 / EPISODES_PARTS_COUNT + 1 / LOADED_PARTS_COUNT <= 1

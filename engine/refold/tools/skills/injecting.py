@@ -6,6 +6,7 @@ from typing import Any, Final
 from xml.sax.saxutils import escape, quoteattr
 
 from refold import checks
+from refold.tools.delimiting import inert, marked
 from refold.tools.skills.selecting import SelectionPolicy, SkillMatch
 from refold.tools.skills.skill import Skill, SkillSummary
 
@@ -14,7 +15,6 @@ _LEAD: Final = "The following guidelines apply based on detected frameworks:"
 _RULE: Final = re.compile(r"^[ \t]{0,3}(?:(?:-[ \t]*){3,}|(?:=[ \t]*){3,})$")
 _HEADING: Final = re.compile(r"^([ \t]{0,3})(#{1,3})(?=[ \t]|$)")
 _SOURCE: Final = re.compile(r"^([ \t]{0,3})\*(?=Source:)")
-_BRACKET: Final = re.compile(r"\[(?=\s*/?\s*skill)", re.IGNORECASE)
 _TAG: Final = re.compile(r"<(?=\s*/?\s*(?:skill|available_skills))", re.IGNORECASE)
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
@@ -79,14 +79,8 @@ def inject_message(text: str, matches: Sequence[SkillMatch], policy: SelectionPo
     Each body is cut to ``max_chars``; a bracket in it that would open or close a skill becomes a parenthesis.
     """
     bounds = SelectionPolicy() if policy is None else policy
-    parts = [_bracketed(match, bounds.max_chars) for match in matches]
+    parts = [f"{marked(match.skill.name, inert(match.body)[: bounds.max_chars])}\n\n" for match in matches]
     return "".join((*parts, checks.text(text, "text")))
-
-
-def _bracketed(match: SkillMatch, chars_max: int) -> str:
-    name = _line(match.skill.name).replace("]", ")").replace("[", "(")
-    body = _BRACKET.sub("(", _CONTROLS.sub("", match.body).strip())[:chars_max]
-    return f"[skill:{name}]\n{body}\n[/skill]\n\n"
 
 
 def inject_into_messages(

@@ -20,6 +20,7 @@ from refold import (
     StoreError,
 )
 from refold.engine import transfer
+from refold.tools.skills import SkillLibrary
 from tests.support import Clock, assert_sound, erase, refused, remembering
 from tests.told import Told
 
@@ -83,6 +84,18 @@ def work(memory: Memory, chat: Conversation) -> None:
     memory.settings.set("memory_enabled", value=False)
     memory.settings.count_usage("skill_used")
     memory.show(memory.context(chat))
+    know_skills(SkillLibrary(memory._door, None))
+
+
+def know_skills(library: SkillLibrary) -> None:
+    library.learn("tag-a-release", "Tag a release.", "Run the tests, then tag.", tags=["git"], sessions=["chat"])
+    library.refine("tag-a-release", body="Test, then tag.")
+    library.approve("tag-a-release")
+    library.toggle("deploy", enabled=False)
+    library.use("tag-a-release", succeeded=True, conversation="chat")
+    library.record((), query="release", conversation="chat")
+    library.record((), query="again", conversation="chat")
+    library.delete("tag-a-release")
 
 
 def learn(project: Project, said: Message) -> None:

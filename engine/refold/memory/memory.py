@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from refold.tools.hooks import Hooks
     from refold.tools.registry import ToolRegistry
     from refold.tools.showing import Rebuilt
+    from refold.tools.skills import Skills
 
 
 class Memory:
@@ -136,9 +137,7 @@ class Memory:
     @property
     def aio(self) -> "AsyncMemory":
         """The same memory for asyncio: reads answer at once, mutations are awaited."""
-        from refold.memory.aio import AsyncMemory  # noqa: PLC0415 - loaded only by those who use it
-
-        return AsyncMemory(self._door, self)
+        return cast("AsyncMemory", lazily.verb("aio")(self._door, self))
 
     def profile(self, name: str = "default") -> "Profile":
         """Return a handle on a profile."""
@@ -200,6 +199,11 @@ class Memory:
         """The functions that are called at eight points of a session, those that were registered with this handle."""
         return cast("Hooks", self._kept("hooks"))
 
+    @property
+    def skills(self) -> "Skills":
+        """What an agent can do: skill files of its project and user, and what was learned, as of this memory."""
+        return cast("Skills", self._kept("skills"))
+
     def context(
         self, chat: Conversation, *, query: str | None = None, project: str | None = None, **options: Any
     ) -> "Context":
@@ -210,8 +214,7 @@ class Memory:
 
     def show(self, context: "Context") -> int:
         """Record that a context was shown to a model, so that it can be built again; return the seq of that."""
-        seq: int = upstairs.call("show", self, self._door, context)
-        return seq
+        return cast("int", upstairs.call("show", self, self._door, context))
 
     def rebuild(self, seq: int) -> "Rebuilt":
         """Return the context that was shown at a seq, built again from the log, and whether it is the same bytes."""

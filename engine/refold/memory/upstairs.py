@@ -18,6 +18,7 @@ _HOMES: Final[dict[str, tuple[str, str]]] = {
     "hooks": ("refold.tools.hooks", "hooks_of"),
     "rebuild": ("refold.tools.showing", "rebuild"),
     "show": ("refold.tools.showing", "show"),
+    "skills": ("refold.tools.skills", "skills_of"),
     "tools": ("refold.tools.builtin", "tools_of"),
 }
 """The module and the function behind each name; its first argument is the memory."""

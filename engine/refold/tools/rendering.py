@@ -8,6 +8,7 @@ from typing import Final
 
 from refold.entry import Entry
 from refold.results import Scratchpad
+from refold.tools.delimiting import inert, marked
 
 RENDERER: Final = 1
 
@@ -51,10 +52,10 @@ def skills(given: Sequence[tuple[str, str]], chars_max: int) -> str:
     """Return skills one after the other, each between marks, cut to a number of characters in all; none for none."""
     text, left = "", chars_max
     for name, body in given:
-        kept = body[: max(left, 0)]
+        kept = inert(body)[: max(left, 0)]
         left -= len(kept)
         if kept:
-            text += f"[skill:{_line(name)}]\n{kept}\n[/skill]\n\n"
+            text += f"{marked(name, kept)}\n\n"
     return text.rstrip("\n")
 
 

@@ -11,6 +11,7 @@ from refold.views.profile import PROFILE
 from refold.views.scratch import SCRATCH
 from refold.views.session import SESSION
 from refold.views.settings import SETTINGS
+from refold.views.skills import SKILLS
 from refold.views.state import STATE
 from refold.views.switches import SWITCHES
 from refold.views.window import WINDOW
@@ -29,5 +30,6 @@ VIEWS: Final[tuple[View[Any], ...]] = (
     WORK,
     CONTEXTS,
     SWITCHES,
+    SKILLS,
 )
 """A new one comes last: checkpoint rows of before it was there lack its part, which was empty then."""

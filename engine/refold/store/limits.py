@@ -1,0 +1,20 @@
+"""Every bound of the files that are read beside a store: those of skills."""
+
+from typing import Final
+
+from refold.limits import VALUE_BYTES_MAX
+
+SKILL_FILE_BYTES_MAX: Final = 1024**2
+"""A skill file, a convention file, or a file that a detection looks into; a larger one is named and not read."""
+
+SKILL_DEPTH_COUNT_MAX: Final = 8
+"""Directories inside each other that are entered in search of skill files."""
+
+SKILL_DIRECTORIES_COUNT_MAX: Final = 4_096
+"""Directories that one search for skill files enters."""
+
+SKILL_FILES_COUNT_MAX: Final = 4_096
+"""Markdown files that one search takes."""
+
+assert SKILL_FILE_BYTES_MAX < VALUE_BYTES_MAX
+assert SKILL_DEPTH_COUNT_MAX < SKILL_DIRECTORIES_COUNT_MAX

@@ -1,0 +1,344 @@
+"""Where skills are looked for, and keeping what was read: an unchanged file is not read again."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.errors import InvalidInput
+from refold.store import skill_files
+from refold.store.skill_files import Seen
+from refold.tools.skills.configuring import (
+    DEFAULTS,
+    Configuration,
+    ConfiguredSkill,
+    Settings,
+    clamped,
+    read_configuration,
+)
+from refold.tools.skills.index import RefreshStats, SkillIndex
+from refold.tools.skills.parsing import SKILL_FILE, Parsed, parse_skill
+from refold.tools.skills.skill import ERROR, WARNING, Diagnostic, Skill
+from refold.tools.skills.words import token_set
+
+SKILL_DIRECTORIES: Final = (".skills", ".agents/skills", ".claude/skills")
+"""Where a project or a home keeps its skills, the first one before the others."""
+
+CONVENTION_FILES: Final = ("CLAUDE.md", "AGENTS.md", "AGENT.md", "SKILLS.md", "COPILOT.md", "GEMINI.md", "SOUL.md")
+"""Files that say how a project is worked on, in whatever case; ``SOUL.md`` counts in the root alone."""
+
+EXTERNAL_FILE: Final = "external-skills.json"
+USER_FILE: Final = ".plan-cascade/skills.json"
+_CONVENTION_PRIORITY: Final = 260
+_CONVENTIONS: Final = frozenset(name.lower() for name in CONVENTION_FILES)
+_ROOT_ONLY: Final = "soul.md"
+_RESOURCE_DIRECTORIES: Final = frozenset(("references", "agents", "scripts", "assets", "templates"))
+
+
+class SkillRoots(Struct, frozen=True, kw_only=True):
+    """Where skills are looked for. A root that is not there holds none.
+
+    ``project``: its ``.skills``, ``.agents/skills``, ``.claude/skills``, its convention files, its
+    ``external-skills.json`` and ``.plan-cascade/skills.json``. ``home``: the same directories and the last file, for
+    the user. ``builtin`` and ``user``: directories of skills. ``external``: an ``external-skills.json`` elsewhere.
+    """
+
+    project: str | None = None
+    home: str | None = None
+    builtin: tuple[str, ...] = ()
+    user: tuple[str, ...] = ()
+    external: str | None = None
+
+
+class _Place(NamedTuple):
+    """One directory, or one file, that is looked into."""
+
+    root: str
+    source: str
+    priority: int
+    source_name: str = ""
+    only: Callable[[Sequence[Seen]], Iterator[Seen]] | None = None
+    """Which of the Markdown files count; ``None`` if the root is a file itself."""
+    configured: ConfiguredSkill | None = None
+    is_convention: bool = False
+
+
+class _Kept(NamedTuple):
+    """A file that was read: what it looked like then, and what it held."""
+
+    seen: Seen
+    parsed: Parsed
+
+
+class SkillLoader:
+    """Loads the skills of some roots, again and again; what did not change is not read again.
+
+    Not for several threads at once.
+
+    >>> len(SkillLoader(SkillRoots()).load())
+    0
+    """
+
+    def __init__(self, roots: SkillRoots) -> None:
+        self.roots = roots
+        self._kept: dict[tuple[str, bool], _Kept] = {}
+        self._configurations: dict[str, tuple[Seen, Configuration]] = {}
+        self._said: list[Diagnostic] = []
+        self._index: SkillIndex | None = None
+        self._words: dict[str, frozenset[bytes]] = {}
+        self.stats = RefreshStats()
+        """What the last load took."""
+
+    def load(self) -> SkillIndex:
+        """Return the skills as they are now; the index is the same object for as long as nothing has changed."""
+        load = _Load(self.roots, self._kept, self._configurations)
+        found = list(load.skills())
+        self.stats = stats = load.stats(self._kept)
+        is_same = (load.said, load.configurations) == (self._said, self._configurations)
+        self._kept, self._configurations, self._said = load.kept, load.configurations, load.said
+        if self._index is None or not is_same or stats.changed or stats.added or stats.removed:
+            # Two searches of one tree leave out the same; it is said once.
+            self._words = {skill.id: self._words.get(skill.id) or token_set(skill.body) for skill in found}
+            self._index = SkillIndex(found, tuple(dict.fromkeys(load.said)), stats, load.settings, self._words)
+        return self._index
+
+
+class _Load:
+    """One load: what it read, kept and said."""
+
+    def __init__(
+        self,
+        roots: SkillRoots,
+        kept: Mapping[tuple[str, bool], _Kept],
+        configurations: Mapping[str, tuple[Seen, Configuration]],
+    ) -> None:
+        self._roots = roots
+        self._old = kept
+        self._old_configurations = configurations
+        self.kept: dict[tuple[str, bool], _Kept] = {}
+        self.configurations: dict[str, tuple[Seen, Configuration]] = {}
+        self.said: list[Diagnostic] = []
+        self.settings = Settings()
+        self._counts: dict[str, int] = dict.fromkeys(("unchanged", "touched", "changed", "added"), 0)
+
+    def stats(self, before: Mapping[tuple[str, bool], _Kept]) -> RefreshStats:
+        """Return what became of the files."""
+        removed = len(before.keys() - self.kept.keys())
+        return RefreshStats(len(self.kept), removed=removed, **self._counts)
+
+    def skills(self) -> Iterator[Skill]:
+        """Yield every skill that is found, those of one name too."""
+        for place in self._places():
+            yield from self._in_place(place)
+
+    # Places.
+
+    def _places(self) -> Iterator[_Place]:
+        roots = self._roots
+        for root in roots.builtin:
+            yield _Place(root, "builtin", DEFAULTS["builtin"], only=_skill_files)
+        for root in roots.user:
+            yield _Place(root, "user", DEFAULTS["user"], only=_skill_files)
+        for path in dict.fromkeys(filter(None, (roots.external, self._of_project(EXTERNAL_FILE)))):
+            yield from self._configured(path, "external", skill_files.parent_of(path))
+        if roots.home is not None:
+            yield from self._configured(skill_files.joined(roots.home, USER_FILE), "user", roots.home)
+            yield from _standing(roots.home, "user")
+        if roots.project is not None:
+            yield from self._configured(skill_files.joined(roots.project, USER_FILE), "user", roots.project)
+            yield from _standing(roots.project, "project")
+            only = _convention_files
+            yield _Place(roots.project, "project", _CONVENTION_PRIORITY, only=only, is_convention=True)
+
+    def _of_project(self, name: str) -> str | None:
+        return None if self._roots.project is None else skill_files.joined(self._roots.project, name)
+
+    def _configured(self, path: str, kind: str, root: str) -> Iterator[_Place]:
+        """Yield the places that a configuration names, from the directory that it speaks of."""
+        configuration = self._configuration(path, kind)
+        if configuration is None:
+            return
+        self.said += configuration.diagnostics
+        self.settings = configuration.settings or self.settings
+        named = {skill.source for skill in configuration.skills}
+        sources = {source.name: source for source in configuration.sources}
+        for source in configuration.sources:
+            place = self._named(path, root, source.path, source.kind, source.name) if source.path else None
+            if place and source.name not in named:
+                yield _Place(place, source.kind, DEFAULTS[source.kind], source.name, _skill_files)
+        for skill in configuration.skills:
+            above = sources[skill.source].path if skill.source else "."
+            if not skill.path or not above:
+                continue
+            given = skill.path if above == "." or skill.path.startswith("/") else f"{above}/{skill.path}"
+            place = self._named(path, root, given, skill.kind, skill.name)
+            if place:
+                only = None if place.lower().endswith(".md") else _own_file
+                yield _Place(place, skill.kind, clamped(skill.priority, skill.kind), skill.source, only, skill)
+
+    def _named(self, path: str, root: str, given: str, kind: str, name: str) -> str | None:
+        """Return the place that a configuration names, ``None`` with a diagnostic where it may not be looked into.
+
+        A user may name any place; what comes with a project stays below the file that names it.
+        """
+        try:
+            is_own = kind == "user"
+            if not is_own:
+                skill_files.inside(root, given)
+            place = skill_files.from_home(root, given) if is_own else skill_files.joined(root, given)
+        except InvalidInput as error:
+            self.said.append(Diagnostic(self._shown(path), 0, WARNING, f"{name!r} is not loaded: {error}"))
+            return None
+        if skill_files.is_there(place):
+            return place
+        reason = f"{name!r} names {self._shown(place)}, which is not there; nothing is loaded from it"
+        self.said.append(Diagnostic(self._shown(path), 0, WARNING, reason))
+        return None
+
+    def _configuration(self, path: str, kind: str) -> Configuration | None:
+        seen = skill_files.looked_at(path)
+        if seen is None:
+            return None
+        old = self._old_configurations.get(path)
+        if old is not None and old[0] == seen:
+            configuration = old[1]
+        else:
+            try:
+                configuration = read_configuration(self._shown(path), skill_files.read(path), kind=kind)
+            except OSError as error:
+                said = Diagnostic(self._shown(path), 0, ERROR, f"the file cannot be read ({error.strerror})")
+                configuration = Configuration(path, diagnostics=(said,))
+        self.configurations[path] = (seen, configuration)
+        return configuration
+
+    # Files.
+
+    def _is_within(self, place: _Place) -> bool:
+        """Return whether a project's own directory lies in the project, and say so where a link leads out of it."""
+        project = self._roots.project
+        if place.source != "project" or place.is_convention or project is None:
+            return True
+        below = skill_files.below(place.root, project)
+        try:
+            skill_files.inside(project, below)
+        except InvalidInput:
+            self.said.append(Diagnostic(below, 0, WARNING, skill_files.OUTSIDE))
+            return False
+        return True
+
+    def _in_place(self, place: _Place) -> Iterator[Skill]:
+        if not self._is_within(place):
+            return
+        if place.only is None:
+            seen = skill_files.looked_at(place.root)
+            files = [] if seen is None else [(place.root, seen)]
+        else:
+            found = skill_files.walk(place.root)
+            for path, reason in found.problems:
+                shown = self._shown(skill_files.joined(place.root, path))
+                self.said.append(Diagnostic(shown, 0, WARNING, reason))
+            files = [(skill_files.joined(place.root, seen.path), seen) for seen in place.only(found.files)]
+        for path, seen in files:
+            parsed = self._parsed(path, seen, is_convention=place.is_convention)
+            if parsed is not None and parsed.skill is not None:
+                yield _placed(parsed.skill, place, seen)
+
+    def _parsed(self, path: str, seen: Seen, *, is_convention: bool) -> Parsed | None:
+        key = (path, is_convention)
+        if key in self.kept:
+            # Two roots lead to the same file; it was read and spoken of already.
+            return self.kept[key].parsed
+        old = self._old.get(key)
+        if old is not None and old.seen == seen:
+            self._counts["unchanged"] += 1
+            kept = old
+        else:
+            try:
+                content = skill_files.read(path)
+            except OSError as error:
+                reason = f"the file cannot be read ({error.strerror})"
+                self.said.append(Diagnostic(self._shown(path), 0, ERROR, reason))
+                return None
+            parsed = parse_skill(self._shown(path), content, is_convention=is_convention)
+            kept = _Kept(seen, parsed)
+            self._counts[_fate(old, parsed)] += 1
+        self.kept[key] = kept
+        self.said += kept.parsed.diagnostics
+        return kept.parsed
+
+    def _shown(self, path: str) -> str:
+        """Return a path as diagnostics name it: below the project where it lies there."""
+        return skill_files.below(path, self._roots.project)
+
+
+def _fate(old: _Kept | None, parsed: Parsed) -> str:
+    if old is None:
+        return "added"
+    was, now = old.parsed.skill, parsed.skill
+    is_same = was is not None and now is not None and was.hash == now.hash
+    return "touched" if is_same else "changed"
+
+
+def _placed(skill: Skill, place: _Place, seen: Seen) -> Skill:
+    """Return a skill with what its place says of it."""
+    fields: dict[str, Any] = {
+        "source": place.source,
+        "source_name": place.source_name,
+        "priority": place.priority,
+        "modified_ns": seen.modified_ns,
+    }
+    if place.configured is not None:
+        fields |= {"detect": place.configured.detect, "inject_into": place.configured.inject_into}
+    if place.is_convention:
+        above = seen.path.rpartition("/")[0]
+        depth = seen.path.count("/")
+        fields["priority"] = place.priority + depth
+        if above:
+            # Each directory has conventions of its own; none of them stands for another's.
+            fields["name"] = f"{above}/{skill.name}"
+    return replace(skill, **fields)
+
+
+def _standing(root: str, source: str) -> Iterator[_Place]:
+    """Yield the directories in which a project or a home keeps skills; where a name is twice, the first one counts."""
+    for place, directory in enumerate(SKILL_DIRECTORIES):
+        priority = DEFAULTS[source] + len(SKILL_DIRECTORIES) - 1 - place
+        yield _Place(skill_files.joined(root, directory), source, priority, only=_loose_files)
+
+
+# Which files count.
+
+
+def _skill_files(files: Sequence[Seen]) -> Iterator[Seen]:
+    """Yield every ``SKILL.md``, however deep."""
+    return (seen for seen in files if _is_skill_file(seen))
+
+
+def _is_skill_file(seen: Seen) -> bool:
+    return seen.path.rpartition("/")[2].lower() == SKILL_FILE.lower()
+
+
+def _own_file(files: Sequence[Seen]) -> Iterator[Seen]:
+    """Yield the ``SKILL.md`` of the directory itself."""
+    return (seen for seen in files if seen.path.lower() == SKILL_FILE.lower())
+
+
+def _loose_files(files: Sequence[Seen]) -> Iterator[Seen]:
+    """Yield every ``SKILL.md``, and other Markdown files that are no part of another skill."""
+    owned = {seen.path.rpartition("/")[0] for seen in files if _is_skill_file(seen)}
+    for seen in files:
+        *above, _ = seen.path.split("/")
+        directories = {"/".join(above[:count]) for count in range(len(above) + 1)}
+        is_loose = not directories & owned and not _RESOURCE_DIRECTORIES & {name.lower() for name in above}
+        if _is_skill_file(seen) or is_loose:
+            yield seen
+
+
+def _convention_files(files: Sequence[Seen]) -> Iterator[Seen]:
+    """Yield the convention files of a project, those of its directories too, but none from among its skills."""
+    for seen in files:
+        above, _, name = seen.path.rpartition("/")
+        is_one = name.lower() in _CONVENTIONS and (not above or name.lower() != _ROOT_ONLY)
+        if is_one and not f"{above}/".startswith(tuple(f"{directory}/" for directory in SKILL_DIRECTORIES)):
+            yield seen

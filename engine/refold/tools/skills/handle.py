@@ -1,0 +1,356 @@
+"""The handle on skills: those in files and those that were learned, as one; what was switched, selected and used."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from refold import checks
+from refold.errors import InvalidInput, NotFound
+from refold.hashing import sha256
+from refold.memory.door import Door
+from refold.store import skill_files
+from refold.tools.skills import injecting
+from refold.tools.skills.detecting import DetectedSkill, detect_skills
+from refold.tools.skills.discovering import SKILL_DIRECTORIES, SkillLoader, SkillRoots
+from refold.tools.skills.generating import CompleteJson, Generation, maybe_generate
+from refold.tools.skills.index import RefreshStats, SkillIndex
+from refold.tools.skills.library import SkillLibrary, Writing
+from refold.tools.skills.overview import Overview, overview_of
+from refold.tools.skills.parsing import SKILL_FILE, skill_id
+from refold.tools.skills.scoring import text_of
+from refold.tools.skills.selecting import SelectionPolicy, Selector, SkillMatch, with_settings
+from refold.tools.skills.skill import SOURCES, Diagnostic, Skill, SkillSummary
+from refold.tools.skills.writing import check_name, render_skill
+from refold.views.skills import ACTIVE, LearnedSkill, Selection
+
+if TYPE_CHECKING:
+    from numpy import float32
+    from numpy.typing import NDArray
+
+GENERATED_PRIORITY: Final = 201
+"""Of a learned skill: above the user's, below every file of the project."""
+
+_LIBRARY_PATH: Final = "library/"
+
+
+class Skills:
+    """A handle on the skills of a memory: those in files below some roots, and those that it learned.
+
+    Files are those of now, also behind a frozen handle; what was learned, switched, selected and used is that of the
+    handle's seq. Files are looked at when they are first needed, and again by ``refresh`` and by every verb that writes
+    one: hold on to the handle. Not for several threads at once.
+
+    >>> from refold import Memory
+    >>> skills = skills_of(Memory())
+    >>> skills.overview().total
+    0
+    """
+
+    __slots__ = ("_at", "_detected", "_door", "_files", "_loader", "_merged", "_selector", "library", "roots")
+
+    def __init__(
+        self, door: Door, at: int | None, *, roots: SkillRoots | None = None, library: str = "default"
+    ) -> None:
+        self._door = door
+        self._at = at
+        self.roots = SkillRoots() if roots is None else roots
+        self.library = SkillLibrary(door, at, library)
+        """The skills that were learned, and the switches and uses of all."""
+        self._loader = SkillLoader(self.roots)
+        self._files: SkillIndex | None = None
+        self._detected: tuple[SkillIndex, tuple[DetectedSkill, ...]] | None = None
+        self._merged: tuple[SkillIndex, tuple[LearnedSkill, ...], frozenset[str], SkillIndex] | None = None
+        self._selector: Selector | None = None
+
+    def __repr__(self) -> str:
+        """Return the handle with its counts."""
+        return f"Skills({self._door.counts(lambda: f'skills={len(self.index())}, learned={len(self.library.list())}')})"
+
+    def below(self, roots: SkillRoots) -> "Skills":
+        """Return a handle on the same library that looks for files below other roots."""
+        return Skills(self._door, self._at, roots=roots, library=self.library.name)
+
+    # Looking.
+
+    def index(self) -> SkillIndex:
+        """Return every skill, each name once; it is the same object for as long as nothing has changed."""
+        if self._files is None:
+            self.refresh()
+        files = self._files or SkillIndex(())
+        learned = tuple(self.library.list(ACTIVE))
+        disabled = self.library.disabled()
+        merged = self._merged
+        if merged is None or merged[0] is not files or merged[1:3] != (learned, disabled):
+            index = files.with_skills(map(_as_skill, learned)).switched_off(disabled)
+            self._merged = merged = (files, learned, disabled, index)
+        return merged[3]
+
+    def refresh(self) -> RefreshStats:
+        """Look at the files again and return what became of them since the look before."""
+        self._files, self._detected = self._loader.load(), None
+        return self._loader.stats
+
+    def list(
+        self, *, source: str | None = None, include_disabled: bool = True, open_to: str | None = None
+    ) -> tuple[SkillSummary, ...]:
+        """Return the skills without their bodies, the highest priority first; ``detected`` says which apply here.
+
+        ``open_to`` is ``"user"`` for those that a user may call by name, ``"model"`` for those that a model may.
+        """
+        if open_to not in {None, "user", "model"}:
+            message = f"open_to is {checks.shown(open_to)}; give 'user', 'model' or None"
+            raise InvalidInput(message)
+        if source is not None and source not in SOURCES:
+            message = f"source is {checks.shown(source)}; give one of {', '.join(SOURCES)}"
+            raise InvalidInput(message)
+        detected = frozenset(found.name for found in self.detect())
+        every = self.index().summaries(detected=detected)
+        return tuple(
+            skill
+            for skill in every
+            if (include_disabled or skill.enabled)
+            and source in {None, skill.source}
+            and (open_to is None or getattr(skill, f"{open_to}_invocable"))
+        )
+
+    def get(self, name: str) -> Skill:
+        """Return a skill by its name or id; raises ``NotFound``."""
+        found = self.index().get(checks.text(name, "name"))
+        if found is None:
+            message = f"there is no skill {checks.shown(name)}; `refold skills list` shows those that there are"
+            raise NotFound(message)
+        return found
+
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """Return what is odd about the files, and what shadows what."""
+        return self.index().diagnostics
+
+    def detect(self) -> tuple[DetectedSkill, ...]:
+        """Return the skills that apply to the project, nothing without a project."""
+        if self.roots.project is None:
+            return ()
+        index = self.index()
+        if self._detected is None or self._detected[0] is not index:
+            self._detected = (index, detect_skills(index.skills, self.roots.project))
+        return self._detected[1]
+
+    def overview(self) -> Overview:
+        """Return counts: skills by source, those switched off, detected, pending review, and what is odd."""
+        detected = (found.name for found in self.detect())
+        return overview_of(self.index(), detected, self.library.list())
+
+    # Selecting.
+
+    def select(
+        self,
+        query: str,
+        *,
+        policy: SelectionPolicy | None = None,
+        phase: str | None = None,
+        forced: Iterable[str] = (),
+    ) -> tuple[SkillMatch, ...]:
+        """Return the skills to put before a model; nothing is recorded.
+
+        Without a policy the counts are those of the configuration. See ``Selector.select``.
+        """
+        index = self.index()
+        if self._selector is None or self._selector.index is not index:
+            self._selector = Selector(index, vectors=self._vectors)
+        chosen = with_settings(SelectionPolicy(), index) if policy is None else policy
+        detected = [found.name for found in self.detect()]
+        return self._selector.select(
+            query,
+            policy=chosen,
+            phase=phase,
+            detected=detected,
+            forced=forced,
+            is_enabled=lambda skill: skill.enabled,
+        )
+
+    def choose(
+        self,
+        query: str,
+        *,
+        conversation: str = "",
+        policy: SelectionPolicy | None = None,
+        phase: str | None = None,
+        forced: Iterable[str] = (),
+        **writing: Unpack[Writing],
+    ) -> tuple[SkillMatch, ...]:
+        """Select and record what was selected, for ``selected`` and for every later look back."""
+        matches = self.select(query, policy=policy, phase=phase, forced=forced)
+        given = "seed" if policy is None else policy.ranking
+        ranking = given if isinstance(given, str) else str(getattr(given, "name", given))
+        self.library.record(matches, query=query, conversation=conversation, phase=phase, ranking=ranking, **writing)
+        return matches
+
+    def selected(self, conversation: str = "") -> Selection | None:
+        """Return what was selected last for a conversation, as of this handle's seq."""
+        return self.library.selected(conversation)
+
+    def _vectors(self, texts: Sequence[str]) -> "NDArray[float32]":
+        return self._door.embedding.embedder.embed([*texts])
+
+    # For a model that chooses itself.
+
+    def catalog(self) -> str:
+        """Return the skills that a model may call for, as XML; empty without any."""
+        return injecting.catalog(self.index().summaries())
+
+    def activate(self, name: str) -> str:
+        """Return the text of a skill that a model called for, with the names of the files beside it.
+
+        Raises ``NotFound`` for one that is not there, switched off, or not for models.
+        """
+        skill = self.get(name)
+        if not skill.enabled or not skill.model_invocable:
+            message = f"the skill {skill.name!r} is not open to models; choose one of the catalog"
+            raise NotFound(message)
+        return injecting.activation(skill, self.resources(name))
+
+    def allowed_tools(self, names: Iterable[str]) -> frozenset[str] | None:
+        """Return the tools that active skills allow, together; ``None`` where none of them restricts any."""
+        restricted = [set(tools) for name in names if (tools := self.get(name).allowed_tools)]
+        return frozenset(set[str]().union(*restricted)) if restricted else None
+
+    # Files beside a skill.
+
+    def resources(self, name: str) -> tuple[str, ...]:
+        """Return the names of the files beside a skill, nothing for one that has no directory of its own."""
+        directory = self._directory(self.get(name))
+        return () if directory is None else skill_files.resources(directory, without=SKILL_FILE)
+
+    def read_resource(self, name: str, resource: str) -> bytes:
+        """Return a file beside a skill; raises ``NotFound``, ``InvalidInput`` for a name that leads out of it."""
+        skill = self.get(name)
+        directory = self._directory(skill)
+        if directory is None:
+            message = f"the skill {skill.name!r} has no files beside it"
+            raise NotFound(message)
+        return skill_files.read_resource(directory, checks.text(resource, "resource"))
+
+    def _directory(self, skill: Skill) -> str | None:
+        is_alone = skill.source == "generated" or not skill.path.lower().endswith(f"/{SKILL_FILE.lower()}")
+        return None if is_alone else skill_files.parent_of(self._path(skill))
+
+    def _path(self, skill: Skill) -> str:
+        return skill.path if self.roots.project is None else skill_files.joined(self.roots.project, skill.path)
+
+    # Writing files.
+
+    def create(self, name: str, description: str, body: str, *, tags: Sequence[str] = ()) -> Skill:
+        """Write a new skill into the project's ``.skills`` and return it.
+
+        Raises ``InvalidInput`` for what the specification refuses, for a skill that is there, and without a project.
+        """
+        text = render_skill(name, description, body, tags=tags)
+        skill_files.write_new(self._own_directory(), f"{name}/{SKILL_FILE}", text.encode())
+        self.refresh()
+        return self.get(name)
+
+    def remove(self, name: str) -> str:
+        """Delete a skill: the project's own file, or the learned skill; return its path.
+
+        Raises ``NotFound``, and ``InvalidInput`` for a skill that comes from elsewhere.
+        """
+        skill = self.get(name)
+        if skill.source == "generated":
+            self.library.delete(skill.name)
+            return skill.path
+        prefix = f"{SKILL_DIRECTORIES[0]}/"
+        if skill.source != "project" or not skill.path.startswith(prefix):
+            message = f"{skill.path} is no skill of the project's {SKILL_DIRECTORIES[0]}; switch it off instead"
+            raise InvalidInput(message)
+        path = skill_files.remove(self._own_directory(), skill.path.removeprefix(prefix))
+        self.refresh()
+        return path
+
+    def _own_directory(self) -> str:
+        if self._at is not None:
+            self._door.refuse_frozen("skills", self._at)
+        if self.roots.project is None:
+            message = "these skills have no project to write into; give SkillRoots(project=...)"
+            raise InvalidInput(message)
+        skill_files.inside(self.roots.project, SKILL_DIRECTORIES[0])  # A link that leads out is not written through.
+        return skill_files.joined(self.roots.project, SKILL_DIRECTORIES[0])
+
+    def export(self, name: str, directory: str | None = None) -> str:
+        """Write a skill as a valid SKILL.md below a directory, by default the project's ``.skills``; return its path.
+
+        It is the skill's own text with what the specification allows. Raises ``InvalidInput`` where the name is taken.
+        """
+        place = self._own_directory() if directory is None else checks.text(directory, "directory")
+        text = self.rendered(name)
+        path = skill_files.write_new(place, f"{check_name(self._any(name).name)}/{SKILL_FILE}", text.encode())
+        self.refresh()
+        return path
+
+    def rendered(self, name: str) -> str:
+        """Return a skill as the text of a valid SKILL.md; a learned one also before its review."""
+        skill = self._any(name)
+        metadata = {key: value for key, value in skill.metadata.items() if isinstance(value, str)}
+        return render_skill(
+            skill.name,
+            skill.description,
+            skill.body,
+            tags=skill.tags,
+            version=skill.version,
+            license=skill.license,
+            compatibility=skill.compatibility,
+            allowed_tools=skill.allowed_tools,
+            metadata={key: metadata[key] for key in metadata if key not in {"tags", "version"}},
+        )
+
+    def _any(self, name: str) -> Skill:
+        try:
+            return self.get(name)
+        except NotFound:
+            return _as_skill(self.library.get(name))
+
+    # Learning.
+
+    def maybe_generate(
+        self,
+        complete_json: CompleteJson,
+        *,
+        summary: str,
+        tool_calls: Sequence[tuple[str, str]],
+        session: str | None = None,
+        succeeded: bool = True,
+        sources: Sequence[Any] = (),
+    ) -> Generation:
+        """Learn a skill from a session that went well; see ``generating.maybe_generate``."""
+        pending = [skill for skill in self.library.list() if skill.status != ACTIVE]
+        existing = [text_of(skill) for skill in (*self.index().skills, *map(_as_skill, pending))]
+        return maybe_generate(
+            self.library,
+            complete_json,
+            summary=summary,
+            tool_calls=tool_calls,
+            existing=existing,
+            vectors=self._vectors,
+            session=session,
+            succeeded=succeeded,
+            sources=sources,
+        )
+
+
+def skills_of(memory: Any, roots: SkillRoots | None = None, *, library: str = "default") -> Skills:
+    """Return the skills of a memory, with files below some roots; frozen where the memory is."""
+    door: Door = memory._door  # noqa: SLF001 - what the handles of one memory share; rooms above have no other way
+    at: int | None = memory._at  # noqa: SLF001 - as above
+    return Skills(door, at, roots=roots, library=library)
+
+
+def _as_skill(learned: LearnedSkill) -> Skill:
+    digest = sha256(learned.body.encode()).hex()
+    return Skill(
+        id=skill_id(learned.name, digest),
+        name=learned.name,
+        description=learned.description,
+        body=learned.body,
+        path=f"{_LIBRARY_PATH}{learned.id}",
+        hash=digest,
+        tags=learned.tags,
+        source="generated",
+        priority=GENERATED_PRIORITY,
+    )

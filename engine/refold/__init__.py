@@ -72,7 +72,12 @@ if TYPE_CHECKING:
     from refold.tools.budgets import ContextBudget as ContextBudget
     from refold.tools.contexts import Context as Context
     from refold.tools.contexts import ContextPart as ContextPart
+    from refold.tools.defaults import default_hooks as default_hooks
+    from refold.tools.extraction import Extracted as Extracted
+    from refold.tools.extraction import extract as extract
+    from refold.tools.extraction import extract_idle as extract_idle
     from refold.tools.hooks import Hooks as Hooks
+    from refold.tools.parsing import NoJson as NoJson
     from refold.tools.points import AfterLlmResult as AfterLlmResult
     from refold.tools.points import AfterToolResult as AfterToolResult
     from refold.tools.points import BeforeLlmResult as BeforeLlmResult
@@ -85,8 +90,16 @@ if TYPE_CHECKING:
     from refold.tools.protocol import ToolDefinition as ToolDefinition
     from refold.tools.protocol import ToolFailed as ToolFailed
     from refold.tools.protocol import ToolResult as ToolResult
+    from refold.tools.providers import CallableProvider as CallableProvider
+    from refold.tools.providers import HttpProvider as HttpProvider
+    from refold.tools.providers import JsonProvider as JsonProvider
+    from refold.tools.providers import JsonResult as JsonResult
+    from refold.tools.providers import ProviderFailed as ProviderFailed
     from refold.tools.registry import ToolRegistry as ToolRegistry
     from refold.tools.showing import Rebuilt as Rebuilt
+    from refold.tools.wires import PROVIDERS as PROVIDERS
+    from refold.tools.wires import Quirks as Quirks
+    from refold.tools.wires import Usage as Usage
     from refold.views.episodes import Episode as Episode
     from refold.views.journal import Note as Note
 
@@ -166,6 +179,11 @@ _HOMES = {
         "HookContext",
         "UserMessageResult",
     ),
+    "refold.tools.extraction": ("Extracted", "extract", "extract_idle"),
+    "refold.tools.providers": ("CallableProvider", "HttpProvider", "JsonProvider", "JsonResult", "ProviderFailed"),
+    "refold.tools.wires": ("PROVIDERS", "Quirks", "Usage"),
+    "refold.tools.parsing": ("NoJson",),
+    "refold.tools.defaults": ("default_hooks",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -173,6 +191,7 @@ __all__ = [
     "ANY",
     "EXISTS",
     "NO_STREAM",
+    "PROVIDERS",
     "RANKINGS",
     "AfterLlmResult",
     "AfterToolResult",
@@ -180,6 +199,7 @@ __all__ = [
     "BeforeLlmResult",
     "BeforeToolResult",
     "ByteClassCounter",
+    "CallableProvider",
     "Change",
     "Closed",
     "Context",
@@ -192,6 +212,7 @@ __all__ = [
     "Entry",
     "Episode",
     "Event",
+    "Extracted",
     "Finding",
     "Forget",
     "FunctionTool",
@@ -201,13 +222,17 @@ __all__ = [
     "Hits",
     "HookContext",
     "Hooks",
+    "HttpProvider",
     "InvalidInput",
     "Journal",
+    "JsonProvider",
+    "JsonResult",
     "LimitExceeded",
     "Loaded",
     "Memory",
     "Message",
     "MiniLmEmbedder",
+    "NoJson",
     "NotFound",
     "Note",
     "OpenAIEmbedder",
@@ -215,7 +240,9 @@ __all__ = [
     "Profile",
     "Project",
     "ProjectStats",
+    "ProviderFailed",
     "Query",
+    "Quirks",
     "Ranking",
     "ReadOnly",
     "Rebuilt",
@@ -247,11 +274,15 @@ __all__ = [
     "ToolRegistry",
     "ToolResult",
     "Upserted",
+    "Usage",
     "UserMessageResult",
     "WordLlamaEmbedder",
     "WrongVersion",
     "__version__",
+    "default_hooks",
     "detect_memory_command",
+    "extract",
+    "extract_idle",
     "recover",
 ]
 

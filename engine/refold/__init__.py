@@ -77,6 +77,12 @@ if TYPE_CHECKING:
     from refold.tools.extraction import extract as extract
     from refold.tools.extraction import extract_idle as extract_idle
     from refold.tools.hooks import Hooks as Hooks
+    from refold.tools.loop import AgentLoop as AgentLoop
+    from refold.tools.loop import Call as Call
+    from refold.tools.loop import Model as Model
+    from refold.tools.loop import Reply as Reply
+    from refold.tools.loop import Turn as Turn
+    from refold.tools.loop import rerun as rerun
     from refold.tools.parsing import NoJson as NoJson
     from refold.tools.points import AfterLlmResult as AfterLlmResult
     from refold.tools.points import AfterToolResult as AfterToolResult
@@ -184,6 +190,7 @@ _HOMES = {
     "refold.tools.wires": ("PROVIDERS", "Quirks", "Usage"),
     "refold.tools.parsing": ("NoJson",),
     "refold.tools.defaults": ("default_hooks",),
+    "refold.tools.loop": ("AgentLoop", "Call", "Model", "Reply", "Turn", "rerun"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -195,10 +202,12 @@ __all__ = [
     "RANKINGS",
     "AfterLlmResult",
     "AfterToolResult",
+    "AgentLoop",
     "Backup",
     "BeforeLlmResult",
     "BeforeToolResult",
     "ByteClassCounter",
+    "Call",
     "CallableProvider",
     "Change",
     "Closed",
@@ -232,6 +241,7 @@ __all__ = [
     "Memory",
     "Message",
     "MiniLmEmbedder",
+    "Model",
     "NoJson",
     "NotFound",
     "Note",
@@ -251,6 +261,7 @@ __all__ = [
     "Recovered",
     "RefoldError",
     "Remember",
+    "Reply",
     "Report",
     "Scratchpad",
     "SessionMemory",
@@ -273,6 +284,7 @@ __all__ = [
     "ToolFailed",
     "ToolRegistry",
     "ToolResult",
+    "Turn",
     "Upserted",
     "Usage",
     "UserMessageResult",
@@ -284,6 +296,7 @@ __all__ = [
     "extract",
     "extract_idle",
     "recover",
+    "rerun",
 ]
 
 

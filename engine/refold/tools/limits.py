@@ -75,3 +75,9 @@ KNOWN_COUNT_MAX: Final = 50
 """Memories that a model is told are known already, the most important ones."""
 
 assert EXTRACTED_CHARS_MAX < EXTRACTION_CHARS_MAX < REPLY_BYTES_MAX
+
+# The loop.
+LOOP_STEPS_COUNT_DEFAULT: Final = 20
+"""How often a model is asked for one message of a user."""
+
+assert LOOP_STEPS_COUNT_DEFAULT < TOOLS_COUNT_MAX

@@ -4,6 +4,7 @@ import json
 import random
 import resource
 import sys
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
@@ -17,6 +18,7 @@ VISITS = 2
 
 VISIT_MESSAGES = 10
 CONVERSATIONS_PER_COMMIT = 100
+SPREAD_DIMENSIONS = 128
 
 
 def write(path: str, place: int, events: int) -> None:
@@ -62,6 +64,49 @@ def read(path: str, conversations: int, memory_bytes: int, targets: int, seed: i
     tell(peak_bytes=peak_bytes(), open_ns=open_ns, read_ns=read_ns, messages=messages)
 
 
+def remember(path: str, projects: int, memories: int, memory_bytes: int) -> None:
+    """Add so many memories to each of so many projects, a commit for each; print the peak of this process."""
+    known = _warm_vectors()
+    base_bytes = peak_bytes()
+    begin = perf_counter_ns()
+    with Memory(path, memory_bytes=memory_bytes) as memory:
+        for number in range(projects):
+            project = memory.project(f"project-{number:05d}")
+            with memory.batch():
+                for place in range(memories):
+                    text = f"memory {place} of project {number} about thing {place % 97}"
+                    project.add(text, vector=known[(number * memories + 7 * place) % len(known)])
+    tell(base_bytes=base_bytes, peak_bytes=peak_bytes(), fill_ns=perf_counter_ns() - begin)
+
+
+def search(path: str, projects: int, targets: int, memory_bytes: int) -> None:
+    """Open the store and search random projects, none of them twice, and one again and again; print the times."""
+    known = _warm_vectors()
+    base_bytes = peak_bytes()
+    cold_ns: list[int] = []
+    warm_ns: list[int] = []
+    found = 0
+    with Memory(path, memory_bytes=memory_bytes) as memory:
+        chosen = random.Random(workloads.SEED).sample(range(projects), targets)
+        for times_ns, numbers in ((cold_ns, chosen), (warm_ns, [chosen[-1]] * 100)):
+            for number in numbers:
+                begin = perf_counter_ns()
+                hits = memory.project(f"project-{number:05d}").search("memory about thing 5", vector=known[0])
+                times_ns.append(perf_counter_ns() - begin)
+                found += len(hits)
+    tell(base_bytes=base_bytes, peak_bytes=peak_bytes(), cold_ns=cold_ns, warm_ns=warm_ns, found=found)
+
+
+def _warm_vectors() -> "list[array[float]]":
+    """Return vectors, once everything that a search loads is there: that is no part of what memories take."""
+    draw = random.Random(workloads.SEED)
+    known = [array("f", (draw.gauss(0.0, 1.0) for _ in range(SPREAD_DIMENSIONS))) for _ in range(200)]
+    with Memory() as memory:
+        memory.project().add("warm", vector=known[0])
+        memory.project().search("warm", vector=known[0])
+    return known
+
+
 def peak_bytes() -> int:
     """Return the most that this process had in RAM.
 
@@ -81,7 +126,13 @@ def tell(**facts: object) -> None:
     print(json.dumps(facts), flush=True)
 
 
-JOBS: dict[str, Callable[..., None]] = {"write": write, "fill": fill, "read": read}
+JOBS: dict[str, Callable[..., None]] = {
+    "write": write,
+    "fill": fill,
+    "read": read,
+    "remember": remember,
+    "search": search,
+}
 
 if __name__ == "__main__":
     JOBS[sys.argv[1]](sys.argv[2], *map(int, sys.argv[3:]))

@@ -140,13 +140,13 @@ class BareProduct:
     """All vectors multiplied with one query, into memory that is there: what no exact search can do without."""
 
     def __init__(self, matrix: NDArray[Any], query: NDArray[Any]) -> None:
-        self._matrix = matrix
+        self.matrix = matrix
         self.query = (query / np.linalg.norm(query)).astype(np.float32)
         self.out = np.empty(len(matrix), np.float32)
 
     def multiply(self) -> None:
         """Multiply."""
-        np.dot(self._matrix, self.query, out=self.out)
+        np.dot(self.matrix, self.query, out=self.out)
 
 
 class BareGraph:

@@ -21,6 +21,7 @@ from rows import (
     recalling,
     replay,
     search,
+    spread,
     starting,
     storing,
     throughput,
@@ -53,8 +54,9 @@ GROUPS: dict[str, Rows] = {
     "search-large": search.large_rows,
     "projects": recalling.rows,
     "projects-large": recalling.large_rows,
+    "projects-many": spread.rows,
 }
-ON_REQUEST = {"large", "search-large", "projects-large"}
+ON_REQUEST = {"large", "search-large", "projects-large", "projects-many"}
 """What is measured only when it is asked for by name."""
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"

@@ -6,7 +6,7 @@ import pytest
 import workloads
 from children import peak_bytes
 from rounds import MINIMUM_ROUNDS
-from rows import large, many, travel
+from rows import large, many, spread, travel
 from rows.table import Options, Stores
 
 from refold import Memory
@@ -111,3 +111,11 @@ def test_forks_of_the_whole_memory_are_timed_and_closed() -> None:
     assert len(memory.made) == travel.PASSES * large.FORKED_MEMORIES_COUNT
     assert all(memory.head // 2 <= seq <= memory.head for seq in memory.made)
     assert not memory.open
+
+
+def test_many_projects_are_written_and_searched_in_processes(options: Options) -> None:
+    written, searched, *cold, warm, half, slow, longest = spread.rows(options)
+    assert [row.is_met for row in (written, searched)] == [True, True]
+    assert len(cold) == 2
+    assert all(row.ours_ns for row in (*cold, warm, half, slow, longest))
+    assert spread.searched(options.directory / "spread", 4).found == 10 * (4 + 100)

@@ -49,6 +49,7 @@ class Sizes(NamedTuple):
     large_search_rows: int
     search_queries: int
     search_projects: int
+    spread_projects: int
 
 
 FULL = Sizes(
@@ -70,6 +71,7 @@ FULL = Sizes(
     large_search_rows=100_000,
     search_queries=200,
     search_projects=1_000,
+    spread_projects=10_000,
 )
 TINY = Sizes(
     batch_events=30,
@@ -90,6 +92,7 @@ TINY = Sizes(
     large_search_rows=1_500,
     search_queries=5,
     search_projects=3,
+    spread_projects=4,
 )
 
 

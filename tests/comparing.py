@@ -157,6 +157,7 @@ def _check_search(project: Project, state: Shared, now_ns: int, *, has_recency: 
     expected = scores(state, "tea milk", now_ns, has_recency=has_recency)
     ranking = "seed" if has_recency else "seed-without-recency"
     hits = project.search("tea milk", top_k=100, ranking=ranking)
+    assert project.search_many(["tea milk"], top_k=100, ranking=ranking) == [hits]
     assert {hit.entry.id for hit in hits} == expected.keys()
     assert all(abs(hit.score - expected[hit.entry.id]) < 3e-6 for hit in hits)
     order = [(-hit.score, -hit.entry.importance) for hit in hits]

@@ -42,8 +42,14 @@ SMALL: tuple[dict[str, int], ...] = (
         "CHECKPOINT_ROWS_MAX": 2,
         "PACKED_COUNT_MIN": 1,
     },
-    {"CHECKPOINT_EVENTS": 1, "TAIL_EVENTS_MAX": 2, "PAGE_EVENTS": 1},
-    {"CHECKPOINT_EVENTS": 3, "TAIL_EVENTS_MAX": 20, "MEMORY_BYTES_MIN": 1, "EVICTED_COUNT_MIN": 3},
+    {"CHECKPOINT_EVENTS": 1, "TAIL_EVENTS_MAX": 2, "PAGE_EVENTS": 1, "PACKED_SLICE_COUNT": 1},
+    {
+        "CHECKPOINT_EVENTS": 3,
+        "TAIL_EVENTS_MAX": 20,
+        "MEMORY_BYTES_MIN": 1,
+        "EVICTED_COUNT_MIN": 3,
+        "PACKED_SLICE_COUNT": 1,
+    },
     {},
 )
 

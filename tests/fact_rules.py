@@ -12,7 +12,7 @@ from refold.text import keywords as keywords_of
 from tests.chat_rules import GIVEN, drawn_rule
 from tests.driving import Drawn, drawn_options, moments
 from tests.model import Options
-from tests.remembered import DAY_NS, Fact, Shared, best, cosine, joint, merge_changes, vector_of
+from tests.remembered import DAY_NS, Fact, Shared, best, cosine, joint, merge_changes, texts_of, vector_of
 from tests.states import Entry
 from tests.whole_rules import WholeRules
 
@@ -232,8 +232,8 @@ class FactRules(WholeRules):
                 return None
             if "content" in changes:
                 changes[VECTOR] = vector_of(changes["content"])
-            has_body = {"content", "keywords", "metadata"} & changes.keys()
-            return "rewritten", (fact_id, changes), (held.body,) if has_body else ()
+            texts = texts_of(held, changes)
+            return "rewritten", (fact_id, changes, texts), (held.body,) if texts else ()
 
         self.drive(
             stream,
@@ -403,15 +403,16 @@ def parting(state: Shared, before: Shared, merge: Entry) -> Any:
         raise InvalidInput(merge.seq)
     names = [name for name in ("content", "keywords", "importance") if getattr(held, name) == changes[name]]
     back = {name: getattr(old, name) for name in names if getattr(held, name) != getattr(old, name)}
-    sources = (merge.seq, held.body) if {"content", "keywords"} & back.keys() else (merge.seq,)
-    if "content" in back and held.vector_seq == merge.seq:
+    texts = texts_of(held, back)
+    sources = (merge.seq, held.body) if texts else (merge.seq,)
+    if "content" in back:
         back |= {VECTOR: old.vector, "vector_seq": old.vector_seq}
     times: dict[str, Any] = {"created_ns": merge.time_ns, "updated_ns": merge.time_ns}
     happened: dict[str, Any] = {"accessed_ns": merge.occurred_ns, "occurred_ns": merge.occurred_ns}
     other = before.memories.get(other.id) or replace(other, **times, **happened)
     twin = state.same(other.content)
     is_back = twin is None or (twin.id == kept_id and "content" in back)
-    return "parted", (kept_id, other if is_back else None, merge.seq, back), sources
+    return "parted", (kept_id, other if is_back else None, merge.seq, back, texts), sources
 
 
 @dataclass
@@ -432,11 +433,6 @@ class Compaction:
             fact, self.facts = first, []
             for other in others:
                 fact = self._taken_in(first, fact, other)
-            if fact.content != first.content:
-                kind, data, sources = self.made[-1]
-                vector = vector_of(fact.content)
-                self.made[-1] = (kind, (*data[:2], data[2] | {VECTOR: vector}), sources)
-                fact = replace(fact, vector=vector)
             kept.append(fact)
         self.facts = kept
 
@@ -447,7 +443,6 @@ class Compaction:
             self.facts.append(other)
             return fact
         changes = merge_changes(fact, other)
-        changes.pop(VECTOR, None)
         self.texts[fact.id] += self.texts[other.id]
         self.made.append(("joined", (fact.id, other, changes), self.texts[fact.id]))
         self.contents.add(text)

@@ -457,6 +457,14 @@ class MemoryMachine(FactRules):
             self.model.erase_stream("conversation/gone", stream)
         assert "gone" not in self.memory.conversations()
 
+    @alone
+    @rule()
+    def reembed(self) -> None:
+        """With the embedder that everything has; `test_reembedding_machine` is about others."""
+        head = self.memory.head
+        assert self.memory.reembed().vectors == 0
+        assert self.memory.head == head
+
     def _windows(self) -> list[list[tuple[str, int]]]:
         """The ids and tokens of every window: what no erasure may move."""
         chats = map(self.memory.conversation, self.memory.conversations())

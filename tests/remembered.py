@@ -104,15 +104,14 @@ def _added(state: Shared, entry: Entry) -> None:
 
 
 def _updated(state: Shared, entry: Entry) -> None:
-    fact_id, changes = entry.data
+    fact_id, changes, texts = entry.data
     held = state.memories.get(fact_id)
     if held is None:
         return
     if not entry.erased:
-        texts = {"content", "keywords", "metadata"}
-        body: dict[str, Any] = {"body": entry.seq, "blank": ()} if texts & changes.keys() else {}
+        body: dict[str, Any] = texts | ({"body": entry.seq, "blank": ()} if texts else {})
         vector: dict[str, Any] = {"vector_seq": entry.seq} if "vector" in changes else {}
-        state.memories[fact_id] = replace(held, **changes, **body, **vector, updated_ns=entry.time_ns)
+        state.memories[fact_id] = replace(held, **(body | changes), **vector, updated_ns=entry.time_ns)
     elif "content" in changes:
         state.lose(fact_id)
     else:
@@ -143,7 +142,7 @@ def _merged(state: Shared, entry: Entry) -> None:
 
 
 def _unmerged(state: Shared, entry: Entry) -> None:
-    kept_id, other, seq, changes = entry.data
+    kept_id, other, seq, changes, texts = entry.data
     state.apart[seq] = None
     held = state.memories.get(kept_id)
     if entry.erased:
@@ -153,8 +152,8 @@ def _unmerged(state: Shared, entry: Entry) -> None:
             state.gone[other.id] = None
         return
     if held is not None:
-        body: dict[str, Any] = {"body": entry.seq, "blank": ()} if {"content", "keywords"} & changes.keys() else {}
-        state.memories[kept_id] = replace(held, **changes, **body, updated_ns=entry.time_ns)
+        body: dict[str, Any] = texts | ({"body": entry.seq, "blank": ()} if texts else {})
+        state.memories[kept_id] = replace(held, **(body | changes), updated_ns=entry.time_ns)
     if other is not None:
         state.memories[other.id] = replace(other, body=entry.seq, vector_seq=entry.seq, blank=())
 
@@ -235,6 +234,14 @@ def joint(text: str, other: str) -> str:
     return text if other in text else f"{text} | {other}"
 
 
+def texts_of(held: Fact, changes: dict[str, Any]) -> dict[str, Any]:
+    """What an event that changes a text carries of a memory: all of its texts, also those that it leaves."""
+    names = ("content", "keywords", "metadata")
+    if not changes.keys() & set(names):
+        return {}
+    return {name: changes.get(name, getattr(held, name)) for name in names}
+
+
 def merge_changes(held: Fact, other: Fact) -> dict[str, Any]:
     """What a merge changes of the memory that is kept."""
     content = joint(held.content, other.content)
@@ -242,6 +249,7 @@ def merge_changes(held: Fact, other: Fact) -> dict[str, Any]:
         "content": content,
         "keywords": union(held.keywords, other.keywords),
         "importance": max(held.importance, other.importance),
+        "metadata": held.metadata,
     }
     return changes | ({"vector": vector_of(content)} if content != held.content else {})
 

@@ -207,3 +207,45 @@ def test_the_history_of_a_memory(store: Path, refold: Run) -> None:
 def test_the_words_of_the_help_are_those_of_the_entries() -> None:
     assert remembering._CATEGORIES == CATEGORIES
     assert remembering._STATUSES == STATUSES
+
+
+class Letters:
+    """An embedder of three numbers."""
+
+    id, dim = "letters", 3
+
+    def embed(self, texts: list[str]) -> list[list[float]]:
+        return [[text.count("a"), text.count("b"), 1.0] for text in texts]
+
+
+def test_everything_is_embedded_anew_and_searched_with_that_embedder(
+    store: Path, refold: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import refold as package
+
+    monkeypatch.setattr(package, "WordLlamaEmbedder", Letters)
+    assert refold("reembed").out == "refold-hash-1 (512 numbers): nothing to do\n"
+    told = refold("reembed", "--embedder", "wordllama", "--json").json
+    assert told == {"model": "letters", "dim": 3, "projects": 2, "vectors": 6}
+    refused = refold("search", "beans", *TALK)
+    assert refused.code == 1
+    assert "letters" in refused.err
+    assert len(refold("search", "beans", *TALK, "--embedder", "wordllama", "--json").json["hits"]) == 5
+    monkeypatch.setenv("REFOLD_EMBEDDER", "wordllama")
+    assert refold("add", "A bean.", *TALK).code == 0
+    assert refold("compact", *TALK, "--dry-run").code == 0
+    assert refold("reembed").out == "letters (3 numbers): nothing to do\n"
+    assert (
+        refold("reembed", "--embedder", "hashed").out == "refold-hash-1 (512 numbers): 7 vectors, 2 projects switched\n"
+    )
+    assert refold("verify", "--db", store).code == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["nonsense", "model@http://127.0.0.1", ":3@http://127.0.0.1", "model:x@http://127.0.0.1", "model:3"]
+)
+@pytest.mark.usefixtures("store")
+def test_an_embedder_that_is_none_is_wrong_usage(refold: Run, name: str) -> None:
+    refused = refold("search", "beans", "--embedder", name)
+    assert refused.code == 2
+    assert "MODEL:DIM@URL" in refused.err

@@ -180,7 +180,8 @@ class TestBesideOthers:
         lines = lines_of(exported)
         del lines[2]["event"]["content"], lines[2]["event"]["metadata"]
         lines[2]["erased"] = True
-        stamp = {"seq": len(lines), "version": 2, "time_ns": lines[-1]["time_ns"], "command": len(lines)}
+        version = 1 + sum(line["stream"] == "store/main" for line in lines[1:])
+        stamp = {"seq": len(lines), "version": version, "time_ns": lines[-1]["time_ns"], "command": len(lines)}
         lines.append({**stamp, "stream": "store/main", "kind": "erased", "event": {"seqs": [2]}})
         lines[0]["head"] += 1
         rewrite(exported, lines)

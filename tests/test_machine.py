@@ -34,6 +34,7 @@ RULES = {
         "fork": "fork_whole",
         "load": "look_from_elsewhere",
         "recall": "recall",
+        "reembed": "reembed",
         "restore": "restore_whole",
         "snapshot": "keep_whole",
         "subscribe": "look_from_elsewhere",
@@ -100,7 +101,8 @@ READS = {
         *("token_count", "version", "window", "window_tokens"),
     },
     Project: {
-        *("count", "events", "get", "history", "list", "name", "place", "search", "search_episodes", "stats"),
+        *("count", "events", "get", "history", "list", "name", "place", "search", "search_episodes", "search_many"),
+        "stats",
     },
     SCOPES: {"get", "items", "keys", "values"},
     Profile: {"get", "items", "name"},

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from refold import EmbeddingMismatch, InvalidInput
+from refold.store import columns
 from refold.store.answering import Query, Wish
 from refold.store.moments import Filters
 from refold.store.scoring import DAY_NS, SEED, Scoring
@@ -431,3 +432,15 @@ def test_the_stored_vector_has_length_one_whichever_way_it_came() -> None:
         added(one, row.seq, row.vector)
     assert np.array_equal(one.now().frame.matrix, many.now().frame.matrix)
     assert np.array_equal(one.now().frame.matrix, np.array([unit(row.vector) for row in rows]))
+
+
+def test_a_row_after_many_copies_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit would wait for that."""
+    monkeypatch.setattr(columns, "LARGE_COLUMN_BYTES", 0)
+    shelf = Shelf(8, MODEL)
+    filled(shelf, 1_000, 5)
+    matrix = shelf.now().frame.matrix
+    filled(shelf, 900, 6, first_seq=2_000)
+    assert np.shares_memory(shelf.now().frame.matrix, matrix)
+    shelf.change(9_000, [3], importance=0.1)
+    assert np.shares_memory(shelf.now().frame.matrix, matrix)

@@ -321,6 +321,8 @@ def test_a_graph_that_does_not_fit_is_built_anew(store: Path, tmp_path: Path, ki
     other = grown(tmp_path / "other") if kind == "foreign" else mangled(blob, kind)
     with Memory(store) as memory:
         memory._door.engine.log.write_rows([("graphs", number_key(1), other)])
+        told_of = [(finding.check, "number 1" in finding.message) for finding in memory.verify().findings]
+        assert told_of == ([] if kind == "foreign" else [("graphs", True)])
         expected = found(memory)
         shelf_of(memory).settle()
         assert shelf_of(memory).builds_count == 1
@@ -328,6 +330,15 @@ def test_a_graph_that_does_not_fit_is_built_anew(store: Path, tmp_path: Path, ki
         assert graph_of(memory) != other
         assert found(memory) == expected
         assert memory.verify().ok
+
+
+@needs_hnswlib
+def test_a_graph_of_no_stream_is_found(store: Path) -> None:
+    blob = grown(store)
+    with Memory(store) as memory:
+        memory._door.engine.log.write_rows([("graphs", number_key(7), blob)])
+        (finding,) = memory.verify().findings
+        assert (finding.check, finding.seq) == ("graphs", 0)
 
 
 CHILD = """

@@ -21,6 +21,7 @@ from refold import (
 )
 from refold.engine import transfer
 from tests.support import Clock, assert_sound, erase, refused, remembering
+from tests.told import Told
 
 Change = Callable[[list[dict[str, Any]]], object]
 
@@ -69,6 +70,7 @@ def travel(memory: Memory, chat: Conversation, snapshot: Snapshot) -> None:
     chat.restore(Snapshot.from_bytes(other.conversation("o").snapshot().to_bytes()))
     work(memory, chat)
     learn(memory.project("acme"), chat.append("user", "Use pnpm.", tokens=2))
+    memory.reembed(Told())
     memory.add("y")
     memory.project().clear()
 

@@ -18,7 +18,7 @@ BESIDE_BYTES = 64 * 1024**2
 MESSAGES = VISITS * VISIT_MESSAGES
 SEED = 11
 CHILDREN = Path(__file__).resolve().parent.parent / "children.py"
-_MIB = 1024**2
+MIB = 1024**2
 
 
 class Filled(NamedTuple):
@@ -57,8 +57,8 @@ def read(path: Path, conversations: int, targets: int) -> Read:
 def _peak(job: str, peak_bytes: int, note: str) -> Row:
     """Return a row that holds the peak of a process against what it may take."""
     limit = MEMORY_BYTES + BESIDE_BYTES
-    said = f"at most {limit // _MIB} MiB (memory_bytes + {BESIDE_BYTES // _MIB} MiB)"
-    return Row(job, None, "-", None, None, said, peak_bytes <= limit, f"({peak_bytes / _MIB:.0f} MiB; {note})")
+    said = f"at most {limit // MIB} MiB (memory_bytes + {BESIDE_BYTES // MIB} MiB)"
+    return Row(job, None, "-", None, None, said, peak_bytes <= limit, f"({peak_bytes / MIB:.0f} MiB; {note})")
 
 
 def rows(options: Options) -> Iterator[Row]:

@@ -20,6 +20,8 @@ CATEGORY = "refold, project.search of one of five categories"
 HALF = "refold, project.search as of half of the events"
 LAST = "refold, project.search as of the last but one"
 WINDOW = "refold, project.search by ranking window"
+MANY = "refold, project.search_many, 32 queries"
+MANY_COUNT = 32
 PRODUCT = "bare matrix-vector product"
 SEARCH_NS = 50e6
 TENDING_NS = 100e6
@@ -27,6 +29,8 @@ SEED_ROWS = 10_000
 """The memories for which the times of searching and tending are promised."""
 
 ADD_NS = 15_000.0
+COMPACT_COSINE = 0.9
+BLOCK_ROWS = 256
 
 
 class Recalls:
@@ -78,9 +82,21 @@ class Recalls:
         where = project or self.project
         return where.search(text, vector=vector, top_k=TOP, ranking=ranking, categories=categories, now=NOW_NS)
 
+    def search_many(self) -> list[Hits]:
+        """Answer the next queries at once."""
+        asked = [next(self.turn) for _ in range(MANY_COUNT)]
+        vectors, texts = [vector for vector, _ in asked], [text for _, text in asked]
+        return self.project.search_many(texts, vectors=vectors, top_k=TOP, now=NOW_NS)
+
     def upsert(self) -> object:
         """Look for what is most alike, which is not alike enough."""
         return self.project.upsert("memory", vector=next(self.turn)[0], threshold=1)
+
+    def multiply_all_pairs(self) -> int:
+        """Multiply every row with every later one, in blocks, and count those that are alike."""
+        matrix = self.product.matrix
+        blocks = range(0, len(matrix), BLOCK_ROWS)
+        return sum(int((matrix[at : at + BLOCK_ROWS] @ matrix[at:].T > COMPACT_COSINE).sum()) for at in blocks)
 
     def jobs(self) -> dict[str, Job]:
         """Return the searches and their floor."""
@@ -92,6 +108,7 @@ class Recalls:
             HALF: Job(partial(self.search, half)),
             LAST: Job(partial(self.search, last)),
             WINDOW: Job(partial(self.search, ranking="window")),
+            MANY: Job(self.search_many, MANY_COUNT),
             PRODUCT: Job(self.product.multiply),
         }
 
@@ -117,14 +134,18 @@ def _measured(size: int, options: Options, bound: float) -> Iterator[Row]:
     recalls = Recalls(size)
     said = f"{size:,} memories"
     samples = alternate(recalls.jobs(), options.rounds)
-    for name in (SEARCH, CATEGORY, HALF, LAST, WINDOW):
-        target = None if name == WINDOW else Target("at most", bound)
+    for name in (SEARCH, CATEGORY, HALF, LAST, WINDOW, MANY):
+        target = None if name in {WINDOW, MANY} else Target("at most", bound)
         yield compared(f"{name.removeprefix('refold, ')}, {said}", samples[name], PRODUCT, samples[PRODUCT], target)
     yield _add_row(recalls, options, said)
     is_seed = size <= SEED_ROWS
     yield limited(f"search, {said}", median(samples[SEARCH]), SEARCH_NS if is_seed else None, "seed 002, 11.4")
     for name, job in _tending(recalls):
         yield limited(f"{name}, {said}", _once(job), TENDING_NS if is_seed else None, "once")
+    pairs_ns = _once(recalls.multiply_all_pairs)
+    compact_ns = _once(partial(recalls.project.compact, COMPACT_COSINE, dry_run=True))
+    note = f"once; {compact_ns / pairs_ns:.2f} x the bare products of all pairs"
+    yield limited(f"decide a compaction, {said}", compact_ns, None, note)
     recalls.memory.close()
 
 

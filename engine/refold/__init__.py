@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from refold.results import ProjectStats as ProjectStats
     from refold.results import Receipt as Receipt
     from refold.results import Recovered as Recovered
+    from refold.results import Reembedded as Reembedded
     from refold.results import Report as Report
     from refold.results import Scratchpad as Scratchpad
     from refold.results import SessionSummary as SessionSummary
@@ -160,6 +161,7 @@ _HOMES = {
         "ProjectStats",
         "Receipt",
         "Recovered",
+        "Reembedded",
         "Report",
         "Scratchpad",
         "SessionSummary",
@@ -259,6 +261,7 @@ __all__ = [
     "Receipt",
     "Recorded",
     "Recovered",
+    "Reembedded",
     "RefoldError",
     "Remember",
     "Reply",

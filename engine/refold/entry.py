@@ -1,12 +1,14 @@
 """A project's memory: the events that make and change one, and the form in which it is handed out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from sys import intern
 from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from refold.event import FLAG_OCCURRED, Event, Stamp, unpack_json
+from refold.event import FLAG_OCCURRED, Event, Stamp, pack_json, unpack_json
+from refold.renewal import VectorRenewed
 
 CATEGORIES: Final = ("preference", "convention", "pattern", "correction", "fact")
 STATUSES: Final = ("active", "pending_review", "rejected", "archived")
@@ -260,6 +262,49 @@ def entry_of(event: MemoryAdded, stamp: Stamp) -> Entry:
     )
 
 
+def interned(keywords: Iterable[str]) -> tuple[str, ...]:
+    """Return keywords as the state holds them: one string for a word, however many memories have it."""
+    return tuple(map(intern, keywords))
+
+
+_CARRIED: Final = (
+    *("content", "category", "importance", "access_count", "status", "session", "source_context"),
+    *("created_ns", "updated_ns", "accessed_ns", "decayed_ns", "occurred_ns", "dated"),
+)
+
+
+def carried(entry: Entry) -> bytes:
+    """Return a memory as the events hold it that take one in or bring one back: all but id, seqs and vector."""
+    shown = {name: getattr(entry, name) for name in _CARRIED}
+    return pack_json(shown | {"keywords": entry.words, "metadata": entry.metadata})
+
+
+def carried_back(entry_id: str, packed: bytes, origin: int) -> Entry:
+    """Return the memory that ``carried`` packed."""
+    shown = unpack_json(packed)
+    metadata = shown.pop("metadata")
+    words = interned(shown.pop("keywords"))
+    extra = None if metadata is None else pack_json(metadata)
+    return Entry(id=entry_id, words=words, extra=extra, origin=origin, **shown)
+
+
+def returned(event: MemoryUnmerged) -> Entry:
+    """Return the memory that an event brings back."""
+    assert event.incoming is not None, event
+    return carried_back(event.other, event.incoming, event.origin)
+
+
+def body_of(event: Event, entry_id: str) -> tuple[str, Iterable[str], bytes | None]:
+    """Return content, keywords and packed metadata of a memory, from the event that holds them."""
+    if isinstance(event, MemoryUnmerged) and event.other == entry_id:
+        back = returned(event)
+        return back.content, back.words, back.extra
+    assert isinstance(event, (MemoryAdded, MemoryUpdated, MemoryMerged, MemoryUnmerged)), event
+    assert event.id == entry_id, f"{event!r} is not of the memory {entry_id}"
+    assert event.content is not None, event
+    return event.content, event.keywords, event.extra
+
+
 def touched(event: Event) -> tuple[str, ...] | None:
     """Return the ids of the memories that an event may have changed, ``None`` for all of them."""
     if isinstance(event, (MemoryMerged, MemoryUnmerged)):
@@ -268,4 +313,4 @@ def touched(event: Event) -> tuple[str, ...] | None:
         return (event.id,)
     if isinstance(event, (MemoriesDecayed, MemoriesPruned, MemoriesRecalled)):
         return event.ids
-    return None
+    return () if isinstance(event, VectorRenewed) else None

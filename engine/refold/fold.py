@@ -201,17 +201,42 @@ def fold(state: State, stamp: Stamp, event: Event) -> None:
         handler(state.parts[place], stamp, event)
 
 
+class Packing:
+    """A state on its way into a checkpoint row, step by step: as it was when that began, whatever is folded since."""
+
+    def __init__(self, state: State) -> None:
+        self._slices = [view.slices(part) for view, part in _pairs(state)]
+        self._packed = [next(slices) for slices in self._slices]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of it is packed."""
+        return None not in self._packed
+
+    def step(self) -> None:
+        """Pack some more of what is left."""
+        place = self._packed.index(None)
+        self._packed[place] = next(self._slices[place])
+
+    def result(self) -> tuple[bytes, list[int]]:
+        """Return what ``pack`` returned when this began; all of it is packed."""
+        inline: list[tuple[Any, int]] = []
+        seqs: list[int] = []
+        for found in self._packed:
+            assert found is not None, "a state is packed to its end first"
+            inline.append((found[0], len(found[1])))
+            seqs += found[1]
+        while inline and inline[-1] == _NOTHING:
+            inline.pop()
+        return _ENCODE(inline), seqs
+
+
 def pack(state: State) -> tuple[bytes, list[int]]:
     """Return a state as a checkpoint holds it: small values inline, and the seqs of the events with the rest."""
-    inline: list[tuple[Any, int]] = []
-    seqs: list[int] = []
-    for view, part in zip(state.kind.views, state.parts, strict=True):
-        packed, pointed = view.pack(part)
-        inline.append((packed, len(pointed)))
-        seqs += pointed
-    while inline and inline[-1] == _NOTHING:
-        inline.pop()
-    return _ENCODE(inline), seqs
+    packing = Packing(state)
+    while not packing.is_done:
+        packing.step()
+    return packing.result()
 
 
 def unpack(kind: str, inline: bytes, events: Located) -> State:

@@ -86,7 +86,7 @@ PAGE_EVENTS: Final = 256
 """Events read, decoded and folded at a time; no read transaction is open longer than one page takes."""
 
 MEMORY_BYTES_DEFAULT: Final = 512 * 1024 * 1024
-"""What the loaded streams of one memory may take in RAM together."""
+"""What the loaded streams of one memory and the vectors that are searched may take in RAM together."""
 
 MEMORY_BYTES_MIN: Final = 1024 * 1024
 
@@ -98,6 +98,9 @@ STREAM_OVERHEAD_BYTES: Final = 3_000
 
 EVENT_OVERHEAD_BYTES: Final = 500
 """What an event in RAM takes beside the bytes of its record: the objects that they are decoded into."""
+
+PACKED_SLICE_COUNT: Final = 512
+"""Memories of a project that one commit packs for a checkpoint row, or twice as many as it has events."""
 
 EVICTED_COUNT_MIN: Final = 32
 """How many streams may leave RAM after a commit, or twice as many as it has events, if that is more."""
@@ -232,6 +235,9 @@ assert SOURCES_COUNT_MAX * (SEQ_BYTES + 1) < VALUE_BYTES_MAX
 PAGE_MEMORIES_COUNT: Final = 4_096
 """How many memories one event of a decay or a pruning names; a larger outcome takes several in one commit."""
 
+REEMBEDDED_PAGE_COUNT: Final = 256
+"""How many texts are embedded and committed at once when a memory is embedded anew."""
+
 RECENT_CHANGES_COUNT: Final = 1_024
 """Events of a project after which a table of its vectors is still brought up to date instead of built anew."""
 
@@ -310,8 +316,17 @@ STATUSES_COUNT_MAX: Final = 255
 SCORED_ROWS: Final = 4_096
 """Rows that are scored in double precision at a time."""
 
+QUERIES_COUNT_MAX: Final = 4_096
+"""Queries of one call: all are answered of one state, which others change meanwhile."""
+
 QUERIES_BYTES_MAX: Final = 64 * 1024**2
 """Products of the queries that are multiplied with all rows at once."""
+
+# A compaction holds so many bytes of products of pairs at once; shorter rows of so many numbers tell pairs that are not
+# alike; so many rows tell in which directions most of the others differ, and fewer are compared whole.
+PAIRS_BYTES_MAX: Final = 8 * 1024**2
+NARROW_DIMENSIONS: Final = 64
+SAMPLED_ROWS: Final = 1_024
 
 GRAPH_LINKS_COUNT: Final = 16
 """Links of a row in each layer of a graph, and half of those in the lowest."""
@@ -324,6 +339,9 @@ GRAPH_BREADTH_COUNT: Final = 100
 
 GRAPH_BREADTH_COUNT_MAX: Final = 800
 """A graph that needs more candidates than this to find the nearest rows is not used."""
+
+GRAPHS_READ_COUNT: Final = 4
+"""How many stored graphs are read at once to be checked: each may be of many megabytes."""
 
 GRAPH_RECALL_RATIO_MIN: Final = 0.98
 """How many of the nearest rows a graph has to find."""
@@ -356,9 +374,26 @@ HYBRID_NS: Final = 1_500_000
 """What a certified search takes."""
 
 SHELVES_BYTES_DEFAULT: Final = 512 * 1024**2
-"""What the vectors of all projects may take in RAM together, and the largest of them in any case."""
+"""What shelves may take in RAM together, and the largest of them in any case, where nobody says how much."""
+
+# What of ``memory_bytes`` the vectors of projects, with their memories, and those of episodes may take, and what stays
+# for loaded streams in any case: one part of so many.
+STOCKED_PARTS_COUNT: Final = 2
+EPISODES_PARTS_COUNT: Final = 8
+LOADED_PARTS_COUNT: Final = 4
+
+# What a memory takes in RAM beside its vector and its content, roughly; what more, once its text was compared; and what
+# its terms take then for each of its letters.
+STOCKED_BYTES: Final = 1_000
+COMPARED_BYTES: Final = 500
+COMPARED_RATIO: Final = 8
+
+LARGE_COLUMN_BYTES: Final = 4 * 1024**2
+"""A column of so many bytes is given room for as many again; copying a smaller one keeps nobody waiting."""
 
 assert GRAPH_BREADTH_COUNT <= CERTIFIED_ROWS <= GRAPH_BREADTH_COUNT_MAX
 assert CALIBRATED_ROWS_MIN < SCORED_ROWS <= QUERIES_BYTES_MAX
 assert 2 * GRAPH_LINKS_COUNT < 2**8, "counts of links are stored in a byte"
 assert NEAREST_NS < HYBRID_NS
+assert NARROW_DIMENSIONS < SAMPLED_ROWS
+assert 1 / STOCKED_PARTS_COUNT + 1 / EPISODES_PARTS_COUNT + 1 / LOADED_PARTS_COUNT <= 1

@@ -123,6 +123,15 @@ class Outcome(Struct, frozen=True):
     merged: int = 0
 
 
+class Reembedded(Struct, frozen=True):
+    """What ``reembed`` did: the embedder and its dimension, the projects that switched, the vectors that were made."""
+
+    model: str
+    dim: int
+    projects: int = 0
+    vectors: int = 0
+
+
 class Hit(Struct, frozen=True):
     """What a search found: the memory, or the episode, its score, and the signals that made it, by name."""
 
@@ -132,7 +141,12 @@ class Hit(Struct, frozen=True):
 
 
 class Hits(Struct, frozen=True):
-    """The hits of a search, best first: a sequence. ``exact`` says that no better one can be missing."""
+    """The hits of a search, best first: a sequence.
+
+    ``exact`` is true of every search: hits that a bound does not certify are found by a pass over all memories. The
+    bound takes the nearer half of what a graph gives to be complete; below the size from which on a graph pays, and
+    without hnswlib, there is none. An event of a recall carries it, so that one made otherwise could be told.
+    """
 
     hits: tuple[Hit, ...]
     exact: bool

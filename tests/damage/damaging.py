@@ -83,10 +83,12 @@ def truncate(content: bytearray, chance: Random) -> str:
 
 def change_row(path: Path, chance: Random) -> str:
     """Change one row through LMDB, so that its tree stays whole and the value is wrong."""
-    table = chance.choice(NAMES)
     with lmdb.open(str(path), max_dbs=16) as env:
-        database = env.open_db(table.encode(), create=False)
-        with env.begin(write=True, db=database) as txn:
+        databases = {name: env.open_db(name.encode(), create=False) for name in NAMES}
+        with env.begin() as txn:
+            filled = [name for name, database in databases.items() if txn.stat(database)["entries"]]
+        table = chance.choice(filled)
+        with env.begin(write=True, db=databases[table]) as txn:
             rows = list(txn.cursor())
             key, value = chance.choice(rows)
             return f"{table} {key.hex()}: {_changed(txn, rows, key, value, chance)}"

@@ -1,9 +1,13 @@
 """A small store with everything in it, the same one for the same seed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
 from refold import Conversation, Memory, Snapshot
+from refold.engine import similarity
+from refold.store.graphing import Crossover
 from tests.blanking import blank
 from tests.bounds import seeded_bytes
 from tests.support import Clock
@@ -12,14 +16,26 @@ MESSAGES = 270
 """More than a kept checkpoint row takes, in one conversation."""
 
 
+@contextmanager
+def graphs_of_few() -> Iterator[None]:
+    """Lets projects have a graph however few their memories are, where there is a library that makes one."""
+    before = similarity._MEASURED
+    setattr(similarity, "_MEASURED", Crossover(1, 1))  # noqa: B010 - a constant everywhere else
+    try:
+        yield
+    finally:
+        setattr(similarity, "_MEASURED", before)  # noqa: B010
+
+
 def fill(path: Path, seed: int) -> int:
     """Makes a store at the path, closed twice, so that pages of older commits lie about in it; returns its head."""
     chance = Random(seed)
     clock = Clock()
-    with Memory(path, clock_ns=clock, random_bytes=seeded_bytes(seed)) as memory:
+    with graphs_of_few(), Memory(path, clock_ns=clock, random_bytes=seeded_bytes(seed)) as memory:
         _talk(memory, chance, clock)
         _remember(memory)
         _learn(memory)
+        _settle(memory)
         memory.state_hash()
         memory.flush()
         _travel(memory)
@@ -76,6 +92,16 @@ def _learn(memory: Memory) -> None:
     project.record_episode(
         "success", session="long", task="a task", approach="a way", outcome="done", tools=["look"], vector=[1.0] * 16
     )
+
+
+def _settle(memory: Memory) -> None:
+    """Wait for the graph of the project: what a build has when the store is closed would be a matter of luck."""
+    engine = memory._door.engine
+    memory.project("project").search("fact", vector=[1.0] * 16)
+    slot = engine.find("project/project")
+    assert slot is not None
+    assert slot.stock is not None
+    slot.stock.shelf.settle()
 
 
 def _travel(memory: Memory) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from refold import Memory, RefoldError, Report
 from tests.bounds import seeded_bytes
 from tests.damage.asking import Refused, answers
+from tests.damage.filling import graphs_of_few
 from tests.support import Clock
 
 SECONDS_MAX: Final = 10
@@ -52,7 +53,8 @@ def judge(path: Path, expected: Mapping[str, Any], head: int, note: Callable[[st
     except RefoldError as error:
         return CLOSED, type(error).__name__
     try:
-        return _judge(memory, path, expected, head, note)
+        with graphs_of_few():
+            return _judge(memory, path, expected, head, note)
     finally:
         note("closing")
         with suppress(RefoldError):

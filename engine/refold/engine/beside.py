@@ -9,7 +9,7 @@ from refold.engine.keys import key_of
 from refold.engine.reading import HASH_KEY, STORE_ID_KEY, TAGS_KEY
 from refold.engine.seen import Seen
 from refold.engine.streams import NEXT_NUMBER_KEY, place_in
-from refold.limits import HASH_KEY_BYTES, KEYED_HASH_BYTES, PAGE_EVENTS, STORE_ID_BYTES
+from refold.limits import GRAPHS_READ_COUNT, HASH_KEY_BYTES, KEYED_HASH_BYTES, PAGE_EVENTS, STORE_ID_BYTES
 from refold.results import Finding
 from refold.store.protocol import Log, scan
 from refold.store.record import BRANCH, SEQ
@@ -92,5 +92,17 @@ def meta(log: Log, seen: Seen) -> Iterator[Finding]:
         yield Finding("meta", 0, f"tag {tag} is {said}")
 
 
-CHECKS: Final = (("names", names), ("erasure", erasures), ("derived", derived), ("meta", meta))
+def graphs(log: Log, seen: Seen) -> Iterator[Finding]:
+    """Check that each stored graph is of a stream that has events, and is what was stored."""
+    for key, blob in scan(log, "graphs", b"", GRAPHS_READ_COUNT):
+        from refold.store.graph_bytes import is_intact  # noqa: PLC0415 - loads numpy, where a project has a graph
+
+        number = int.from_bytes(key, "big")
+        if number not in seen.heads:
+            yield Finding("graphs", 0, f"a graph is stored for stream number {number}, which has no event")
+        elif not is_intact(blob):
+            yield Finding("graphs", seen.heads[number][1], f"the graph of stream number {number} is damaged")
+
+
+CHECKS: Final = (("names", names), ("erasure", erasures), ("derived", derived), ("meta", meta), ("graphs", graphs))
 """What is checked of any log, by the name of the finding for a row that cannot be read."""

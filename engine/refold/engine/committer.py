@@ -292,6 +292,7 @@ class Committer:
         if reading.residents.is_over:
             reading.residents.trim(max(EVICTED_COUNT_MIN, 2 * count))
             reading.residents.relieve()
+        reading.keeper.proceed(count)
         if reading.head > reading.keeper.tail_due:
             reading.keeper.shorten_tail(reading.head, max(PACKED_COUNT_MIN, 2 * count))
 

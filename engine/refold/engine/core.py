@@ -59,6 +59,10 @@ class Engine(Reading):
         """Write the events of a batch as one atomic, durable commit, and give its results their stamps."""
         self._sequencer.submit(pending)
 
+    def commit_held(self, pending: Pending) -> None:
+        """Write a batch from inside of ``exclusive``."""
+        self._sequencer.submit_held(pending)
+
     def exclusive(self) -> AbstractContextManager[None]:
         """Return a context in which nothing is committed but by the thread that holds it."""
         return self._sequencer.exclusive()

@@ -29,6 +29,11 @@ class Kept:
                 found = self._similarity = self._similarity or Similarity(self._reading)
         return found
 
+    @property
+    def nbytes(self) -> int:
+        """What is kept takes in RAM."""
+        return 0 if self._similarity is None else self._similarity.nbytes
+
     def forget(self) -> None:
         """Let go of everything, and end the threads that work on it."""
         if self._similarity is not None:

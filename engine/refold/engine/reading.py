@@ -82,7 +82,7 @@ class Reading:
         self.streams = Streams(self.log, self.checkpoints)
         self.loader = Loader(self.log, self.streams, self.checkpoints)
         self.keeper = Keeper(self.log, self.streams, self.checkpoints, self.loader)
-        self.residents = Residents(self.log, self.streams, self.keeper, self.memory_bytes)
+        self.residents = Residents(self.log, self.streams, self.keeper, self.kept, self.memory_bytes)
         self.streams.reach = self._reach
         if uncovered is None:
             applied = self.log.row("checkpoints", APPLIED_KEY)

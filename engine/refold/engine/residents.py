@@ -6,9 +6,10 @@ somebody asks. Which ones are in RAM changes no answer.
 """
 
 from refold.engine.keeper import Keeper
+from refold.engine.kept import Kept
 from refold.engine.slots import Slot
 from refold.engine.streams import Streams
-from refold.limits import RELIEVED_COUNT
+from refold.limits import LOADED_PARTS_COUNT, RELIEVED_COUNT
 from refold.store.protocol import Log
 
 
@@ -18,24 +19,26 @@ class Residents:
     A second chance instead of a list by last use: a touch costs one attribute and no lock.
     """
 
-    def __init__(self, log: Log, streams: Streams, keeper: Keeper, bytes_max: int) -> None:
+    def __init__(self, log: Log, streams: Streams, keeper: Keeper, kept: Kept, bytes_max: int) -> None:
         self._log = log
         self._relieved = 0
         """How often streams had come or left when the log was last asked to let go of what it has read."""
         self._streams = streams
         self._keeper = keeper
+        self._kept = kept
         self._bytes_max = bytes_max
 
     @property
     def is_over(self) -> bool:
-        """Whether streams should leave."""
-        return self._streams.bytes > self._bytes_max
+        """Whether streams should leave: what the vectors of memories take is not there for them, but for a part."""
+        room_bytes = max(self._bytes_max - self._kept.nbytes, self._bytes_max // LOADED_PARTS_COUNT)
+        return self._streams.bytes > room_bytes
 
     def trim(self, count: int) -> None:
         """Let up to ``count`` streams leave; never while a commit is under way, which may be writing to one of them."""
         queue = self._streams.queue
         passes = 2 * len(queue)
-        while self._streams.bytes > self._bytes_max and count and passes:
+        while self.is_over and count and passes:
             slot = queue.popleft()
             passes -= 1
             if slot.is_used:
@@ -43,6 +46,9 @@ class Residents:
                 queue.append(slot)
             elif self._leaves(slot):
                 count -= 1
+            elif self._keeper.is_packing(slot):
+                queue.appendleft(slot)
+                return  # It is large, and leaves soon: nobody else has to.
             else:
                 queue.append(slot)
 
@@ -57,6 +63,7 @@ class Residents:
         if slot.number in self._streams.dirty:
             if slot.state is None:
                 return False
-            self._keeper.settle(slot)
+            if not self._keeper.settles(slot):
+                return False
         self._streams.forget(slot)
         return True

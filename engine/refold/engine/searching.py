@@ -110,15 +110,27 @@ def compared(columns: Columns, orders: Array, question: Question) -> Texts:
 
 def found(sight: Sight, question: Question, texts: Texts | None) -> Matches:
     """Return the rows that answer a question best."""
+    return sight.stock.shelf.search(_asked(question, texts), _wish(question, sight), moment=sight.moment)
+
+
+def found_together(sight: Sight, questions: Sequence[Question], texts: Sequence[Texts | None]) -> list[Matches]:
+    """Return what ``found`` returns for questions that differ in what is looked for alone."""
+    asked = list(map(_asked, questions, texts))
+    return sight.stock.shelf.search_many(asked, _wish(questions[0], sight), moment=sight.moment)
+
+
+def _asked(question: Question, texts: Texts | None) -> Asked:
     ranking = question.ranking
-    asked = Asked(
+    return Asked(
         question.packed if ranking.cosine else None,
         keywords(question.text) if ranking.keywords else (),
         None if texts is None else texts.extra,
     )
-    scoring = scoring_of(ranking)
-    wish = Wish(now_ns=question.now_ns, top_k=question.top_k, scoring=scoring, filters=question.filter.of(sight))
-    return sight.stock.shelf.search(asked, wish, moment=sight.moment)
+
+
+def _wish(question: Question, sight: Sight) -> Wish:
+    scoring = scoring_of(question.ranking)
+    return Wish(now_ns=question.now_ns, top_k=question.top_k, scoring=scoring, filters=question.filter.of(sight))
 
 
 def parts_of(

@@ -71,6 +71,15 @@ class Sequencer:
         finally:
             self._step_down()
 
+    def submit_held(self, wanted: Verb | Pending) -> Ticket:
+        """Do what ``submit`` does, for the thread that keeps every other commit out."""
+        assert self._leader == threading.get_ident(), "somebody else leads"
+        ticket = Ticket(wanted)
+        self._committer.commit((ticket,))
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket
+
     @contextmanager
     def exclusive(self) -> Generator[None]:
         """Keep every commit out while something else writes; the same thread may enter again."""

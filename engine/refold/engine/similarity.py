@@ -20,7 +20,8 @@ from refold.engine.units import DECIMALS, Units, exact, unit, vector_of
 from refold.entry import ACTIVE, Entry
 from refold.errors import StoreCorrupt
 from refold.event import Event
-from refold.limits import GRAPH_GROWTH_RATIO, LOST_RATIO_MAX
+from refold.limits import EPISODES_PARTS_COUNT, GRAPH_GROWTH_RATIO, LOST_RATIO_MAX, STOCKED_PARTS_COUNT
+from refold.renewal import NO_VECTOR
 from refold.store import graph_bytes
 from refold.store.answering import Wish
 from refold.store.columns import Array
@@ -108,10 +109,10 @@ class Similarity:
     def __init__(self, reading: "Reading") -> None:
         self._reading = reading
         self.units = Units(reading.loader)
-        self._stocks: Shelves[Stock] = Shelves()
+        self._stocks: Shelves[Stock] = Shelves(reading.memory_bytes // STOCKED_PARTS_COUNT)
         self._drafts: list[tuple[Facts, Stock]] = []
         """The states of open batches that were searched last."""
-        self._episodes: Shelves[Shelf] = Shelves()
+        self._episodes: Shelves[Shelf] = Shelves(reading.memory_bytes // EPISODES_PARTS_COUNT)
         self._episodes_lock = threading.Lock()
         self.is_closed = False
 
@@ -122,7 +123,17 @@ class Similarity:
         self._stocks.close()
         self._episodes.close()
 
+    @property
+    def nbytes(self) -> int:
+        """What all rows take in RAM."""
+        return self._stocks.nbytes + self._episodes.nbytes
+
     # Looking.
+
+    def touch(self, stock: Stock) -> None:
+        """Take note that rows were looked at: those that were not for longest leave first."""
+        if stock.key is not None:
+            self._stocks.touch(stock.key, stock)
 
     def glance(
         self, key: str, facts: Facts, at: int | None, pending: Sequence[Event], wanted: Wanted
@@ -142,13 +153,15 @@ class Similarity:
         return self._draft(slot, facts, pending, wanted)
 
     def _live(self, slot: Slot, facts: Facts, wanted: Wanted) -> Sight | Missing:
-        stock = slot.stock or self._stocks.peek(slot.number)
+        gone, stock = slot.stock, self._stocks.peek(slot.number)
+        if gone is not None and gone is not stock:
+            gone.detach()  # It had to leave, and is counted by nobody any more.
         if stock is not None and stock.slot is not slot:
             is_there = (stock.shelf.model, stock.shelf.dimensions) == (facts.model, facts.dim)
-            if is_there and stock.catch_up(facts, slot.seq, self.units.load):
+            if is_there and stock.catch_up(facts, slot.seq, partial(self.units.load, dimensions=facts.dim)):
                 stock.attach(slot)
         if stock is None or stock.slot is not slot or stock.is_worn:
-            return self._missing(slot.number, slot.number, facts, slot.seq, stock, is_live=True)
+            return self._missing(slot.number, slot.number, facts, slot.seq, stock or gone, is_live=True)
         return _sight(stock, wanted)
 
     def _earlier(self, slot: Slot, at: int, facts: Facts, wanted: Wanted, *, is_inherited: bool) -> Sight | Missing:
@@ -167,13 +180,10 @@ class Similarity:
 
     def _draft(self, slot: Slot | None, facts: Facts, pending: Sequence[Event], wanted: Wanted) -> Sight | Missing:
         """Return the rows of a state of an open batch, brought up to date."""
+        load = partial(self.units.load, pending=pending, dimensions=facts.dim)
         for held, stock in self._drafts:
             is_fit = (stock.shelf.model, stock.shelf.dimensions) == (facts.model, facts.dim) and not stock.is_worn
-            if (
-                held is facts
-                and is_fit
-                and stock.catch_up(facts, stock.seq + 1, partial(self.units.load, pending=pending))
-            ):
+            if held is facts and is_fit and stock.catch_up(facts, stock.seq + 1, load):
                 return _sight(stock, wanted)
         self._drafts = [(held, stock) for held, stock in self._drafts if held is not facts]
         number = 0 if slot is None else slot.number
@@ -223,6 +233,8 @@ class Similarity:
         """Return rows with a stored graph: those that it names stand first, in its order, gone ones too."""
         names: list[int] = graph_bytes.names_of(blob).tolist()
         places = {entry.vector_seq: place for place, entry in enumerate(missing.entries)}
+        if NO_VECTOR in places:
+            raise graph_bytes.UnfitGraph("a vector that it was built with was erased")
         lost = [seq for seq in names if seq not in places]
         if len(lost) > LOST_RATIO_MAX * len(names) or (lost and not 0 < min(lost) <= max(lost) <= missing.seq):
             raise graph_bytes.UnfitGraph("too many of its rows are gone")
@@ -244,8 +256,10 @@ class Similarity:
             name=self._name(missing),
         )
         sources = [*(entry.vector_seq for entry in missing.entries), *lost]
-        units = self.units.load([sources[place] for place in places], missing.donors, missing.pending)
-        stock = Stock(shelf, missing.facts_seq, missing.seq, self.units.load)
+        load = partial(self.units.load, dimensions=missing.dimensions)
+        units = load([sources[place] for place in places], missing.donors, missing.pending)
+        stock = Stock(shelf, missing.facts_seq, missing.seq, load, self._reading.state_lock)
+        stock.key = missing.key
         stock.fill(missing.entries, lost, places, units)
         return stock
 
@@ -286,7 +300,7 @@ class Similarity:
     def vectors(self, key: str, dimensions: int, seqs: Sequence[int], pending: Sequence[Event]) -> Array:
         """Return the vectors of a stream's episodes at seqs, of length 1; they stay on a shelf under the key."""
         stored = sorted(seq for seq in seqs if seq > 0)
-        units: Array = np.empty((len(seqs), dimensions), np.float32)
+        units: Array = np.zeros((len(seqs), dimensions), np.float32)
         if stored:
             sources, matrix = self._episodes_of((key, dimensions), stored)
             places = [place for place, seq in enumerate(seqs) if seq > 0]
@@ -308,7 +322,7 @@ class Similarity:
                 shelf = self._episodes.get(key, lambda: Shelf(key[1], "", crossover=_NEVER))
             if len(missing):
                 found: list[int] = missing.tolist()
-                units = self.units.load(found)
+                units = self.units.load(found, dimensions=key[1])
                 shelf.extend(found, units, categories=[""], importance=0.0, accessed_ns=0, are_units=True)
             return shelf.sources(), shelf.now().frame.matrix
 

@@ -1,9 +1,10 @@
 """The memories of one state on a shelf: their rows, told of every event that changes one."""
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from refold.engine.units import vector_of
 from refold.entry import Entry, touched
 from refold.event import Event, Stamp
 from refold.fold import BASE_TYPES, State
-from refold.limits import MOMENTS_COUNT_MAX, REPLACED_ENTRIES_COUNT
+from refold.limits import COMPARED_BYTES, COMPARED_RATIO, MOMENTS_COUNT_MAX, REPLACED_ENTRIES_COUNT, STOCKED_BYTES
 from refold.store.columns import Array
 from refold.store.moments import Moment
 from refold.store.normalising import normalised
@@ -44,12 +45,17 @@ class Stock:
     events. What it gives out, a ``Moment``, is searched without any lock.
     """
 
-    def __init__(self, shelf: Shelf, facts_seq: int, seq: int, load: Load) -> None:
+    def __init__(
+        self, shelf: Shelf, facts_seq: int, seq: int, load: Load, state_lock: AbstractContextManager[Any]
+    ) -> None:
         self.shelf = shelf
+        self._state_lock = state_lock
         self.load = load
         self.seq = seq
         self.facts_seq: int = facts_seq
         """The seq of the last event that changed its memories; negative in an open batch."""
+        self.key: Hashable = None
+        """What it is found by among others in RAM; ``None`` for that of an open batch."""
         self.slot: Slot | None = None
         self.ids: list[str] = []
         """By row; empty for rows that only a graph knows."""
@@ -68,9 +74,8 @@ class Stock:
         self._replaced: deque[tuple[int, int, Entry | None]] = deque(maxlen=REPLACED_ENTRIES_COUNT)
         """The seq, the row and the memory before each of the last changes."""
         self._moments: OrderedDict[int, Moment] = OrderedDict()
-        self._next_order = 0
-        self._last_source = 0
-        """The seq of the newest vector that has a row."""
+        self._letters_count = self._next_order = self._last_source = 0
+        """The length of all contents that ever had a row; the next order; the seq of the newest vector with a row."""
 
     def __len__(self) -> int:
         """Return how many rows there are, those that are gone included."""
@@ -78,8 +83,16 @@ class Stock:
 
     @property
     def nbytes(self) -> int:
-        """Return about what the rows take in RAM."""
-        return self.shelf.nbytes
+        """Return about what the rows take in RAM, with the memories and their texts."""
+        held_bytes = self.shelf.nbytes + STOCKED_BYTES * len(self.ids) + self._letters_count
+        if self.texts.is_built:
+            held_bytes += COMPARED_BYTES * len(self.ids) + COMPARED_RATIO * self._letters_count
+        return held_bytes
+
+    @property
+    def parts_count(self) -> int:
+        """Return how many graphs came to it, and whether texts did."""
+        return self.shelf.parts_count + self.texts.is_built
 
     @property
     def is_worn(self) -> bool:
@@ -87,8 +100,12 @@ class Stock:
         return len(self.ids) > 2 * len(self.rows) + _WORN_ROWS_MIN
 
     def close(self) -> None:
-        """Be told of nothing any more, and end the thread of the shelf."""
-        self.detach()
+        """Be told of nothing any more, and end the thread of the shelf.
+
+        Whoever makes room for others calls this, so it takes the state lock for what somebody may be looking at.
+        """
+        with self._state_lock:
+            self.detach()
         self.shelf.close()
 
     def detach(self) -> None:
@@ -128,6 +145,7 @@ class Stock:
         self.ids = [entry.id for entry in standing]
         self.entries = [None if entry is nobody else entry for entry in standing]
         self.orders = list(places)
+        self._letters_count = sum(len(entry.content or "") for entry in standing)
         self._told = [self.shelf.since] * len(places)
         self._next_order = len(everyone)
         self._last_source = max(sources)
@@ -226,6 +244,7 @@ class Stock:
 
     def _enter(self, seq: int, entry: Entry, order: int) -> None:
         self.rows[entry.id] = len(self.ids)
+        self._letters_count += len(entry.content or "")
         self.ids.append(entry.id)
         self.entries.append(entry)
         self.orders.append(order)

@@ -20,6 +20,11 @@ class Texts:
         self._fresh: dict[int, Entry | None] | None = None
         """What changed and is not in the columns yet; the state lock is held by who looks at it."""
 
+    @property
+    def is_built(self) -> bool:
+        """Whether a ranking has asked for them."""
+        return self._fresh is not None
+
     def note(self, order: int, entry: Entry | None) -> None:
         """Remember that a memory changed, if anybody wants to know."""
         if self._fresh is not None:

@@ -1,6 +1,7 @@
 """Vectors of length 1: from other rows where they have them, from an open batch, from the log."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -9,6 +10,7 @@ from refold.engine.loader import Loader
 from refold.errors import StoreCorrupt
 from refold.event import Event
 from refold.limits import VECTORS_READ_COUNT
+from refold.renewal import FLOAT_BYTES
 from refold.store.columns import Array
 from refold.store.normalising import normalised
 
@@ -48,30 +50,42 @@ class Units:
         seqs: Sequence[int],
         donors: "Sequence[Stock]" = (),
         pending: Sequence[Event] = (),
+        *,
+        dimensions: int,
     ) -> Array:
-        """Return the vectors at seqs, of length 1: those of open batches are negative, and in ``pending``."""
+        """Return the vectors at seqs, of length 1: those of open batches are negative, and in ``pending``.
+
+        One that was erased is all zeros: nothing is like it.
+        """
+        read = partial(self._read, pending=pending, dimensions=dimensions)
         wanted = np.asarray(seqs, np.int64)
         lent = _lent(wanted, donors)
         missing = np.flatnonzero(~lent[0]) if lent is not None else np.arange(len(wanted))
-        read = [
-            self._read(wanted[missing[begin : begin + VECTORS_READ_COUNT]].tolist(), pending)
+        found = [
+            read(wanted[missing[begin : begin + VECTORS_READ_COUNT]].tolist())
             for begin in range(0, len(missing), VECTORS_READ_COUNT)
         ]
         if lent is None:
-            return read[0] if len(read) == 1 else np.concatenate(read)
-        if read:
-            lent[1][missing] = np.concatenate(read)
+            return found[0] if len(found) == 1 else np.concatenate(found)
+        if found:
+            lent[1][missing] = np.concatenate(found)
         return lent[1]
 
-    def _read(self, seqs: Sequence[int], pending: Sequence[Event]) -> Array:
+    def _read(self, seqs: Sequence[int], *, pending: Sequence[Event], dimensions: int) -> Array:
         raw: dict[int, bytes] = {seq: vector_of(pending[-1 - seq]) for seq in seqs if seq < 0}
         stored = sorted({seq for seq in seqs if seq > 0})
         raw |= zip(stored, self._loader.vectors(stored), strict=True)
-        sizes = {len(raw[seq]) for seq in seqs}
-        if len(sizes) != 1 or 0 in sizes:
+        sizes = {len(packed) for packed in raw.values()}
+        if sizes - {0, dimensions * FLOAT_BYTES}:
             message = f"vectors at seqs {seqs[0]} to {seqs[-1]} are of {sorted(sizes)} bytes; run `refold verify`"
             raise StoreCorrupt(message)
-        return normalised(b"".join(raw[seq] for seq in seqs), sizes.pop() // 4)
+        there = [place for place, seq in enumerate(seqs) if raw.get(seq)]
+        if len(there) == len(seqs):
+            return normalised(b"".join(raw[seq] for seq in seqs), dimensions)
+        units: Array = np.zeros((len(seqs), dimensions), np.float32)
+        if there:
+            units[there] = normalised(b"".join(raw[seqs[place]] for place in there), dimensions)
+        return units
 
 
 def _lent(wanted: Array, donors: "Sequence[Stock]") -> tuple[Array, Array] | None:

@@ -80,10 +80,10 @@ def recovered(backup: str, new: str, **options: Any) -> "Recovered":
 
 
 @contextmanager
-def reading(path: str) -> "Generator[Memory]":
+def reading(path: str, **options: Any) -> "Generator[Memory]":
     """Open a store to read it; it must exist."""
     try:
-        memory = opened(path, readonly=True)
+        memory = opened(path, readonly=True, **options)
     except NotFound as error:
         message = f"there is no store at {path}; `refold import FILE --db {path}` creates one"
         raise NotFound(message) from error
@@ -92,9 +92,9 @@ def reading(path: str) -> "Generator[Memory]":
 
 
 @contextmanager
-def writing(path: str) -> "Generator[Memory]":
+def writing(path: str, **options: Any) -> "Generator[Memory]":
     """Open a store to append to it; it must exist, so that a mistyped path creates nothing."""
     with reading(path):
         pass
-    with opened(path) as memory:
+    with opened(path, **options) as memory:
         yield memory

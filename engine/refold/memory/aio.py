@@ -18,12 +18,13 @@ from refold.memory.door import Door
 from refold.memory.handles import Journal, Profile
 from refold.memory.scopes import ScopedState
 from refold.memory.snapshot import Snapshot
-from refold.results import Backup, Receipt
+from refold.results import Backup, Receipt, Reembedded
 
 if TYPE_CHECKING:
     import datetime
     import os
 
+    from refold.embedders import Embedder
     from refold.memory.memory import Memory
 
 R = TypeVar("R")
@@ -277,6 +278,10 @@ class AsyncMemory:
     async def backup(self, path: "str | os.PathLike[str]") -> Backup:
         """Copy the whole store to a path where nothing is; what this loop writes waits for it."""
         return await self._hop("a backup", partial(self.plain.backup, path))
+
+    async def reembed(self, embedder: "Embedder | None" = None) -> Reembedded:
+        """Give everything a vector of an embedder; what this loop writes waits for it."""
+        return await self._hop("embedding a memory anew", partial(self.plain.reembed, embedder))
 
     async def flush(self) -> None:
         """Store the checkpoints of all that was touched."""

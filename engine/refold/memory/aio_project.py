@@ -3,14 +3,16 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from refold.engine import batch as batches
 from refold.entry import Entry
 from refold.memory.awaiting import hopping, reading, writing
 from refold.memory.door import Door
-from refold.memory.project import Project
+from refold.memory.project import ManyHits, Project
 from refold.results import Hits, Upserted
 
 if TYPE_CHECKING:
     import datetime
+    from collections.abc import Sequence
 
 
 class AsyncProject:
@@ -41,6 +43,11 @@ class AsyncProject:
         """Search and record what was found; takes what ``Project.recall`` takes."""
         await self._embedded(query, options)
         return await self._recall(query, **options)
+
+    async def search_many(self, queries: "Sequence[str]", **options: Any) -> ManyHits:
+        """Answer many queries in a thread, in a batch at once; takes what ``Project.search_many`` takes."""
+        verb = partial(self.plain.search_many, queries, **options)
+        return verb() if batches.active(self.door.engine) is not None else await self.door.ticks.hop(verb)
 
     _add = writing(Project.add)
     _upsert = writing(Project.upsert)

@@ -1,5 +1,6 @@
 """The door between the public handles and the engine: the options that every mutation takes, in one place."""
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
@@ -55,6 +56,8 @@ class Door:
     __slots__ = (
         "_embedding",
         "_main",
+        "_switches",
+        "_switching",
         "_ticks",
         "branch",
         "counter",
@@ -80,6 +83,9 @@ class Door:
         self.embedder = embedder
         """The embedder that the caller chose, ``None`` for the built-in one."""
         self._embedding: Embedding | None = None
+        self._switches: list[tuple[int, int, Embedding]] = []
+        """Of the main line's door: branch, seq and what has made vectors there since, for each reembedding."""
+        self._switching = threading.Lock()
         self.branch = branch
         self.engine = engine
         self.counter = counter
@@ -102,14 +108,40 @@ class Door:
 
     @property
     def embedding(self) -> "Embedding":
-        """What makes vectors of texts, the same for all branches."""
-        if self._main is not self:
-            return self._main.embedding
-        if self._embedding is None:
+        """What makes vectors of texts, the same for all branches but those that were embedded anew."""
+        return self.embedding_at(None)
+
+    def embedding_at(self, at: int | None) -> "Embedding":
+        """Return what made vectors of texts at a seq, as far as this memory has seen it change."""
+        main = self._main
+        if main._switches:  # noqa: SLF001 - its own kind
+            with self.engine.state_lock:
+                bounds = self.engine.streams.bounds(self.branch, self.engine.head if at is None else at)
+            for branch, seq, switched in reversed(main._switches):  # noqa: SLF001
+                if seq <= bounds.get(branch, 0):
+                    return switched
+        if main._embedding is None:  # noqa: SLF001
             from refold.memory.embedding import Embedding  # noqa: PLC0415 - loaded only by those who remember
 
-            self._embedding = Embedding(self.embedder)
-        return self._embedding
+            main._embedding = Embedding(main.embedder)  # noqa: SLF001
+        return main._embedding  # noqa: SLF001
+
+    def switch(self, embedding: "Embedding", commit: Callable[[], int | None]) -> bool:
+        """Let another embedder make the vectors of this branch, once what ``commit`` does is done.
+
+        That returns the seq from which on it is so, ``None`` if it failed; returns whether it did not.
+        """
+        main = self._main
+        with main._switching:  # noqa: SLF001 - its own kind
+            seq = commit()
+            if seq is not None:
+                main._switches.append((self.branch, seq, embedding))  # noqa: SLF001
+        return seq is not None
+
+    def has_switched(self, at: int | None, embedding: "Embedding") -> bool:
+        """Return whether another embedder makes vectors by now; waits for one that is about to."""
+        with self._main._switching:  # noqa: SLF001 - its own kind
+            return self.embedding_at(at) is not embedding
 
     def close(self) -> None:
         """Close the engine, and end the thread that writes for event loops; of a branch, the handles alone."""

@@ -76,9 +76,13 @@ class Embedding:
 
     def joined(self, text: str, model: str, vectors: tuple[bytes, bytes]) -> Vector:
         """Return the vector of a merged text: embedded if the model is at hand, else the direction between the two."""
+        return self.all_joined([text], model, [vectors])[0]
+
+    def all_joined(self, texts: list[str], model: str, pairs: Sequence[tuple[bytes, bytes]]) -> list[Vector]:
+        """Return the vectors of merged texts."""
         if self.embedder.id == model:
-            return self.of(text)
-        return Vector(_between(*vectors), model)
+            return self.of_all(texts)
+        return [Vector(_between(*pair), model) for pair in pairs]
 
 
 def _packed(row: "NDArray[Any]") -> bytes:

@@ -1,16 +1,17 @@
 """Finding memories: searches, which are pure, and recalls, which are recorded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from msgspec.structs import replace
 
 from refold import checks
 from refold.engine import searching, times
+from refold.engine.loader import Recorded
 from refold.engine.searching import Filter, Question, Texts
 from refold.engine.similarity import Sight
 from refold.engine.similarity import Wanted as Sought
-from refold.entry import CATEGORIES, STATUSES, Entry, MemoriesRecalled
+from refold.entry import CATEGORIES, STATUSES, Entry, MemoriesRecalled, touched
 from refold.errors import StoreBusy
 from refold.event import pack_json, unpack_json
 from refold.fold import State
@@ -20,9 +21,10 @@ from refold.memory.drafts import fraction, one_of
 from refold.memory.embedding import Vector, fitting
 from refold.memory.looking import look
 from refold.memory.moments import nanoseconds
-from refold.memory.remembering import Place
+from refold.memory.remembering import Place, missing, settled
 from refold.rank import RANKINGS, SIGNALS, Columns, Query, Ranking, best, ranking_of, score
 from refold.results import Hit, Hits, ProjectStats
+from refold.store.scanning import Matches
 from refold.views.episodes import EPISODES
 from refold.views.facts import FACTS
 from refold.views.window import WINDOW
@@ -90,32 +92,45 @@ def _words(given: object, what: str, known: tuple[str, ...]) -> tuple[str, ...] 
 
 def search(place: Place, query: object, asked: Wanted) -> Hits:
     """Return the memories that answer a query best."""
+    return settled(lambda: _searched(place, query, asked), place)
+
+
+def _searched(place: Place, query: object, asked: Wanted) -> Hits:
     text, ranking = checked_query(query, asked)
     is_needed = asked.vector is None and place.read(lambda facts: bool(facts.entries))
-    vector = query_vector(place.door, text, ranking, asked, is_needed=is_needed)
+    vector = query_vector(place, text, ranking, asked, is_needed=is_needed)
     packed = None if vector is None else vector.packed
     question = Question(text, ranking, packed, moment(place, asked.now_ns), asked.top_k, asked.filter, asked.explain)
     for _ in range(REDO_COUNT_MAX):
         hits = _texts_attempt(place, question, vector) if question.needs_texts else _attempt(place, question, vector)
         if hits is not None:
             return hits
-    message = f"{place.stream} changed faster than it could be searched; let its writers pause and call again"
-    raise StoreBusy(message)
+    raise too_fast(place)
+
+
+def too_fast(place: Place) -> StoreBusy:
+    """Return the error of a search that others outran."""
+    return StoreBusy(f"{place.stream} changed faster than it could be searched; let its writers pause and call again")
 
 
 def _attempt(place: Place, question: Question, vector: Vector | None) -> Hits | None:
     """Return the hits of a question, ``None`` if memories changed too much while they were looked for."""
     sight = look(place, Sought(needs_everyone=question.filter.metadata is not None))
     if sight is None:
-        return Hits((), exact=True, query=question.text, ranking=question.ranking.name)
+        return nothing(question)
     return _answered_by(place, sight, question, vector, None)
+
+
+def nothing(question: Question) -> Hits:
+    """Return the hits of a question where there are no memories."""
+    return Hits((), exact=True, query=question.text, ranking=question.ranking.name)
 
 
 def _texts_attempt(place: Place, question: Question, vector: Vector | None) -> Hits | None:
     """Return the hits of a question that compares texts; ``None`` if others took the place of what was looked at."""
     sight = look(place, Sought(needs_own=True))
     if sight is None:
-        return Hits((), exact=True, query=question.text, ranking=question.ranking.name)
+        return nothing(question)
     texts = sight.stock.texts
     with texts.lock:
         needs_everyone = question.filter.metadata is not None
@@ -130,10 +145,19 @@ def _texts_attempt(place: Place, question: Question, vector: Vector | None) -> H
 def _answered_by(
     place: Place, sight: Sight, question: Question, vector: Vector | None, texts: Texts | None
 ) -> Hits | None:
+    check_fits(sight, vector)
+    return hits_of(place, sight, question, texts, searching.found(sight, question, texts))
+
+
+def check_fits(sight: Sight, vector: Vector | None) -> None:
+    """Raise ``EmbeddingMismatch`` for a vector of another model or dimension than the rows have."""
     shelf = sight.stock.shelf
     if vector is not None:
         fitting((shelf.model, shelf.dimensions), vector, is_empty=False)
-    found = searching.found(sight, question, texts)
+
+
+def hits_of(place: Place, sight: Sight, question: Question, texts: Texts | None, found: Matches) -> Hits | None:
+    """Return the memories of rows that were found, ``None`` if they changed too much since."""
     with place.door.engine.state_lock:
         entries = sight.entries([match.row for match in found.hits])
     if entries is None:
@@ -151,11 +175,12 @@ def checked_query(query: object, asked: Wanted) -> tuple[str, Ranking]:
     return text, RANKINGS[BROWSE] if is_empty else asked.ranking
 
 
-def query_vector(door: Door, text: str, ranking: Ranking, asked: Wanted, *, is_needed: bool) -> Vector | None:
+def query_vector(place: Place, text: str, ranking: Ranking, asked: Wanted, *, is_needed: bool) -> Vector | None:
     """Return the vector of a query, given or embedded, ``None`` where the ranking has no use for one."""
+    embedding = place.door.embedding_at(place.at)
     if asked.vector is not None:
-        return door.embedding.given(asked.vector)
-    return door.embedding.of(text) if is_needed and ranking.cosine else None
+        return embedding.given(asked.vector)
+    return embedding.of(text) if is_needed and ranking.cosine else None
 
 
 def moment(place: Place, now_ns: int | None) -> int:
@@ -261,6 +286,28 @@ def _last_message(door: Door, name: str) -> int | None:
 
 
 # Lists and counts.
+
+
+def held(place: Place, entry_id: str) -> Entry | None:
+    """Return a memory, only its id where it was erased, ``None`` where there is none."""
+    return place.read(
+        lambda facts: Entry(entry_id, erased=True) if entry_id in facts.erased else facts.entries.get(entry_id)
+    )
+
+
+def page(place: Place, category: object, status: object, offset: object, limit: object) -> list[Entry]:
+    """Return some of the memories in the order of their adding."""
+    begin = checks.count(offset, "offset")
+    end = None if limit is None else begin + checks.count(limit, "limit")
+    return listed(place, category, status)[begin:end]
+
+
+def history(place: Place, events: Iterable[Recorded], entry_id: str) -> list[Recorded]:
+    """Return those of the events that touched a memory; ``NotFound`` if there are none."""
+    found = [recorded for recorded in events if entry_id in (touched(recorded.event) or ())]
+    if not found:
+        raise missing(place, entry_id)
+    return found
 
 
 def listed(place: Place, category: object, status: object) -> list[Entry]:

@@ -31,6 +31,8 @@ def look(place: Place, wanted: Wanted = _PLAIN) -> Sight | None:
     for _ in range(FILLS_COUNT_MAX):
         found = _glance(place, wanted)
         if not isinstance(found, Missing):
+            if found is not None:
+                engine.similarity.touch(found.stock)
             return found
         engine.similarity.fill(found)
     with engine.state_lock:

@@ -30,9 +30,6 @@ WEEKLY: Final = 0.95
 
 DAY_NS: Final = 86_400 * 10**9
 _WEEK_DAYS: Final = 7
-_BLOCK_ROWS: Final = 256
-_NEAR: Final = 1e-4
-"""Products of float32 are nearer than this to what they are without rounding."""
 
 
 class _Look(NamedTuple):
@@ -130,40 +127,32 @@ class _Compaction:
 
     def events(self) -> Sequence[Event]:
         """Return the merges, in the order in which they are to be folded."""
-        while self._round():
-            pass
+        changed = {entry.id for entry in self._entries}
+        while changed:
+            changed = self._round(changed)
         return self._events
 
-    def _round(self) -> bool:
-        """Merge what is alike; return whether anything was."""
-        begin = len(self._events)
-        entries, kept, taken = self._entries, list[Entry](), set[str]()
-        for place, alike in self._alike(entries):
-            entry = entries[place]
-            if entry.id in taken:
-                continue
-            others = [entries[other] for other in alike if entries[other].id not in taken]
-            entry, merged = self._merged(entry, others, {entries[other].id: alike[other] for other in alike})
-            taken |= merged
-            kept.append(entry)
-        self._entries = kept
-        self._embed(begin)
-        return len(self._events) > begin
-
-    def _alike(self, entries: Sequence[Entry]) -> Iterator[tuple[int, dict[int, float]]]:
-        """Yield each place with the later places whose memories are alike enough, and their cosines."""
-        if not entries:
-            return
+    def _round(self, changed: set[str]) -> set[str]:
+        """Merge what is alike, of pairs that were not compared yet; return what has another vector now."""
+        if not self._entries:
+            return set()
         import numpy  # noqa: PLC0415 - loads when the first vector is looked at
 
+        from refold.store.pairing import pairs  # noqa: PLC0415 - as numpy
+
+        begin, entries = len(self._events), list(self._entries)
         matrix = numpy.stack([self._vectors[entry.id] for entry in entries])
-        for begin in range(0, len(entries), _BLOCK_ROWS):
-            block = matrix[begin : begin + _BLOCK_ROWS]
-            products = block @ matrix[begin:].T
-            for row in range(len(block)):
-                near: list[int] = (products[row, row + 1 :] > self._threshold - _NEAR).nonzero()[0].tolist()
-                later = {begin + row + 1 + step: exact(block[row], matrix[begin + row + 1 + step]) for step in near}
-                yield begin + row, {place: found for place, found in later.items() if found > self._threshold}
+        is_gone = numpy.zeros(len(entries), numpy.bool_)
+        is_changed = numpy.array([entry.id in changed for entry in entries])
+        for row, later in pairs(matrix, self._threshold, is_gone, is_changed):
+            places: list[int] = later.tolist()
+            cosines = {place: exact(matrix[row], matrix[place]) for place in places}
+            others = [place for place, found in cosines.items() if found > self._threshold]
+            alike = {entries[place].id: cosines[place] for place in others}
+            entries[row], merged = self._merged(entries[row], [entries[place] for place in others], alike)
+            is_gone[[place for place in others if entries[place].id in merged]] = True
+        self._entries = [entry for entry, gone in zip(entries, is_gone.tolist(), strict=True) if not gone]
+        return self._embed(begin)
 
     def _merged(self, entry: Entry, others: Sequence[Entry], alike: dict[str, float]) -> tuple[Entry, set[str]]:
         taken: set[str] = set()
@@ -193,20 +182,23 @@ class _Compaction:
     def _texts_of(self, entry: Entry) -> tuple[int, ...]:
         return self._texts.get(entry.id, (entry.body_seq,))
 
-    def _embed(self, begin: int) -> None:
-        """Give the memories that this round changed the vectors of their new texts, in the last of their merges."""
-        lasts = {event.id: place for place, event in enumerate(self._events) if place >= begin}
-        firsts: dict[str, str] = {}
-        for event in self._events[begin:]:
-            firsts.setdefault(event.id, event.text)
-        for entry_id, place in lasts.items():
-            event = self._events[place]
-            if event.content == firsts[entry_id]:
-                continue
-            pair = (self._vectors[entry_id].tobytes(), self._vectors[event.other].tobytes())
-            packed = self._embedding.joined(event.content, self._model, pair).packed
-            self._events[place] = replace(event, vector=packed)
-            self._vectors[entry_id] = unit(packed)
+    def _embed(self, begin: int) -> set[str]:
+        """Give each merge of this round the vector of its text: any one of them may be taken apart, or erased.
+
+        The vectors that the next round compares are those of the last ones; returns which memories have another.
+        """
+        fresh = [
+            place
+            for place in range(begin, len(self._events))
+            if self._events[place].content != self._events[place].text
+        ]
+        texts = [self._events[place].content for place in fresh]
+        pairs = [(self._vectors[self._events[place].id], self._vectors[self._events[place].other]) for place in fresh]
+        packed = [(one.tobytes(), other.tobytes()) for one, other in pairs]
+        for place, vector in zip(fresh, self._embedding.all_joined(texts, self._model, packed), strict=True):
+            self._events[place] = replace(self._events[place], vector=vector.packed)
+            self._vectors[self._events[place].id] = unit(vector.packed)
+        return {self._events[place].id for place in fresh}
 
 
 # How an outcome of several events is written.
@@ -228,7 +220,7 @@ def _do(
     place.check_writable()
     if batches.active(place.door.engine) is not None:
         return _do_in_batch(place, asked, plan, options, with_vectors=with_vectors)
-    return settled(lambda: _attempt(place, asked, plan, options, with_vectors=with_vectors), place.stream)
+    return settled(lambda: _attempt(place, asked, plan, options, with_vectors=with_vectors), place)
 
 
 def _attempt(place: Place, asked: tuple[Any, ...], plan: _Plan, options: Options, *, with_vectors: bool) -> Outcome:

@@ -3,16 +3,15 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
-from refold import checks
 from refold.engine import history
 from refold.engine.batch import Batch
 from refold.engine.loader import Recorded
 from refold.engine.pending import ANY
 from refold.errors import ReadOnly
 from refold.limits import MEMORY_BYTES_DEFAULT, WINDOW_TOKENS_DEFAULT
-from refold.memory import constructing, upstairs, whole
+from refold.memory import constructing, lazily, upstairs, whole
 from refold.memory.claims import claiming
 from refold.memory.conversation import Conversation
 from refold.memory.door import Door, Options, Sources
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from refold.memory.handles import Journal, Profile
     from refold.memory.project import Project
     from refold.memory.settings import Settings
-    from refold.results import Hits
+    from refold.results import Hits, Reembedded
 
     # The room above this one: types alone, of what `upstairs` finds when it is first asked for.
     from refold.tools.contexts import Context
@@ -143,28 +142,20 @@ class Memory:
 
     def profile(self, name: str = "default") -> "Profile":
         """Return a handle on a profile."""
-        from refold.memory.handles import Profile  # noqa: PLC0415 - loaded only by those who ask, as below
-
-        return Profile(self._door, checks.name(name, "name"), self._at)
+        return cast("Profile", lazily.handle("profile", self._door, name, self._at))
 
     def journal(self, name: str = "default") -> "Journal":
         """Return a handle on a journal."""
-        from refold.memory.handles import Journal  # noqa: PLC0415
+        return cast("Journal", lazily.handle("journal", self._door, name, self._at))
 
-        return Journal(self._door, checks.name(name, "name"), self._at)
+    def project(self, name: str = "default") -> "Project":
+        """Return a handle on a project: its memories and episodes."""
+        return cast("Project", lazily.handle("project", self._door, name, self._at))
 
     @property
     def settings(self) -> "Settings":
         """What is turned on and off for this store, recorded: ``memory_enabled``, ``skills_enabled`` and others."""
-        from refold.memory.settings import Settings  # noqa: PLC0415
-
-        return Settings(self._door, self._at)
-
-    def project(self, name: str = "default") -> "Project":
-        """Return a handle on a project: its memories and episodes."""
-        from refold.memory.project import Project  # noqa: PLC0415
-
-        return Project(self._door, checks.name(name, "name"), self._at)
+        return cast("Settings", lazily.verb("settings")(self._door, self._at))
 
     def add(self, content: str, **options: Any) -> "Entry":
         """Add a memory to the default project; takes what ``Project.add`` takes."""
@@ -202,21 +193,20 @@ class Memory:
     @property
     def tools(self) -> "ToolRegistry":
         """The tools that a model may call: the built-in ones, and those that were registered with this handle."""
-        registry: ToolRegistry = self._kept("tools")
-        return registry
+        return cast("ToolRegistry", self._kept("tools"))
 
     @property
     def hooks(self) -> "Hooks":
         """The functions that are called at eight points of a session, those that were registered with this handle."""
-        hooks: Hooks = self._kept("hooks")
-        return hooks
+        return cast("Hooks", self._kept("hooks"))
 
     def context(
         self, chat: Conversation, *, query: str | None = None, project: str | None = None, **options: Any
     ) -> "Context":
         """Return what a model is to be shown of a conversation, without a trace; takes also ``budget``, ``skills``."""
-        context: Context = upstairs.call("context", self, self._door, chat, query=query, project=project, **options)
-        return context
+        return cast(
+            "Context", upstairs.call("context", self, self._door, chat, query=query, project=project, **options)
+        )
 
     def show(self, context: "Context") -> int:
         """Record that a context was shown to a model, so that it can be built again; return the seq of that."""
@@ -225,8 +215,7 @@ class Memory:
 
     def rebuild(self, seq: int) -> "Rebuilt":
         """Return the context that was shown at a seq, built again from the log, and whether it is the same bytes."""
-        rebuilt: Rebuilt = upstairs.call("rebuild", self, self._door, seq)
-        return rebuilt
+        return cast("Rebuilt", upstairs.call("rebuild", self, self._door, seq))
 
     # The whole through time.
 
@@ -372,6 +361,18 @@ class Memory:
         the store open.
         """
         return whole.erase(self._door, self._at, seqs, derived)
+
+    def reembed(
+        self, embedder: "Embedder | None" = None, *, progress: Callable[[int, int], None] | None = None
+    ) -> "Reembedded":
+        """Give every memory and episode a vector of an embedder, and embed with it from then on; return the counts.
+
+        They are made in pages, which no search sees, and count all at once; what was made before a stop waits for the
+        next call. ``None`` is the embedder that the memory was opened with; ``progress(done, all)`` is called after
+        each page. Raises what the embedder raises, ``StoreBusy`` while others never stop writing.
+        """
+        self._refuse_frozen("reembed")
+        return cast("Reembedded", lazily.verb("reembed")(self._door, embedder, progress))
 
     def stats(self) -> Stats:
         """Return counts of events, streams and bytes."""

@@ -2,14 +2,11 @@
 
 from typing import NamedTuple, cast
 
-from msgspec.structs import replace
-
 from refold import checks
 from refold.engine.pending import Decide, Noted
 from refold.engine.similarity import Match
-from refold.engine.units import exact, unit, vector_of
-from refold.entry import ACTIVE, Entry, MemoryAdded, MemoryMerged, MemoryUnmerged, entry_of
-from refold.errors import InvalidInput, NotFound
+from refold.engine.units import exact, unit
+from refold.entry import ACTIVE, Entry, MemoryAdded, MemoryMerged, carried, entry_of
 from refold.event import Event, Stamp
 from refold.fold import State
 from refold.limits import KEYWORDS_COUNT_MAX, VALUE_BYTES_MAX
@@ -17,11 +14,11 @@ from refold.memory.door import Options
 from refold.memory.drafts import Draft
 from refold.memory.embedding import Vector, fitting
 from refold.memory.looking import look, pending_events
-from refold.memory.remembering import Place, Stale, added, missing, settled
+from refold.memory.remembering import Place, Stale, added, settled
 from refold.results import Upserted
 from refold.store.columns import Array
 from refold.store.moments import Moment
-from refold.views.facts import FACTS, Facts, carried, carried_back, merged, unmerged
+from refold.views.facts import FACTS, Facts, merged
 
 JOINT = " | "
 EMPTY = "the content is empty"
@@ -110,7 +107,7 @@ class _Upsert:
         fitting((facts.model, facts.dim), vector, is_empty=not facts.entries)
         same = facts.same(self.draft.content)
         if same is not None:
-            own = self._vector_of(same)
+            own = self._vector_of(same, facts.dim)
             return Match(same, exact(own, unit(vector.packed)), own)
         if best is None or best.cosine <= self.threshold:
             return None
@@ -118,9 +115,9 @@ class _Upsert:
         is_taken = text != best.entry.content and facts.same(text) is not None
         return None if is_taken or len(text.encode()) > VALUE_BYTES_MAX else best
 
-    def _vector_of(self, entry: Entry) -> Array:
-        door = self.place.door
-        (own,) = door.engine.similarity.units.load([entry.vector_seq], pending=pending_events(door))
+    def _vector_of(self, entry: Entry, dimensions: int) -> Array:
+        units, pending = self.place.door.engine.similarity.units, pending_events(self.place.door)
+        (own,) = units.load([entry.vector_seq], pending=pending, dimensions=dimensions)
         return cast("Array", own)
 
     def _deciding(self, prepared: _Prepared) -> Decide:
@@ -186,7 +183,7 @@ def upsert(place: Place, draft: Draft, threshold: float | None, options: Options
     if not draft.content.strip():
         return Upserted("skipped", None, EMPTY)
     wanted = place.door.embedding.merge_cosine if threshold is None else cosine(threshold)
-    return settled(_Upsert(place, draft, wanted, options).attempt, place.stream)
+    return settled(_Upsert(place, draft, wanted, options).attempt, place)
 
 
 def cosine(value: object) -> float:
@@ -194,108 +191,3 @@ def cosine(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1 <= value <= 1:
         checks.invalid(f"threshold is {checks.shown(value)}; give a number from -1 to 1")
     return float(value)
-
-
-def unmerge(place: Place, seq: object, options: Options) -> list[Entry]:
-    """Take a merge apart; return the memory that had taken the other one in, and that one if it is back."""
-    place.check_writable()
-    merge_seq = _merge_seq(seq)
-    cited = place.door.sources(options.sources)
-    merge, before = _merge_at(place, merge_seq)
-    seen: list[Entry] = []
-
-    def decide(state: State) -> Event | None:
-        facts = state.part(FACTS)
-        held = facts.entries.get(merge.id)
-        if held is None:
-            message = f"the memory {merge.id} that took another one in is not there any more"
-            raise NotFound(message)
-        if merge_seq in facts.unmerged:
-            message = f"the merge at seq {merge_seq} was taken apart already"
-            raise InvalidInput(message)
-        seen.append(held)
-        return _unmerging(facts, held, (merge, merge_seq), before, cited)
-
-    noted = place.note(decide, ("unmerge", merge_seq), options)
-    assert noted is not None, "taking a merge apart always appends"
-    event, stamp = noted
-    assert isinstance(event, MemoryUnmerged), event
-    kept = unmerged(seen[-1], stamp, event) if seen else place.after(noted, event.id)
-    back = [] if not event.other else [replace(before.other, body_seq=stamp.seq, vector_seq=stamp.seq, blank=())]
-    return [place.handed_out(entry) for entry in (kept, *back)]
-
-
-def _merge_seq(seq: object) -> int:
-    found = getattr(seq, "seq", seq)
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        checks.invalid(f"{checks.shown(seq)} is no seq of a merge; give the seq of a merged result, from history(id)")
-    return found
-
-
-class _Before(NamedTuple):
-    """The two memories of a merge as they were before it, and the other one's vector."""
-
-    kept: Entry
-    other: Entry
-    vector: bytes
-
-
-def _merge_at(place: Place, seq: int) -> tuple[MemoryMerged, _Before]:
-    """Return the merge at a seq, and its memories as they were."""
-    door = place.door
-    recorded = next(iter(door.engine.events(door.key(place.stream), seq - 1, seq)), None)
-    merge = None if recorded is None else recorded.event
-    if recorded is None or not isinstance(merge, MemoryMerged):
-        message = f"{place.stream} has no merge at seq {seq}; history(id) shows the merges of a memory"
-        raise NotFound(message)
-    stamp = recorded.stamp
-    if stamp.erased:
-        message = f"the merge at seq {seq} was erased, so that nothing is left of what was before it"
-        raise InvalidInput(message)
-
-    def query(state: State) -> tuple[Entry | None, Entry | None]:
-        entries = state.part(FACTS).entries
-        return entries.get(merge.id), entries.get(merge.other)
-
-    kept, other = door.read_written(place.stream, query, seq - 1)
-    if kept is None:
-        raise missing(place, merge.id)
-    if other is not None:
-        vectors = door.engine.loader.recorded([other.vector_seq])
-        return merge, _Before(kept, other, vector_of(vectors[0].event))
-    assert merge.incoming is not None, merge
-    other = carried_back(merge.other, merge.incoming, 0)
-    times = {"created_ns": stamp.time_ns, "updated_ns": stamp.time_ns}
-    other = replace(other, **times, accessed_ns=stamp.occurred_ns, occurred_ns=stamp.occurred_ns)
-    return merge, _Before(kept, other, merge.other_vector)
-
-
-def _unmerging(
-    facts: Facts, held: Entry, merging: tuple[MemoryMerged, int], before: _Before, cited: tuple[int, ...]
-) -> MemoryUnmerged:
-    """Return the event that takes a merge apart: of what it changed, that is reverted which nobody changed since."""
-    merge, seq = merging
-    kept, other = before.kept, before.other
-    content = kept.content if held.content == merge.content else held.content
-    words = kept.words if held.words == merge.keywords else held.words
-    importance = kept.importance if held.importance == merge.importance else held.importance
-    has_body = (content, words) != (held.content, held.words)
-    has_vector = content != held.content and held.vector_seq == seq
-    twin = facts.same(other.content)
-    is_back = twin is None or (twin.id == held.id and content != other.content)
-    sources = tuple(dict.fromkeys((*cited, seq, *((held.body_seq,) if has_body else ()))))
-    return MemoryUnmerged(
-        sources,
-        held.id,
-        merge.other if is_back else "",
-        seq,
-        kept.vector_seq if has_vector else 0,
-        other.origin if is_back else 0,
-        content if has_body else None,
-        words if has_body else (),
-        importance,
-        held.extra if has_body else None,
-        carried(other) if is_back else None,
-        before.vector if is_back else b"",
-        facts.model if is_back else "",
-    )

@@ -1,13 +1,14 @@
 """The project handle: facts that outlive conversations, found by meaning, and episodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from refold import checks
 from refold.engine.loader import Recorded
 from refold.engine.pending import ANY
-from refold.entry import Entry, touched
-from refold.memory import finding, maintaining, merging, remarking, remembering
+from refold.entry import Entry
+from refold.memory import asking, finding, maintaining, merging, parting, remarking, remembering
+from refold.memory.asking import SearchOptions
 from refold.memory.door import Door, Options
 from refold.memory.drafts import changes, checked_id, drafted
 from refold.memory.moments import seq_at
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 Entries: TypeAlias = list[Entry]
 Events: TypeAlias = list[Recorded]
+ManyHits: TypeAlias = list[Hits]
 
 
 class Project:
@@ -121,19 +123,14 @@ class Project:
         return merging.upsert(self._place, drafted(self._door, *said, options), threshold, options)
 
     def unmerge(
-        self,
-        seq: int | Upserted,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        self, seq: int | Upserted, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
     ) -> Entries:
         """Take the merge at a seq apart; return the memory that had taken the other one in, and that one if it is back.
 
         Only what still holds the merged value is as before. Raises ``NotFound`` where there is no merge, or its memory
         was deleted, ``InvalidInput`` if it was taken apart or erased.
         """
-        return merging.unmerge(self._place, seq, Options(expected, request_id, sources))
+        return parting.unmerge(self._place, seq, Options(expected, request_id, sources))
 
     def update(
         self,
@@ -239,8 +236,7 @@ class Project:
         sources: Sequence[Any] = (),
     ) -> Outcome:
         """Remove the memories whose importance is under a bound; return how many there were."""
-        options = Options(expected, request_id, sources)
-        return maintaining.prune(self._place, min_importance, options, dry_run=dry_run)
+        return maintaining.prune(self._place, min_importance, Options(expected, request_id, sources), dry_run=dry_run)
 
     def compact(
         self,
@@ -252,8 +248,7 @@ class Project:
         sources: Sequence[Any] = (),
     ) -> Outcome:
         """Merge active memories whose cosine is over a threshold (0.90), until there are none; return how many went."""
-        options = Options(expected, request_id, sources)
-        return maintaining.compact(self._place, threshold, options, dry_run=dry_run)
+        return maintaining.compact(self._place, threshold, Options(expected, request_id, sources), dry_run=dry_run)
 
     # Finding.
 
@@ -280,6 +275,19 @@ class Project:
         """
         wanted = finding.wanted(top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain)
         return finding.search(self._place, query, wanted)
+
+    def search_many(
+        self, queries: Sequence[str], *, vectors: "Sequence[Numbers] | None" = None, **options: Unpack[SearchOptions]
+    ) -> ManyHits:
+        """Return what ``search`` returns for each query, all of one state; takes what it takes, but ``vector``.
+
+        Up to ``QUERIES_COUNT_MAX`` are embedded and multiplied with all memories together, which costs less than one by
+        one; ``vectors`` has one for each, or ``None`` in its place. Raises what ``search`` raises, then for all.
+
+        >>> [hits.query for hits in project.search_many(["which port?", "which host?"], top_k=3)]
+        ['which port?', 'which host?']
+        """
+        return asking.search_many(self._place, queries, vectors, options)
 
     def recall(
         self,
@@ -311,18 +319,13 @@ class Project:
 
     def get(self, id: str | Entry) -> Entry | None:  # noqa: A002 - as above
         """Return a memory, ``None`` where there is none; one that was erased has nothing but its id."""
-        wanted = checked_id(id)
-        return self._place.read(
-            lambda facts: Entry(wanted, erased=True) if wanted in facts.erased else facts.entries.get(wanted)
-        )
+        return finding.held(self._place, checked_id(id))
 
     def list(
         self, *, category: str | None = None, status: str | None = None, offset: int = 0, limit: int | None = None
     ) -> Entries:
         """Return the memories in the order of their adding, of one category or status if given, page by page."""
-        checks.count(offset, "offset")
-        end = None if limit is None else offset + checks.count(limit, "limit")
-        return finding.listed(self._place, category, status)[offset:end]
+        return finding.page(self._place, category, status, offset, limit)
 
     def count(self, *, category: str | None = None, status: str | None = None) -> int:
         """Return how many memories there are, of one category or status if given."""
@@ -334,11 +337,7 @@ class Project:
 
     def history(self, id: str | Entry) -> Events:  # noqa: A002 - as above
         """Return every event that touched a memory, with its stamp, oldest first; ``NotFound`` if there is none."""
-        wanted = checked_id(id)
-        found = [recorded for recorded in self.events() if wanted in (touched(recorded.event) or ())]
-        if not found:
-            raise remembering.missing(self._place, wanted)
-        return found
+        return finding.history(self._place, self.events(), checked_id(id))
 
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Return the project's events with a seq greater than ``after``, each with its stamp."""

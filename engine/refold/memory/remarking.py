@@ -7,6 +7,7 @@ from msgspec.structs import astuple, force_setattr, replace
 
 from refold import checks
 from refold.engine import batch as batches
+from refold.engine.pending import Noted
 from refold.engine.units import unit
 from refold.event import Event
 from refold.fold import State
@@ -17,11 +18,11 @@ from refold.memory.embedding import Vector, fitting
 from refold.memory.finding import Wanted, checked_query, moment, query_vector, scored
 from refold.memory.looking import pending_events
 from refold.memory.moments import nanoseconds
-from refold.memory.remembering import Place
+from refold.memory.remembering import Place, settled
 from refold.rank import Columns
 from refold.results import Hit, Hits
 from refold.text import keywords as keywords_of
-from refold.views.episodes import EPISODES, KINDS, Episode, EpisodeRecorded, Episodes, episode_of
+from refold.views.episodes import EPISODES, KINDS, Episode, EpisodeRecorded, Episodes, episode_of, text_of
 
 if TYPE_CHECKING:
     import datetime
@@ -62,15 +63,26 @@ def record(  # noqa: PLR0917 - what an episode is made of, checked in one place
     )
     occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
     given = None if vector is None else door.embedding.given(vector)
+    return _recorded(place, said, given, options, occurred_ns)
+
+
+def _recorded(
+    place: Place, said: EpisodeRecorded, given: Vector | None, options: Options, occurred_ns: int | None
+) -> Episode:
+    door = place.door
     asked = ("record_episode", *astuple(said)[2:-2], None if given is None else given.packed, occurred_ns)
-    found = door.embedding.of("\n".join(texts)) if given is None else given
 
-    def decide(state: State) -> Event:
-        episodes = state.part(EPISODES)
-        model = fitting((episodes.model, episodes.dim), found, is_empty=not episodes.by_seq)
-        return replace(said, vector=found.packed, model=model)
+    def attempt() -> Noted | None:
+        found = door.embedding.of(text_of(said)) if given is None else given
 
-    noted = place.note(decide, asked, options, occurred_ns=occurred_ns)
+        def decide(state: State) -> Event:
+            episodes = state.part(EPISODES)
+            model = fitting((episodes.model, episodes.dim), found, is_empty=not episodes.by_seq)
+            return replace(said, vector=found.packed, model=model)
+
+        return place.note(decide, asked, options, occurred_ns=occurred_ns)
+
+    noted = settled(attempt, place)
     assert noted is not None, "an episode is always recorded"
     event, stamp = noted
     assert isinstance(event, EpisodeRecorded), event
@@ -95,6 +107,10 @@ def _tools(tools: object) -> tuple[str, ...]:
 
 def search(place: Place, query: object, kinds: object, asked: Wanted) -> Hits:
     """Return the episodes that answer a query best."""
+    return settled(lambda: _searched(place, query, kinds, asked), place)
+
+
+def _searched(place: Place, query: object, kinds: object, asked: Wanted) -> Hits:
     door = place.door
     chosen = KINDS if kinds is None else tuple(one_of(kind, "kinds", KINDS) for kind in cast("Sequence[object]", kinds))
     text, ranking = checked_query(query, asked)
@@ -103,7 +119,7 @@ def search(place: Place, query: object, kinds: object, asked: Wanted) -> Hits:
         return bool(state.part(EPISODES).by_seq)
 
     is_needed = door.read(place.stream, is_any, place.at)
-    vector = query_vector(door, text, ranking, asked, is_needed=is_needed)
+    vector = query_vector(place, text, ranking, asked, is_needed=is_needed)
     now_ns = moment(place, asked.now_ns)
 
     def find(state: State) -> Hits:
@@ -127,7 +143,7 @@ def _columns(held: Sequence[tuple[int, Episode]]) -> Columns:
     for row, (_, episode) in enumerate(held):
         columns.add(
             row,
-            f"{episode.task}\n{episode.approach}\n{episode.outcome}",
+            text_of(episode),
             keywords=episode.keywords,
             importance=_IMPORTANCE,
             accessed_ns=2**62 if episode.occurred_ns is None else episode.occurred_ns,
@@ -140,6 +156,6 @@ def _cosines(place: Place, episodes: Episodes, vector: Vector | None) -> Any:
         return None
     fitting((episodes.model, episodes.dim), vector, is_empty=False)
     door = place.door
-    seqs = list(episodes.by_seq)
-    rows = door.engine.similarity.vectors(door.key(place.stream), episodes.dim, seqs, pending_events(door))
+    seqs, pending = episodes.vector_seqs(), pending_events(door)
+    rows = door.engine.similarity.vectors(door.key(place.stream), episodes.dim, seqs, pending)
     return rows @ unit(vector.packed)

@@ -18,7 +18,7 @@ from refold.entry import (
     MemoryUpdated,
     entry_of,
 )
-from refold.errors import InvalidInput, NotFound, StoreBusy
+from refold.errors import EmbeddingMismatch, InvalidInput, NotFound, StoreBusy
 from refold.event import Event
 from refold.fold import State
 from refold.limits import KEYWORDS_COUNT_MAX, REDO_COUNT_MAX
@@ -79,16 +79,23 @@ class Place(NamedTuple):
         return entry
 
 
-def settled(attempt: Callable[[], T], stream: str) -> T:
-    """Return what an attempt returns, made anew as long as its preparation turns out to be stale."""
+def settled(attempt: Callable[[], T], place: Place) -> T:
+    """Return what an attempt returns, made anew as long as its preparation turns out to be stale.
+
+    That is so, too, where the memory was embedded anew after the attempt had embedded its text.
+    """
     for _ in range(REDO_COUNT_MAX):
+        embedding = place.door.embedding_at(place.at)
         try:
             return attempt()
         except Stale:
             continue
+        except EmbeddingMismatch:
+            if not place.door.has_switched(place.at, embedding):
+                raise
     message = (
-        f"{stream} was written to in each of REDO_COUNT_MAX = {REDO_COUNT_MAX} attempts; let its writers pause and "
-        f"call again"
+        f"{place.stream} was written to in each of REDO_COUNT_MAX = {REDO_COUNT_MAX} attempts; let its writers pause "
+        f"and call again"
     )
     raise StoreBusy(message)
 
@@ -119,7 +126,7 @@ def add(place: Place, draft: Draft, options: Options) -> Entry:
             raise missing(place, draft.content)
         return held
 
-    return settled(attempt, place.stream)
+    return settled(attempt, place)
 
 
 def _vector(place: Place, draft: Draft) -> Vector | None:
@@ -177,7 +184,7 @@ def update(place: Place, entry_id: str, wanted: Changes, options: Options) -> En
             return seen[-1]
         return place.handed_out(updated(seen[-1], noted[1], _as(noted, MemoryUpdated)))
 
-    return settled(attempt, place.stream)
+    return settled(attempt, place)
 
 
 def _updating(

@@ -9,6 +9,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from refold.limits import LARGE_COLUMN_BYTES
+
 Array: TypeAlias = NDArray[Any]
 """Numbers of some kind; the column they are of says which."""
 
@@ -56,8 +58,7 @@ class Column:
     def change(self, rows: Any, values: Any) -> None:
         """Give rows other values; views that were handed out keep theirs."""
         if self._is_lent:
-            self._values = self._values.copy()
-            self._is_lent = False
+            self._move(len(self._values))
         self._values[rows] = values
 
     def at(self, row: int) -> Any:
@@ -65,8 +66,16 @@ class Column:
         return self._values[row]
 
     def _grow(self, count: int) -> None:
-        """Move to twice the room, so that a row is copied once on average however many come."""
-        room = max(count, 2 * len(self._values))
+        """Move to twice the room, so that a row is copied once on average however many come.
+
+        Where many came at once as well: the next one would have to wait until all are copied. The system gives so much
+        room without RAM until it is touched.
+        """
+        is_large = count * self._values[:1].nbytes >= LARGE_COLUMN_BYTES
+        self._move(2 * count if is_large else max(count, 2 * len(self._values)))
+
+    def _move(self, room: int) -> None:
+        """Go on in other memory; the room behind the rows stays untouched."""
         values: Array = np.empty((room, *self._values.shape[1:]), self._values.dtype)
         values[: self.count] = self._values[: self.count]
         self._values = values

@@ -152,6 +152,11 @@ def _digest(body: bytes | memoryview) -> bytes:
 # From bytes.
 
 
+def is_intact(blob: bytes) -> bool:
+    """Return whether bytes are those that were packed, by this program or by another version of it."""
+    return len(blob) > _DIGEST_BYTES and _digest(memoryview(blob)[:-_DIGEST_BYTES]) == blob[-_DIGEST_BYTES:]
+
+
 def seqs_of(blob: bytes) -> Array:
     """Return the seqs of the rows that a packed graph names, sorted; raises ``UnfitGraph`` for other bytes."""
     _, _, parts = _split(blob)
@@ -196,7 +201,7 @@ def _split(blob: bytes) -> tuple[_Head, bytes, _Parts]:
     sizes = [np.dtype(kind).itemsize * count for kind, count in _kinds(head)]
     if begin + sum(sizes) + _DIGEST_BYTES != len(blob):
         _refuse(f"it has {len(blob)} bytes where its head tells of {begin + sum(sizes) + _DIGEST_BYTES}")
-    if _digest(memoryview(blob)[:-_DIGEST_BYTES]) != blob[-_DIGEST_BYTES:]:
+    if not is_intact(blob):
         _refuse("its checksum is wrong")
     name = blob[_HEAD.size : begin]
     columns: list[Array] = []

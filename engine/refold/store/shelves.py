@@ -8,7 +8,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from refold.limits import SHELVES_BYTES_DEFAULT
 
 _WEIGHED_SHARE: Final = 16
-"""A shelf is weighed anew when it has grown by one row for so many, and when it is asked for after others."""
+"""A shelf is weighed anew when it has grown by one row for so many, and when it has more parts than rows."""
 
 
 class Weighed(Protocol):
@@ -21,6 +21,11 @@ class Weighed(Protocol):
     @property
     def nbytes(self) -> int:
         """Return about what it takes in RAM."""
+        ...
+
+    @property
+    def parts_count(self) -> int:
+        """Return how much has come to it beside rows; another number says that it has to be weighed."""
         ...
 
     def close(self) -> None:
@@ -37,8 +42,8 @@ class Shelves(Generic[S]):
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._shelves: OrderedDict[Hashable, S] = OrderedDict()
-        self._weights: dict[Hashable, tuple[int, int]] = {}
-        """By key, the bytes of a shelf, and how many rows it had then."""
+        self._weights: dict[Hashable, tuple[int, int, int]] = {}
+        """By key, the bytes of a shelf, and how many rows and parts it had then."""
         self._filling: dict[Hashable, threading.Lock] = {}
         self._sum_bytes = 0
 
@@ -61,11 +66,13 @@ class Shelves(Generic[S]):
             return shelf
         with self._lock:
             filling = self._filling.setdefault(key, threading.Lock())
+        leaving: list[S] = []
         with filling:
             shelf = self._found(key)
             if shelf is None:
                 shelf = fill()
-                self._put(key, shelf)
+                leaving = self._put(key, shelf)
+        _close(leaving)  # Without that lock: closing may take others.
         return shelf
 
     def _found(self, key: Hashable) -> S | None:
@@ -73,27 +80,26 @@ class Shelves(Generic[S]):
             shelf = self._shelves.get(key)
             if shelf is None:
                 return None
-            is_last = next(reversed(self._shelves)) == key
             self._shelves.move_to_end(key)
-            _, rows = self._weights[key]
-            if is_last and (len(shelf) - rows) * _WEIGHED_SHARE <= rows:
+            _, rows, parts = self._weights[key]
+            if (len(shelf) - rows) * _WEIGHED_SHARE <= rows and shelf.parts_count == parts:
                 return shelf
             leaving = self._weigh(key, shelf)
         _close(leaving)
         return shelf
 
-    def _put(self, key: Hashable, shelf: S) -> None:
+    def _put(self, key: Hashable, shelf: S) -> list[S]:
+        """Hold a shelf, and return those that leave for it."""
         with self._lock:
             self._shelves[key] = shelf
             self._filling.pop(key, None)
-            leaving = self._weigh(key, shelf)
-        _close(leaving)
+            return self._weigh(key, shelf)
 
     def _weigh(self, key: Hashable, shelf: S) -> list[S]:
         """Weigh a shelf, and return those that leave for it."""
         own_bytes = shelf.nbytes
-        self._sum_bytes += own_bytes - self._weights.get(key, (0, 0))[0]
-        self._weights[key] = own_bytes, len(shelf)
+        self._sum_bytes += own_bytes - self._weights.get(key, (0, 0, 0))[0]
+        self._weights[key] = own_bytes, len(shelf), shelf.parts_count
         leaving: list[S] = []
         while self._sum_bytes > self._bytes_max and len(self._shelves) > 1:
             leaving.append(self._remove(next(iter(self._shelves))))
@@ -102,6 +108,11 @@ class Shelves(Generic[S]):
     def _remove(self, key: Hashable) -> S:
         self._sum_bytes -= self._weights.pop(key)[0]
         return self._shelves.pop(key)
+
+    def touch(self, key: Hashable, shelf: S) -> None:
+        """Take note that a shelf was asked for, if it is the one in RAM; it is weighed anew if it has grown."""
+        if self._shelves.get(key) is shelf:
+            self._found(key)
 
     def peek(self, key: Hashable) -> S | None:
         """Return the shelf of a key if it is in RAM; it does not count as asked for."""

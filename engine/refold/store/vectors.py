@@ -68,6 +68,11 @@ class Shelf:
             graph = self._grower.graph
             return self._table.nbytes + (0 if graph is None else graph.nbytes)
 
+    @property
+    def parts_count(self) -> int:
+        """Return how many graphs came to it: each takes other room."""
+        return self.builds_count
+
     # Writing.
 
     def add(

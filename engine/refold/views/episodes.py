@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.event import Event, Located, Stamp, View
+from refold.renewal import FLOAT_BYTES, NO_VECTOR, Coming, EmbedderSwitched, VectorRenewed
 
 KINDS: Final = ("success", "failure", "discovery")
 
@@ -44,10 +45,15 @@ class Episode(Struct, frozen=True, gc=False):
 class Episodes:
     """The episodes by seq, in the order of their recording."""
 
-    __slots__ = ("by_seq", "dim", "model")
+    __slots__ = ("by_seq", "coming", "dim", "ids", "model", "renewed")
 
     def __init__(self) -> None:
         self.by_seq: dict[int, Episode] = {}
+        self.ids: dict[str, None] = {}
+        self.renewed: dict[int, int] = {}
+        """The seqs of the vectors that are not in the event of their episode, by its seq."""
+        self.coming = Coming()
+        """The vectors of another embedder, by id."""
         self.model = ""
         """The embedder of the newest vector."""
         self.dim = 0
@@ -56,12 +62,18 @@ class Episodes:
         """Return the same episodes, to be folded on by themselves."""
         other = Episodes()
         other.by_seq, other.model, other.dim = dict(self.by_seq), self.model, self.dim
+        other.ids, other.renewed, other.coming = dict(self.ids), dict(self.renewed), self.coming.copy()
         return other
+
+    def vector_seqs(self) -> list[int]:
+        """Return the seqs of the events that hold the vectors, in the order of the episodes."""
+        return [self.renewed.get(seq, seq) for seq in self.by_seq]
 
     def add(self, stamp: Stamp, event: EpisodeRecorded) -> None:
         """Hold an episode."""
         self.by_seq[stamp.seq] = episode_of(event, stamp)
-        self.model, self.dim = event.model, len(event.vector) // 4
+        self.ids[event.id] = None
+        self.model, self.dim = event.model, len(event.vector) // FLOAT_BYTES
 
 
 def episode_of(event: EpisodeRecorded, stamp: Stamp) -> Episode:
@@ -71,8 +83,20 @@ def episode_of(event: EpisodeRecorded, stamp: Stamp) -> Episode:
     return Episode(event.id, *said, event.tools, event.keywords, *times)
 
 
+_INLINE_COUNT: Final = 2
+"""Behind these stands what was renewed for another embedder, or is about to be, if anything is."""
+
+
+def text_of(episode: Episode | EpisodeRecorded) -> str:
+    """Return the text of an episode that is embedded."""
+    return f"{episode.task}\n{episode.approach}\n{episode.outcome}"
+
+
 def _pack(episodes: Episodes) -> tuple[Any, list[int]]:
-    return [episodes.model, episodes.dim], list(episodes.by_seq)
+    plain = [episodes.model, episodes.dim]
+    if episodes.renewed or episodes.coming:
+        plain.append([list(episodes.renewed), list(episodes.renewed.values()), episodes.coming.packed()])
+    return plain, list(episodes.by_seq)
 
 
 def _unpack(inline: Any, events: Located) -> Episodes:
@@ -80,13 +104,20 @@ def _unpack(inline: Any, events: Located) -> Episodes:
     for event, stamp in events:
         assert isinstance(event, EpisodeRecorded), f"seq {stamp.seq} was packed as an episode"
         episodes.add(stamp, event)
-    episodes.model, episodes.dim = msgspec.convert(inline, tuple[str, int])
+    episodes.model, episodes.dim = msgspec.convert(inline[:_INLINE_COUNT], tuple[str, int])
+    for renewed in inline[_INLINE_COUNT:]:
+        seqs, vector_seqs, coming = msgspec.convert(renewed, tuple[list[int], list[int], Any])
+        episodes.renewed = dict(zip(seqs, vector_seqs, strict=True))
+        episodes.coming = Coming.unpacked(coming)
     return episodes
 
 
 def _logical(episodes: Episodes) -> Any:
     rows = [[seq, *_said(episode), episode.time_ns] for seq, episode in episodes.by_seq.items()]
-    return rows or None
+    if not rows:
+        return None
+    renewed = [sorted(episodes.renewed.items()), *episodes.coming.logical()]
+    return [rows, *renewed] if episodes.renewed or episodes.coming else rows
 
 
 def _said(episode: Episode) -> list[Any]:
@@ -119,3 +150,22 @@ def episode_recorded(episodes: Episodes, stamp: Stamp, event: EpisodeRecorded) -
     """Add the episode; an erased one leaves no trace."""
     if not stamp.erased:
         episodes.add(stamp, event)
+
+
+@EPISODES.on(VectorRenewed)
+def vector_renewed(episodes: Episodes, stamp: Stamp, event: VectorRenewed) -> None:
+    """Let the vector of another embedder wait."""
+    if not stamp.erased and event.id in episodes.ids:
+        episodes.coming.take(stamp.seq, event)
+
+
+@EPISODES.on(EmbedderSwitched)
+def embedder_switched(episodes: Episodes, _: Stamp, event: EmbedderSwitched) -> None:
+    """Let the vectors that waited count; an episode whose new vector was erased is left without one."""
+    waiting = episodes.coming.of(event.model, event.dim)
+    is_other = (episodes.model, episodes.dim) != (event.model, event.dim)
+    for seq, episode in episodes.by_seq.items():
+        vector_seq = waiting.get(episode.id, NO_VECTOR if is_other else episodes.renewed.get(seq, seq))
+        episodes.renewed[seq] = vector_seq
+    episodes.model, episodes.dim = event.model, event.dim
+    episodes.coming.clear()

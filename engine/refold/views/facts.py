@@ -5,7 +5,8 @@ erased merge leaves the memory as it was before; what an erased update had repla
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterator
+from operator import attrgetter
 from sys import intern
 from typing import Any, Final
 
@@ -24,21 +25,25 @@ from refold.entry import (
     MemoryReviewed,
     MemoryUnmerged,
     MemoryUpdated,
+    body_of,
     entry_of,
+    interned,
+    returned,
     touched,
     when,
 )
-from refold.event import Event, Located, Stamp, View, pack_json, unpack_json
+from refold.event import Event, Located, Stamp, View
 from refold.limits import RECENT_CHANGES_COUNT
+from refold.renewal import FLOAT_BYTES, NO_VECTOR, Coming, EmbedderSwitched, VectorRenewed
+from refold.slices import Table, sliced
 
-FLOAT_BYTES: Final = 4
 _BODY: Final = ("content", "keywords", "metadata")
 
 
 class Facts:
     """The memories by id, in the order of their adding, and the ids of those that were erased."""
 
-    __slots__ = ("by_content", "dim", "entries", "erased", "model", "recent", "seq", "unmerged")
+    __slots__ = ("by_content", "coming", "dim", "entries", "erased", "model", "recent", "seq", "unmerged")
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
@@ -52,6 +57,8 @@ class Facts:
         self.dim = 0
         self.seq = 0
         """The seq of the last event that this view folded: it names this state among all that ever were."""
+        self.coming = Coming()
+        """The vectors of another embedder, by id."""
         self.recent: deque[tuple[int, int, tuple[str, ...] | None]] = deque(maxlen=RECENT_CHANGES_COUNT)
         """The last events: the ``seq`` before, the ``seq`` after, and the ids that were touched, ``None`` for all."""
 
@@ -60,7 +67,7 @@ class Facts:
         other = Facts()
         other.entries, other.erased, other.unmerged = dict(self.entries), dict(self.erased), dict(self.unmerged)
         other.by_content, other.recent = dict(self.by_content), self.recent.copy()
-        other.model, other.dim, other.seq = self.model, self.dim, self.seq
+        other.model, other.dim, other.seq, other.coming = self.model, self.dim, self.seq, self.coming.copy()
         return other
 
     def put(self, entry: Entry) -> None:
@@ -70,6 +77,8 @@ class Facts:
             if held is not None:
                 self._forget_content(held)
             self.by_content.setdefault(entry.content, entry.id)
+        if held is not None and held.vector_seq != entry.vector_seq:
+            self.coming.forget(entry.id)
         self.entries[entry.id] = entry
 
     def drop(self, entry_id: str) -> Entry | None:
@@ -77,6 +86,7 @@ class Facts:
         held = self.entries.pop(entry_id, None)
         if held is not None:
             self._forget_content(held)
+            self.coming.forget(entry_id)
         return held
 
     def erase(self, entry_id: str) -> None:
@@ -88,6 +98,7 @@ class Facts:
         """Remove every memory."""
         self.entries.clear()
         self.by_content.clear()
+        self.coming.clear()
 
     def same(self, content: str) -> Entry | None:
         """Return the live memory of exactly this content."""
@@ -109,61 +120,62 @@ class Facts:
             del self.by_content[held.content]
 
 
-def _words(keywords: Iterable[str]) -> tuple[str, ...]:
-    """Return keywords as the state holds them: one string for a word, however many memories have it."""
-    return tuple(map(intern, keywords))
-
-
 # What a checkpoint keeps.
 
 _PLAIN: Final = tuple(name for name in Entry.__struct_fields__ if name not in {"content", "words", "extra", "erased"})
 """The fields that a row holds; the rest is in the event at ``body_seq``."""
 
+_ROW_OF: Final = attrgetter(*_PLAIN)
 _TYPES: Final = {field.name: field.type for field in msgspec.structs.fields(Entry)}
 _ROW: Final = tuple.__class_getitem__(tuple(_TYPES[name] for name in _PLAIN))
 _INLINE: Final[Any] = tuple[int, str, int, list[str], list[int], list[_ROW]]  # type: ignore[valid-type]
 
+_INLINE_COUNT: Final = 6
+"""Behind these stands what waits for another embedder, if anything does."""
+
+
+def _slices(facts: Facts) -> Iterator[tuple[Any, list[int]] | None]:
+    head = [facts.seq, facts.model, facts.dim, list(facts.erased), list(facts.unmerged)]
+    entries = list(facts.entries.values())
+    table, pointed = Table(len(entries)), list[int]()
+    for part in sliced(entries):
+        if pointed:
+            yield None
+        table.extend(list(map(_ROW_OF, part)))
+        pointed += [entry.body_seq for entry in part]
+    yield [*head, table.packed(), *facts.coming.packed()], pointed
+
 
 def _pack(facts: Facts) -> tuple[Any, list[int]]:
-    rows = [[getattr(entry, name) for name in _PLAIN] for entry in facts.entries.values()]
-    pointed = [entry.body_seq for entry in facts.entries.values()]
-    return [facts.seq, facts.model, facts.dim, list(facts.erased), list(facts.unmerged), rows], pointed
+    return next(filter(None, _slices(facts)))
 
 
 def _unpack(inline: Any, events: Located) -> Facts:
     facts = Facts()
-    facts.seq, model, facts.dim, erased, taken_apart, rows = msgspec.convert(inline, _INLINE)
+    facts.seq, model, facts.dim, erased, taken_apart, rows = msgspec.convert(inline[:_INLINE_COUNT], _INLINE)
     facts.model = intern(model)
     facts.erased, facts.unmerged = dict.fromkeys(erased), dict.fromkeys(taken_apart)
     for row, (event, _) in zip(rows, events, strict=True):
         plain = dict(zip(_PLAIN, row, strict=True))
         blank = plain["blank"]
-        content, keywords, extra = _body_of(event, plain["id"])
+        content, keywords, extra = body_of(event, plain["id"])
         facts.put(
             Entry(
                 content=content,
-                words=() if "keywords" in blank else _words(keywords),
+                words=() if "keywords" in blank else interned(keywords),
                 extra=None if "metadata" in blank else extra,
                 **plain,
             )
         )
+    facts.coming = Coming.unpacked(inline[_INLINE_COUNT:])
     return facts
-
-
-def _body_of(event: Event, entry_id: str) -> tuple[str, Iterable[str], bytes | None]:
-    """Return content, keywords and packed metadata of a memory, from the event that holds them."""
-    if isinstance(event, MemoryUnmerged) and event.other == entry_id:
-        returned = _returned(event)
-        return returned.content, returned.words, returned.extra
-    assert isinstance(event, (MemoryAdded, MemoryUpdated, MemoryMerged, MemoryUnmerged)), event
-    assert event.id == entry_id, f"{event!r} is not of the memory {entry_id}"
-    assert event.content is not None, event
-    return event.content, event.keywords, event.extra
 
 
 def _logical(facts: Facts) -> Any:
     rows = [msgspec.structs.astuple(entry) for entry in facts.entries.values()]
-    return [rows, sorted(facts.erased), sorted(facts.unmerged)] if rows or facts.erased else None
+    if not rows and not facts.erased:
+        return None
+    return [rows, sorted(facts.erased), sorted(facts.unmerged), *facts.coming.logical()]
 
 
 _SHOWN: Final = ("content", "category", "keywords", "importance", "access_count", "status", "metadata", "source")
@@ -186,6 +198,7 @@ FACTS = View(
     logical=_logical,
     plain=_plain,
     copy=Facts.copy,
+    slices=_slices,
 )
 
 
@@ -200,7 +213,7 @@ def memory_added(facts: Facts, stamp: Stamp, event: MemoryAdded) -> None:
         facts.erase(event.id)
         return
     facts.saw_vector(event.vector, event.model)
-    facts.put(replace(entry_of(event, stamp), words=_words(event.keywords)))
+    facts.put(replace(entry_of(event, stamp), words=interned(event.keywords)))
 
 
 @FACTS.on(MemoryUpdated)
@@ -225,7 +238,7 @@ def updated(held: Entry, stamp: Stamp, event: MemoryUpdated) -> Entry:
     if event.importance is not None:
         changes["importance"] = event.importance
     if event.content is not None:
-        changes |= {"content": event.content, "words": _words(event.keywords), "extra": event.extra}
+        changes |= {"content": event.content, "words": interned(event.keywords), "extra": event.extra}
         changes |= {"body_seq": stamp.seq, "blank": ()}
     if event.vector:
         changes["vector_seq"] = stamp.seq
@@ -277,7 +290,7 @@ def merged(held: Entry, stamp: Stamp, event: MemoryMerged) -> Entry:
     return replace(
         held,
         content=event.content,
-        words=_words(event.keywords),
+        words=interned(event.keywords),
         importance=event.importance,
         extra=event.extra,
         updated_ns=when(stamp.time_ns, stamp),
@@ -303,44 +316,18 @@ def memory_unmerged(facts: Facts, stamp: Stamp, event: MemoryUnmerged) -> None:
         facts.put(unmerged(held, stamp, event))
     if event.other:
         facts.saw_vector(event.vector, event.model)
-        facts.put(replace(_returned(event), body_seq=stamp.seq, vector_seq=stamp.seq))
+        facts.put(replace(returned(event), body_seq=stamp.seq, vector_seq=stamp.seq))
 
 
 def unmerged(held: Entry, stamp: Stamp, event: MemoryUnmerged) -> Entry:
     """Return the memory that had taken another one in, as it is without."""
     changes: dict[str, Any] = {"importance": event.importance, "updated_ns": when(stamp.time_ns, stamp)}
     if event.content is not None:
-        changes |= {"content": event.content, "words": _words(event.keywords), "extra": event.extra}
+        changes |= {"content": event.content, "words": interned(event.keywords), "extra": event.extra}
         changes |= {"body_seq": stamp.seq, "blank": ()}
     if event.kept_vector:
         changes["vector_seq"] = event.kept_vector
     return replace(held, **changes)
-
-
-_CARRIED: Final = (
-    *("content", "category", "importance", "access_count", "status", "session", "source_context"),
-    *("created_ns", "updated_ns", "accessed_ns", "decayed_ns", "occurred_ns", "dated"),
-)
-
-
-def carried(entry: Entry) -> bytes:
-    """Return a memory as the events hold it that take one in or bring one back: all but id, seqs and vector."""
-    shown = {name: getattr(entry, name) for name in _CARRIED}
-    return pack_json(shown | {"keywords": entry.words, "metadata": entry.metadata})
-
-
-def carried_back(entry_id: str, packed: bytes, origin: int) -> Entry:
-    """Return the memory that ``carried`` packed."""
-    shown = unpack_json(packed)
-    metadata = shown.pop("metadata")
-    words = _words(shown.pop("keywords"))
-    extra = None if metadata is None else pack_json(metadata)
-    return Entry(id=entry_id, words=words, extra=extra, origin=origin, **shown)
-
-
-def _returned(event: MemoryUnmerged) -> Entry:
-    assert event.incoming is not None, event
-    return carried_back(event.other, event.incoming, event.origin)
 
 
 @FACTS.on(MemoryReviewed)
@@ -379,3 +366,29 @@ def memories_recalled(facts: Facts, stamp: Stamp, event: MemoriesRecalled) -> No
         if held is not None:
             accessed_ns = when(stamp.occurred_ns, stamp)
             facts.put(replace(held, access_count=held.access_count + 1, accessed_ns=accessed_ns))
+
+
+@FACTS.on(VectorRenewed)
+def vector_renewed(facts: Facts, stamp: Stamp, event: VectorRenewed) -> None:
+    """Let a vector of another embedder wait, unless the memory got another vector since it was made."""
+    facts.folded(stamp, event)
+    held = facts.entries.get(event.id)
+    if held is None or stamp.erased:
+        return
+    # An older vector than the one that it was made for: of a merge that was taken apart, or what an erasure has left.
+    is_outdated = held.vector_seq > event.prior or (held.vector_seq < event.prior and event.prior in facts.unmerged)
+    if not is_outdated:
+        facts.coming.take(stamp.seq, event)
+
+
+@FACTS.on(EmbedderSwitched)
+def embedder_switched(facts: Facts, stamp: Stamp, event: EmbedderSwitched) -> None:
+    """Let the vectors that waited count; a memory whose new vector was erased is left without one."""
+    facts.folded(stamp, event)
+    renewed = dict(facts.coming.of(event.model, event.dim))
+    is_other = (facts.model, facts.dim) != (event.model, event.dim)
+    for entry in list(facts.entries.values()):
+        vector_seq = renewed.get(entry.id, NO_VECTOR if is_other else entry.vector_seq)
+        facts.put(replace(entry, vector_seq=vector_seq))
+    facts.model, facts.dim = intern(event.model), event.dim
+    facts.coming.clear()

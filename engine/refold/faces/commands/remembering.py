@@ -1,4 +1,4 @@
-"""The verbs of project memories: add, search, memories, history, decay, prune, compact."""
+"""The verbs of project memories: add, search, memories, history, decay, prune, compact, reembed."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from refold.faces.commands.root import FunctionType, cli, db_option, json_option, moment_option, seq_of
-from refold.faces.console import Console, print_json, shortened
+from refold.faces.console import Console, print_json, progress_bar, shortened
+from refold.faces.embedding import embedder_option
 from refold.faces.reproducible import reading, writing
 
 if TYPE_CHECKING:
     import datetime
 
-    from refold import Entry, Hit, Memory, Outcome, Project
+    from refold import Embedder, Entry, Hit, Memory, Outcome, Project
 
 _CATEGORIES = ("preference", "convention", "pattern", "correction", "fact")
 """Written out, as are the statuses, so that the help loads nothing; a test compares."""
@@ -36,6 +37,7 @@ def _dry_run_option(function: FunctionType) -> FunctionType:
 @click.option("--keyword", "keywords", multiple=True, metavar="WORD", help="Instead of those of the content; repeat.")
 @click.option("--importance", type=float, default=0.5, show_default=True, metavar="0..1")
 @click.option("--source", metavar="SEQ|SESSION", help="What it comes from: a seq, or the name of a session.")
+@embedder_option
 @_project_option
 @db_option
 @json_option
@@ -46,6 +48,7 @@ def add_command(
     keywords: tuple[str, ...],
     importance: float,
     source: str | None,
+    embedder: "Embedder | None",
     project: str,
     db: str,
     as_json: bool,
@@ -55,7 +58,7 @@ def add_command(
     Where the project has a memory of exactly this CONTENT, that one is shown and nothing is added.
     """
     origin = int(source) if source is not None and source.isdecimal() else source
-    with writing(db) as memory:
+    with writing(db, embedder=embedder) as memory:
         head = memory.head
         entry = memory.project(project).add(
             content, category=category, keywords=keywords or None, importance=importance, source=origin
@@ -75,6 +78,7 @@ def add_command(
 @click.option("--ranking", default="seed", show_default=True, metavar="NAME", help="How they are ranked.")
 @click.option("--explain", is_flag=True, help="Show each signal of each hit.")
 @moment_option("--at", help="Search what was known then, not what is.")
+@embedder_option
 @_project_option
 @db_option
 @json_option
@@ -87,6 +91,7 @@ def search_command(
     ranking: str,
     explain: bool,
     at: "int | datetime.datetime | None",
+    embedder: "Embedder | None",
     project: str,
     db: str,
     as_json: bool,
@@ -96,7 +101,7 @@ def search_command(
     Shows those that answer QUERY best, with their scores; an empty one browses by importance and recency. Nothing is
     recorded.
     """
-    with reading(db) as memory:
+    with reading(db, embedder=embedder) as memory:
         hits = _project_at(memory, project, at).search(
             query,
             top_k=top_k,
@@ -211,19 +216,59 @@ def prune_command(*, min_importance: float, dry_run: bool, project: str, db: str
 @cli.command("compact")
 @click.option("--threshold", type=float, metavar="COSINE", help="How alike they have to be.  [default: 0.9]")
 @_dry_run_option
+@embedder_option
 @_project_option
 @db_option
 @json_option
-def compact_command(*, threshold: float | None, dry_run: bool, project: str, db: str, as_json: bool) -> None:
+def compact_command(
+    *, threshold: float | None, dry_run: bool, embedder: "Embedder | None", project: str, db: str, as_json: bool
+) -> None:
     """Merge memories that say the same.
 
     Merges those that are more alike than a threshold, until there are none; each merge can be taken apart.
     """
-    _maintain(db, project, lambda handle: handle.compact(threshold, dry_run=dry_run), is_dry=dry_run, as_json=as_json)
+
+    def compact(handle: "Project") -> "Outcome":
+        return handle.compact(threshold, dry_run=dry_run)
+
+    _maintain(db, project, compact, is_dry=dry_run, as_json=as_json, embedder=embedder)
 
 
-def _maintain(db: str, project: str, verb: "Callable[[Project], Outcome]", *, is_dry: bool, as_json: bool) -> None:
-    with reading(db) if is_dry else writing(db) as memory:
+@cli.command("reembed")
+@embedder_option
+@db_option
+@json_option
+def reembed_command(*, embedder: "Embedder | None", db: str, as_json: bool) -> None:
+    """Embed everything anew.
+
+    Gives every memory and episode a vector of another embedder; searches see the old ones until all new ones are there.
+    What was made before a stop is kept for the next run. From then on every command needs the same --embedder.
+    """
+    with writing(db) as memory, progress_bar("embedding") as progress:
+        done = memory.reembed(_built_in() if embedder is None else embedder, progress=progress)
+    if as_json:
+        print_json({"model": done.model, "dim": done.dim, "projects": done.projects, "vectors": done.vectors})
+        return
+    said = f"{done.vectors} vectors, {done.projects} projects switched" if done.projects else "nothing to do"
+    Console().line((done.model, "bold"), f" ({done.dim} numbers): {said}")
+
+
+def _built_in() -> "Embedder":
+    from refold import HashedEmbedder
+
+    return HashedEmbedder()
+
+
+def _maintain(
+    db: str,
+    project: str,
+    verb: "Callable[[Project], Outcome]",
+    *,
+    is_dry: bool,
+    as_json: bool,
+    embedder: "Embedder | None" = None,
+) -> None:
+    with (reading if is_dry else writing)(db, embedder=embedder) as memory:
         outcome = verb(memory.project(project))
     counts = {name: getattr(outcome, name) for name in ("changed", "removed", "merged")}
     if as_json:

@@ -9,12 +9,13 @@ import click
 from refold.errors import NotFound
 from refold.faces.commands.root import cli, db_option, json_option
 from refold.faces.console import Console, print_json, progress_bar, tell
+from refold.faces.embedding import embedder_option
 from refold.faces.reproducible import opened, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from refold import Memory
+    from refold import Embedder, Memory
     from refold.recorders import Imported, ImportedMemories
 
 _FORMATS = ("swe-agent", "locomo", "beam", "openai", "refold")
@@ -35,6 +36,7 @@ _EXPORT_FORMATS = ("openai", "refold")
 @click.option("--window-tokens", type=int, metavar="N", help="The token budget of conversations that begin here.")
 @click.option("--facts", is_flag=True, help="The files hold memories, not sessions.")
 @click.option("--project", metavar="NAME", help="With --facts: where they go, instead of what the files say.")
+@embedder_option
 @db_option
 @json_option
 def import_command(
@@ -44,6 +46,7 @@ def import_command(
     window_tokens: int | None,
     facts: bool,
     project: str | None,
+    embedder: "Embedder | None",
     db: str,
     as_json: bool,
 ) -> None:
@@ -64,7 +67,9 @@ def import_command(
 
     told = memory_format_of if facts else format_of
     formats = [told(file) if format_name is None else format_name for file in files]
-    options: dict[str, Any] = {} if window_tokens is None else {"window_tokens": window_tokens}
+    options: dict[str, Any] = {"embedder": embedder}
+    if window_tokens is not None:
+        options["window_tokens"] = window_tokens
     imported: list[Imported | ImportedMemories] = []
     with opened(db, **options) as memory:
         for file, name in zip(files, formats, strict=True):

@@ -213,10 +213,20 @@ def test_what_only_speaks_of_secrets_is_none(text: str) -> None:
         'the thought began before </think> [{"a": 1}]',
         '{not json} [{"a": 1}]',
         '\ufeff [{"a": 1}] trailing',
+        '[{"a": 1}] <think>was that right?</think> Yes.',
+        "<think>" * 50_000 + "</think>" + '[{"a": 1}]',
+        "<think>one</think><THINKING>two</thinking>" + '[{"a": 1}]',
     ],
 )
 def test_json_is_found_in_what_models_write(text: str) -> None:
     assert parsed(text) == ([{"a": 1}], False)
+
+
+def test_long_nonsense_is_looked_through_in_time() -> None:
+    for text in ("a.b-" * 50_000, "<think>" * 50_000, "[{" * 50_000, "sk-a-" * 50_000, "eyJ.a" * 50_000):
+        with pytest.raises(NoJson):
+            parsed(text)
+        secret_in(text)
 
 
 def test_of_an_answer_that_was_cut_off_the_whole_items_are_read() -> None:

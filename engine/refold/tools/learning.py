@@ -5,7 +5,7 @@ Pure. Every item that is dropped has its reason, which never shows a secret.
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from msgspec import Struct
 
@@ -31,6 +31,13 @@ class LearntItem(Struct, frozen=True):
     importance: float
 
 
+class _Told(NamedTuple):
+    """A text as two are compared: in lower case, and its keywords."""
+
+    plain: str
+    words: frozenset[str]
+
+
 class Learnt(Struct, frozen=True):
     """What a model proposes, and why other proposals were dropped."""
 
@@ -45,11 +52,11 @@ def learnt(answer: object, *, is_cut_off: bool = False, echoes: Sequence[str] = 
     """
     items: list[LearntItem] = []
     dropped = ["the answer was cut off; only its whole items were read"] if is_cut_off else []
-    seen = [_plain(echo) for echo in echoes]
+    seen = [_told(echo) for echo in echoes]
     for place, proposed in enumerate(_listed(answer)):
         item = _item(proposed) if place < EXTRACTED_COUNT_MAX else f"over EXTRACTED_COUNT_MAX = {EXTRACTED_COUNT_MAX}"
         if isinstance(item, LearntItem):
-            echo = _plain(item.content)
+            echo = _told(item.content)
             if any(_is_echo(echo, known) for known in seen):
                 item = "it repeats what was recalled or said before"
             else:
@@ -126,10 +133,15 @@ def _plain(text: str) -> str:
     return " ".join(text.lower().split()).strip(" .!?")
 
 
-def _is_echo(said: str, known: str) -> bool:
+def _told(text: str) -> _Told:
+    """Return what a text says in a form in which two are compared; of a long one only so much counts."""
+    plain = _plain(text[: 2 * EXTRACTED_CHARS_MAX])
+    return _Told(plain, frozenset(keywords_of(plain)))
+
+
+def _is_echo(said: _Told, known: _Told) -> bool:
     """Return whether a text says what another one said: it is in it, or nearly all of their keywords are the same."""
-    if said in known:
+    if said.plain in known.plain:
         return True
-    mine, other = set(keywords_of(said)), set(keywords_of(known))
-    both = mine | other
-    return bool(both) and len(mine & other) / len(both) >= _ECHO_RATIO
+    both = len(said.words | known.words)
+    return both > 0 and len(said.words & known.words) / both >= _ECHO_RATIO

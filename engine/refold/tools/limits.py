@@ -58,6 +58,9 @@ REPLY_BYTES_MAX: Final = 16 * 1024 * 1024
 REPLY_TOKENS_DEFAULT: Final = 2_048
 """Tokens that a model may answer with."""
 
+REPLY_CHARS_MAX: Final = 1024 * 1024
+"""Characters of a model's answer in which JSON is looked for."""
+
 JSON_BEGINNINGS_COUNT_MAX: Final = 64
 """Brackets of a model's answer at which a JSON value is looked for."""
 
@@ -74,7 +77,7 @@ EXTRACTION_CHARS_MAX: Final = 6_000
 KNOWN_COUNT_MAX: Final = 50
 """Memories that a model is told are known already, the most important ones."""
 
-assert EXTRACTED_CHARS_MAX < EXTRACTION_CHARS_MAX < REPLY_BYTES_MAX
+assert EXTRACTED_CHARS_MAX < EXTRACTION_CHARS_MAX < REPLY_CHARS_MAX < REPLY_BYTES_MAX
 
 # The loop.
 LOOP_STEPS_COUNT_DEFAULT: Final = 20

@@ -6,10 +6,10 @@ from itertools import islice
 from typing import Any, Final
 
 from refold.errors import RefoldError
-from refold.tools.limits import JSON_BEGINNINGS_COUNT_MAX
+from refold.tools.limits import JSON_BEGINNINGS_COUNT_MAX, REPLY_CHARS_MAX
 
-_THOUGHT: Final = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
-_OPEN_THOUGHT: Final = re.compile(r"\A.*</think(?:ing)?>|<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
+_THOUGHT_BEGINS: Final = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
+_THOUGHT_ENDS: Final = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _BEGINNING: Final = re.compile(r"[\[{]")
 _NEXT_ITEM: Final = re.compile(r"[\s,]*")
 _SHOWN_CHARS: Final = 80
@@ -25,7 +25,24 @@ def parsed(text: str) -> tuple[Any, bool]:
 
     Raises ``NoJson`` where there is none.
     """
-    said = _OPEN_THOUGHT.sub("", _THOUGHT.sub("", text))
+    for said in _spoken(text[:REPLY_CHARS_MAX]):
+        found = _found(said)
+        if found is not None:
+            return found
+    message = f"Failed to parse memory extraction JSON: no JSON value in {text.strip()[:_SHOWN_CHARS]!a}"
+    raise NoJson(message)
+
+
+def _spoken(text: str) -> list[str]:
+    """Return what is no thought: what follows the last one, then what stands before the first one."""
+    ends = [found.end() for found in _THOUGHT_ENDS.finditer(text)]
+    begins = _THOUGHT_BEGINS.search(text)
+    before = text if begins is None else text[: begins.start()]
+    return [text[ends[-1] :], before] if ends else [before]
+
+
+def _found(said: str) -> tuple[Any, bool] | None:
+    """Return the first JSON object or array, and whether it was cut off; ``None`` where there is none."""
     begins = [found.start() for found in islice(_BEGINNING.finditer(said), JSON_BEGINNINGS_COUNT_MAX)]
     for begin in begins:
         whole = _decoded(said, begin)
@@ -35,8 +52,7 @@ def parsed(text: str) -> tuple[Any, bool]:
             items = _items(said, begin + 1)
             if items:
                 return items, True
-    message = f"Failed to parse memory extraction JSON: no JSON value in {said.strip()[:_SHOWN_CHARS]!r}"
-    raise NoJson(message)
+    return None
 
 
 def _decoded(text: str, begin: int) -> tuple[Any, int] | None:

@@ -10,14 +10,17 @@ from typing import Final
 _SHAPES: Final = (
     ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY")),
     ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
-    ("a provider's API key", re.compile(r"\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]+[-_])*[A-Za-z0-9]{16,}")),
+    ("a provider's API key", re.compile(r"\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]{1,32}[-_]){0,8}[A-Za-z0-9]{16,}")),
     ("a GitHub token", re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})")),
     ("a GitLab token", re.compile(r"\bglpat-[A-Za-z0-9_-]{16,}")),
     ("a Slack token", re.compile(r"\bxox[abeoprs]-[A-Za-z0-9-]{8,}")),
     ("a Google API key", re.compile(r"\bAIza[0-9A-Za-z_-]{30,}")),
     ("a JSON web token", re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*")),
     ("a bearer token", re.compile(r"\bbearer\s+[A-Za-z0-9._~+/-]{16,}", re.IGNORECASE)),
-    ("a password in an address", re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s:/@]+:[^\s/@]+@", re.IGNORECASE)),
+    (
+        "a password in an address",
+        re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^\s:/@]{1,256}:[^\s/@]{1,256}@", re.IGNORECASE),
+    ),
     (
         "a password",
         re.compile(

@@ -155,6 +155,15 @@ def test_what_was_recalled_in_the_session_is_not_learnt_again(memory: Memory) ->
     assert [entry.content for entry in memory.project("acme").list()][1:] == ["The API listens on port 8080."]
 
 
+def test_what_the_model_was_shown_is_not_learnt_again(memory: Memory) -> None:
+    chat = talked(memory)
+    memory.project("acme").add("Use pnpm, not npm, for all packages.")
+    memory.show(memory.context(chat))
+    extracted = extract(chat, scripted(PNPM), memory=memory)
+    assert extracted.dropped == ("item 0: it repeats what was recalled or said before",)
+    assert memory.project("acme").count() == 1
+
+
 def test_a_secret_is_dropped_and_its_reason_does_not_show_it(memory: Memory) -> None:
     chat, key = talked(memory), "AKIA" + "ABCDEFGHIJKLMNOP"
     extracted = extract(chat, scripted(PORT | {"content": f"The key is {key}."}), memory=memory)

@@ -4,6 +4,7 @@ A call writes everything it learnt in one commit, or nothing. Each memory names 
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, cast
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from refold.tools import learning
 from refold.tools.learning import Learnt
 from refold.tools.limits import EXTRACTION_CHARS_MAX, KNOWN_COUNT_MAX, PROVIDER_SECONDS_DEFAULT
 from refold.tools.providers import JsonProvider
+from refold.views.contexts import ContextShown
 
 _SYSTEM: Final = (
     "You are a memory extraction system. Analyze the following session data and extract facts worth remembering for "
@@ -175,14 +177,14 @@ def _said(message: Message) -> str:
 
 
 def _echoes(project: Project, chat: Conversation, after: int) -> list[str]:
-    """Return what was recalled for the conversation since it was last read: hearing it again is no news."""
-    ids = dict.fromkeys(
-        memory_id
+    """Return what was recalled or shown in the conversation since it was last read: hearing it again is no news."""
+    recalled = [
+        event.ids
         for event, _ in project.events(after)
         if isinstance(event, MemoriesRecalled) and event.conversation == chat.id
-        for memory_id in event.ids
-    )
-    entries = (project.get(memory_id) for memory_id in ids)
+    ]
+    shown = [event.ids for event, _ in chat.events(after) if isinstance(event, ContextShown)]
+    entries = (project.get(memory_id) for memory_id in dict.fromkeys(chain(*recalled, *shown)))
     return [entry.content for entry in entries if entry is not None and not entry.erased]
 
 

@@ -96,7 +96,7 @@ def machine() -> dict[str, object]:
         "processor": platform.machine(),
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
         "lmdb": f"{lmdb.__version__} over {'.'.join(map(str, lmdb.version()))}",
         "msgspec": msgspec.__version__,

@@ -11,111 +11,49 @@ A set whose files are absent is left out, with the reason.
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import numpy
-from retrieval_sets import SETS, Conversation, Question, Vectors, stored_vectors
+from retrieval_sets import SETS, stored_vectors
 
 from refold.embedders import HashedEmbedder
-from refold.rank import RANKINGS, Columns, Query, Ranking, best, score
-from refold.rank.stemming import terms_of
-from refold.text import keywords
+from refold.measuring.intervals import SEED
+from refold.measuring.retrieval import ALL, SYSTEMS, System, answers, figures, swept
+from refold.measuring.vectors import Embedded
+from refold.rank import Ranking
 
 DATA: Final = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
-SEED: Final = 20_240_501
-RESAMPLES: Final = 2_000
 SPLITS: Final = 200
 
-KeywordsOf = Callable[[str], tuple[str, ...]]
+
+def system(name: str) -> System:
+    """What stands under a name in the table."""
+    return next(each for each in SYSTEMS if each.name == name)
 
 
-def stemmed_keywords(text: str) -> tuple[str, ...]:
-    """Keywords as an earlier study took them: at least 3 bytes, without the commonest words, stemmed."""
-    long = " ".join(keywords(text))
-    return tuple(dict.fromkeys(terms_of(long, "light")[0]))
+def recall(conversations: list[Embedded], name: str, count: int) -> float:
+    """The part of the evidence that is found, in percent."""
+    return 100 * figures(name, answers(conversations, system(name)), count)[0].recall[count]
 
 
-def columns_of(conversation: Conversation, keywords_of: KeywordsOf = keywords) -> Columns:
-    """What is searched: every text of a conversation, all of the same importance."""
-    columns = Columns()
-    for row, item in enumerate(conversation.items):
-        columns.add(
-            row,
-            item.text,
-            keywords=keywords_of(item.text),
-            importance=0.5,
-            accessed_ns=item.accessed_ns,
-            session=item.session,
-            occurred_ns=item.occurred_ns,
-        )
-    return columns
+def counted(conversations: list[Embedded]) -> int:
+    """How many questions have evidence."""
+    return sum(bool(question.evidence) for each in conversations for question in each.case.questions)
 
 
-def asked(
-    conversation: Conversation, columns: Columns, keywords_of: KeywordsOf = keywords
-) -> Iterator[tuple[Question, Query]]:
-    """Every question, asked at the moment of the conversation's last text."""
-    now_ns = int(columns.accessed_ns().max(initial=0))
-    for question in conversation.questions:
-        cosine = conversation.vectors @ question.vector
-        yield question, Query(text=question.text, keywords=keywords_of(question.text), now_ns=now_ns, cosine=cosine)
-
-
-def found(total: Any, columns: Columns, question: Question, count: int) -> float:
-    """Which part of a question's evidence is among the best rows."""
-    rows = {row for row, _ in best(total, columns, count)}
-    return len(rows & question.evidence) / len(question.evidence)
-
-
-def recalls(
-    conversations: list[Conversation], ranking: Ranking, count: int, keywords_of: KeywordsOf = keywords
-) -> list[tuple[str, float]]:
-    """The category of each question, and which part of its evidence is found."""
-    answers: list[tuple[str, float]] = []
-    for conversation in conversations:
-        columns = columns_of(conversation, keywords_of)
-        for question, query in asked(conversation, columns, keywords_of):
-            total, _ = score(ranking, query, columns)
-            answers.append((question.category, found(total, columns, question, count)))
-    return answers
-
-
-def percent(values: list[float]) -> float:
-    """A mean, in percent."""
-    return 100 * float(numpy.mean(values))
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """The middle 95 % of the means of questions drawn with repetition."""
-    drawn = numpy.random.default_rng(SEED).integers(0, len(values), (RESAMPLES, len(values)))
-    low, high = numpy.percentile(numpy.array(values)[drawn].mean(axis=1), [2.5, 97.5])
-    return 100 * float(low), 100 * float(high)
-
-
-def compared() -> Iterator[tuple[str, Ranking, KeywordsOf]]:
-    """What the table has a line for."""
-    for name, ranking in RANKINGS.items():
-        yield name, ranking, keywords
-    for name in ("seed-without-recency", "seed-exponential"):
-        yield f"{name}, stemmed keywords", RANKINGS[name], stemmed_keywords
-
-
-def print_presets(name: str, conversations: list[Conversation], count: int, *, by_category: bool) -> None:
+def print_presets(name: str, conversations: list[Embedded], count: int, *, by_category: bool) -> None:
     """One line for each ranking."""
-    questions = sum(len(conversation.questions) for conversation in conversations)
-    categories = sorted({question.category for each in conversations for question in each.questions})
-    columns = categories if by_category else []
-    print(f"\n## {name}: recall@{count}, {questions} questions, {len(conversations)} conversations\n")
+    tables = [figures(each.name, answers(conversations, each), count) for each in SYSTEMS]
+    columns = [each.category for each in tables[0] if each.category != ALL] if by_category else []
+    print(f"\n## {name}: recall@{count}, {counted(conversations)} questions, {len(conversations)} conversations\n")
     print(f"| ranking | all | 95 % | {' | '.join(columns)} |" if columns else "| ranking | all | 95 % |")
     print("|---|---|---|" + "---|" * len(columns))
-    for label, ranking, keywords_of in compared():
-        answers = recalls(conversations, ranking, count, keywords_of)
-        values = [value for _, value in answers]
-        low, high = interval(values)
-        cells = [f"{percent([value for kind, value in answers if kind == column]):.1f}" for column in columns]
-        print(f"| {label} | {percent(values):.1f} | {low:.1f}-{high:.1f} |" + "".join(f" {cell} |" for cell in cells))
+    for whole, *kinds in tables:
+        interval = f"{100 * whole.recall_interval.low:.1f}-{100 * whole.recall_interval.high:.1f}"
+        cells = [f" {100 * each.recall[count]:.1f} |" for each in kinds if each.category in columns]
+        print(f"| {whole.system} | {100 * whole.recall[count]:.1f} | {interval} |" + "".join(cells))
 
 
 # What is chosen from in the split-half: shapes of the coverage, and weights.
@@ -129,29 +67,28 @@ SHAPES: Final = [
 WEIGHTS: Final = [(cosine, question) for cosine in (0.45, 0.5, 0.55) for question in (0.0, -0.1, -0.2)]
 
 
-def grid(conversations: list[Conversation], count: int) -> "numpy.ndarray[Any, Any]":
+SETTINGS: Final = [
+    Ranking(name=f"{shape}/{weight}", cosine=cosine, coverage=1 - cosine, question=asking, **shapes)  # type: ignore[arg-type]
+    for shape, shapes in enumerate(SHAPES)
+    for weight, (cosine, asking) in enumerate(WEIGHTS)
+]
+
+
+def grid(conversations: list[Embedded], count: int) -> "numpy.ndarray[Any, Any]":
     """The recall of every setting on every conversation: settings down, conversations across."""
-    table = numpy.zeros((len(SHAPES) * len(WEIGHTS), len(conversations)))
+    table = numpy.zeros((len(SETTINGS), len(conversations)))
+    place_of = {setting.name: place for place, setting in enumerate(SETTINGS)}
     for place, conversation in enumerate(conversations):
-        columns = columns_of(conversation)
-        for shape_place, shape in enumerate(SHAPES):
-            ranking = Ranking(cosine=1.0, coverage=1.0, question=1.0, **shape)  # type: ignore[arg-type]
-            for question, query in asked(conversation, columns):
-                parts = score(ranking, query, columns)[1]
-                for weight_place, (cosine, asking) in enumerate(WEIGHTS):
-                    total = cosine * parts["cosine"] + (1 - cosine) * parts["coverage"] + asking * parts["question"]
-                    row = shape_place * len(WEIGHTS) + weight_place
-                    table[row, place] += found(total, columns, question, count) / len(conversation.questions)
-        print(f"  {conversation.name}: {len(SHAPES) * len(WEIGHTS)} settings", file=sys.stderr)
+        for found in swept([conversation], SETTINGS, count):
+            table[place_of[found.system], place] = found.recall[count]
+        print(f"  {conversation.case.name}: {len(SETTINGS)} settings", file=sys.stderr)
     return table
 
 
-def print_split_half(sets: dict[str, list[Conversation]]) -> None:
+def print_split_half(sets: dict[str, list[Embedded]]) -> None:
     """Choose the best sum of both sets on half of the conversations, and judge it on the others."""
     tables = {name: grid(conversations, 10) for name, conversations in sets.items()}
-    weights = {
-        name: numpy.array([len(each.questions) for each in conversations]) for name, conversations in sets.items()
-    }
+    weights = {name: numpy.array([counted([each]) for each in conversations]) for name, conversations in sets.items()}
     whole = {name: 100 * table @ weights[name] / weights[name].sum() for name, table in tables.items()}
     random = numpy.random.default_rng(SEED)
     outcomes: dict[str, list[float]] = {name: [] for name in sets}
@@ -171,7 +108,7 @@ def print_split_half(sets: dict[str, list[Conversation]]) -> None:
             outcomes[name].append(
                 100 * float(tables[name][setting, rest] @ weights[name][rest] / weights[name][rest].sum())
             )
-    print(f"\n## Split-half: {len(SHAPES) * len(WEIGHTS)} settings, {SPLITS} splits\n")
+    print(f"\n## Split-half: {len(SETTINGS)} settings, {SPLITS} splits\n")
     print("| set | chosen on one half, judged on the other | all settings on all: least, median, most |")
     print("|---|---|---|")
     for name in sets:
@@ -183,7 +120,7 @@ def print_split_half(sets: dict[str, list[Conversation]]) -> None:
         print(f"- {times} of {SPLITS}: {SHAPES[shape]}, cosine and question {WEIGHTS[weight]}")
 
 
-def hashed_vectors(texts: list[str], _stored: Path | None) -> Vectors:
+def hashed_vectors(texts: list[str], _stored: Path | None) -> Any:
     """Vectors of the built-in embedder."""
     return HashedEmbedder().embed(texts)
 
@@ -191,7 +128,7 @@ def hashed_vectors(texts: list[str], _stored: Path | None) -> Vectors:
 EMBEDDERS: Final = {"stored": stored_vectors, "hash": hashed_vectors}
 
 
-def loaded(data: Path, embedder: str) -> Iterator[tuple[str, list[Conversation], int]]:
+def loaded(data: Path, embedder: str) -> Iterator[tuple[str, list[Embedded], int]]:
     """Every set whose files are there, with how many rows its recall looks at."""
     for name, (load, count) in SETS.items():
         try:

@@ -83,4 +83,4 @@ def test_a_search_by_the_public_verb(name: str, recalls: recalling.Recalls, meas
 
 def test_the_rows_of_projects(sizes: workloads.Sizes, tmp_path: Path) -> None:
     options = Options(sizes, 2, tmp_path, tmp_path, Stores(tmp_path, sizes))
-    assert [row.ours_ns is not None for row in recalling.rows(options)] == [True] * 10
+    assert [row.ours_ns is not None for row in recalling.rows(options)] == [True] * 12

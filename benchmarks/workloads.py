@@ -50,6 +50,8 @@ class Sizes(NamedTuple):
     search_queries: int
     search_projects: int
     spread_projects: int
+    growth_events: tuple[int, ...]
+    growth_memories: tuple[int, ...]
 
 
 FULL = Sizes(
@@ -72,6 +74,18 @@ FULL = Sizes(
     search_queries=200,
     search_projects=1_000,
     spread_projects=10_000,
+    growth_events=(1_000, 10_000, 100_000, 1_000_000),
+    growth_memories=(1_000, 10_000, 100_000),
+)
+QUICK = FULL._replace(
+    log_events=20_000,
+    peer_log_events=2_000,
+    targets=30,
+    fork_events=30,
+    processes=5,
+    rounds=20,
+    growth_events=(1_000, 10_000, 30_000),
+    growth_memories=(1_000, 3_000),
 )
 TINY = Sizes(
     batch_events=30,
@@ -93,6 +107,8 @@ TINY = Sizes(
     search_queries=5,
     search_projects=3,
     spread_projects=4,
+    growth_events=(500, 1_500),
+    growth_memories=(100, 300),
 )
 
 

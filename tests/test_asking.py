@@ -134,6 +134,19 @@ def test_it_takes_what_a_search_takes() -> None:
     assert Project.search.__kwdefaults__ == {**DEFAULTS, "vector": None}
 
 
+def test_earlier_seqs_are_asked_with_the_embedder_of_then() -> None:
+    memory = Memory()
+    project = memory.project("p")
+    for number in range(20):
+        project.add(f"{WORDS[number % 6]} number {number}")
+    head, given = memory.head, dict[str, Any]()
+    before = alone(project, given)
+    memory.reembed(WordsEmbedder())
+    assert_same(project, given)
+    assert alone(project, given) != before
+    assert memory.at(head).project("p").search_many(QUERIES, now=0) == before
+
+
 class Counting(WordsEmbedder):
     """Notes what it is asked for."""
 

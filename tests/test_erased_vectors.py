@@ -147,6 +147,7 @@ WAYS: dict[str, Callable[[Memory, list[int]], Any]] = {
 
 
 @needs_hnswlib
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("way", WAYS)
 def test_no_byte_of_an_erased_vector_is_left_in_any_file(path: Path, shape: str, way: str) -> None:

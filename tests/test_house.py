@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "tools" / "lock"
-SCRIPTS = (".ci/run", "tools/demo", "tools/test", "tools/lock/update")
+SCRIPTS = (".ci/run", "tools/bench", "tools/demo", "tools/test", "tools/lock/update")
 TOP_LEVEL = {
     ".ci",
     ".gitignore",
@@ -30,7 +30,7 @@ RANGES = {
     "base": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["cli"],
     "hnsw": PROJECT["project"]["optional-dependencies"]["hnsw"],
     "dev": PROJECT["dependency-groups"]["dev"] + PROJECT["project"]["dependencies"],
-    "peers": PROJECT["dependency-groups"]["peers"],
+    "peers": PROJECT["dependency-groups"]["peers"] + PROJECT["dependency-groups"]["bench"],
 }
 LOCK_NAMES = (*RANGES, "hnsw-build")
 

@@ -162,6 +162,19 @@ def test_a_merge_of_before_needs_the_embedder_of_today(tmp_path: Path) -> None:
         assert memory.head == head
 
 
+def test_a_merge_whose_memory_is_gone_is_not_embedded(memory: Memory) -> None:
+    project = memory.project("p")
+    kept = project.add("a bad cab")
+    merged = project.upsert("a bad cab ahead", threshold=0.5)
+    letters = Letters()
+    memory.reembed(letters)
+    project.delete(kept)
+    asked = list(letters.asked)
+    with pytest.raises(NotFound, match="not there any more"):
+        project.unmerge(merged)
+    assert letters.asked == asked
+
+
 def test_merging_goes_on_with_the_new_embedder(memory: Memory) -> None:
     project = memory.project("p")
     project.add("cab cab")

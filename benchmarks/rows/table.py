@@ -25,6 +25,8 @@ class Row(NamedTuple):
     target: str = ""
     is_met: bool | None = None
     note: str = ""
+    points: Sequence[tuple[int, float, float]] = ()
+    """For what grows: a size, the processor's time and the clock's, in nanoseconds."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as JSON values."""
@@ -49,6 +51,11 @@ class Options(NamedTuple):
     stores: "Stores"
     large: Path | None = None
     """Where the large store is kept from one run to the next."""
+
+    peer_sizes: str = "full"
+    """How much the peers in processes of their own get to do: full, quick or tiny."""
+
+    peer_rounds: int = 20
 
 
 class Stores:

@@ -38,7 +38,8 @@ def unmerge(place: Place, seq: object, options: Options) -> list[Entry]:
 def _attempt(place: Place, merge_seq: int, options: Options) -> list[Entry]:
     cited = place.door.sources(options.sources)
     merge, before = _merge_at(place, merge_seq)
-    before = _fitted(place, merge, before)
+    if place.read(lambda facts: merge.id in facts.entries and merge_seq not in facts.unmerged):
+        before = _fitted(place, merge, before)
     if before.own is None or batches.active(place.door.engine) is not None:
         return _parted(place, (merge, merge_seq), before, cited, options)
     try:

@@ -1,6 +1,27 @@
 """The verbs of the command line; importing them is cheap, what a verb needs is loaded when it is called."""
 
-from refold.faces.commands import carrying, erasing, inspecting, remembering, showing, travelling, trying, writing
+from refold.faces.commands import (
+    benching,
+    carrying,
+    erasing,
+    inspecting,
+    remembering,
+    showing,
+    travelling,
+    trying,
+    writing,
+)
 from refold.faces.commands.root import run
 
-__all__ = ["carrying", "erasing", "inspecting", "remembering", "run", "showing", "travelling", "trying", "writing"]
+__all__ = [
+    "benching",
+    "carrying",
+    "erasing",
+    "inspecting",
+    "remembering",
+    "run",
+    "showing",
+    "travelling",
+    "trying",
+    "writing",
+]

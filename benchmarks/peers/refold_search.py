@@ -1,0 +1,43 @@
+"""refold's search by cosine alone, by its public verbs: hits with entry, score and signals."""
+
+from pathlib import Path
+from typing import Any
+
+from peers.interface import POWER, PeerSizes, Settings
+
+from refold import Memory, Ranking
+
+_COSINE = Ranking(name="cosine", cosine=1.0)
+_BATCH = 1_000
+
+
+class Peer:
+    """One project; a memory's source says its place."""
+
+    settings = Settings(POWER, "LMDB, durable; exact below a measured size, certified above")
+
+    def __init__(self, directory: Path) -> None:
+        self._memory = Memory(directory / "refold")
+        self._project = self._memory.project()
+
+    def load(self, vectors: Any) -> None:
+        for begin in range(0, len(vectors), _BATCH):
+            with self._memory.batch():
+                for place, vector in enumerate(vectors[begin : begin + _BATCH], begin):
+                    self.insert(place, vector)
+        self.search(vectors[0], 1)
+
+    def insert(self, place: int, vector: Any) -> None:
+        self._project.add(f"memory {place}", vector=vector, source=str(place), keywords=())
+
+    def search(self, vector: Any, count: int) -> list[int]:
+        hits = self._project.search("memory", vector=vector, top_k=count, ranking=_COSINE, min_importance=0)
+        return [int(hit.entry.content.removeprefix("memory ")) for hit in hits]
+
+    def close(self) -> None:
+        self._memory.close()
+
+
+def open_peer(directory: Path, _sizes: PeerSizes) -> Peer:
+    """Open it in a directory."""
+    return Peer(directory)

@@ -1,0 +1,100 @@
+"""README's table of figures: made from what is published as JSON, which is taken from a full run.
+
+What is published is every job that has something to reach against a floor, reached or missed, and every comparison with
+a peer, won or lost: nothing is chosen by hand.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from results import FULL, Document, Results
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+PUBLISHED = Path(__file__).resolve().parent / "published.json"
+BEGIN = "<!-- These figures are made by tools/bench publish, from benchmarks/published.json. -->"
+END = "<!-- End of the figures. -->"
+
+GROUPS = ("append", "together", "batch", "window", "replay", "import", "search", "search-large", "projects")
+"""The groups whose targets are published, in this order."""
+
+PEER_GROUPS = ("peers-log", "peers-search", "peers-window")
+OF_A_FLOOR = " x its "
+"""What targets say that are in times of a floor's time or rate; others are times of this machine."""
+
+FIELDS = ("job", "floor", "target", "is_met", "note")
+
+
+def publish(directory: Path, *, published: Path = PUBLISHED, readme: Path = README) -> None:
+    """Take the figures of the full run into ``published.json`` and README's table; without any, change nothing."""
+    document = chosen(Results(FULL, directory).load())
+    if not document["floors"]:
+        print("no full run is stored, so nothing is published; run tools/bench full first", file=sys.stderr)
+        return
+    published.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    readme.write_text(replaced(readme.read_text(encoding="utf-8"), shown(document)), encoding="utf-8")
+    count = len(document["floors"]) + len(document["peers"])
+    print(f"{count} figures are published in README.md and benchmarks/{PUBLISHED.name}", file=sys.stderr)
+
+
+def chosen(stored: dict[str, Document]) -> Document:
+    """Return what is published of the stored groups: ratios, never times."""
+    floors = [row for row in _rows(stored, GROUPS) if OF_A_FLOOR in row["target"]]
+    machines = [stored[group]["machine"] for group in (*GROUPS, *PEER_GROUPS) if group in stored]
+    machine = {key: value for key, value in machines[0].items() if key != "load"} if machines else {}
+    loads = sorted(each["load"] for each in machines)
+    return {
+        "command": "tools/bench full",
+        "machine": machine | ({"load at most": loads[-1]} if loads else {}),
+        "floors": [_told(row) for row in floors],
+        "peers": [_told(row) for row in _rows(stored, PEER_GROUPS)],
+    }
+
+
+def _rows(stored: dict[str, Document], groups: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    for group in groups:
+        yield from (row for row in stored.get(group, {"rows": ()})["rows"] if row["ratio"] is not None)
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    return {field: row[field] for field in FIELDS} | {"ratio": row["ratio"]["value"]}
+
+
+def shown(document: Document) -> str:
+    """Return the tables of README."""
+    lines = ["| job | floor | ratio | to reach |", "|---|---|---|---|", *map(_floor_line, document["floors"])]
+    if document["peers"]:
+        lines += ["", "| job | peer | our rate is | settings of the peer, and what survives |", "|---|---|---|---|"]
+        lines += map(_peer_line, document["peers"])
+    return "\n".join(lines)
+
+
+def _floor_line(row: dict[str, Any]) -> str:
+    bound, measure = row["target"].split(OF_A_FLOOR)
+    verdict = "met" if row["is_met"] else "missed"
+    return f"| {row['job']} | {row['floor']} | {_figure(row['ratio'])}{OF_A_FLOOR}{measure} | {bound}: {verdict} |"
+
+
+def _peer_line(row: dict[str, Any]) -> str:
+    return f"| {row['job']} | {row['floor']} | {_figure(row['ratio'])} x its rate | {row['note']} |"
+
+
+def _figure(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
+
+
+def replaced(text: str, tables: str) -> str:
+    """Return README with other tables between the marks."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    assert begin, f"README has no line {BEGIN}"
+    assert end, f"README has no line {END}"
+    return f"{before}{BEGIN}\n{tables}\n{END}{after}"
+
+
+def published_part(text: str) -> str:
+    """Return what stands between the marks of README."""
+    return text.partition(BEGIN)[2].partition(END)[0].strip()

@@ -1,0 +1,94 @@
+"""Retrieval and eviction on the public sets, by what `refold bench` is made of: figures, not times."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from refold.embedders import HashedEmbedder
+from refold.measuring.cases import Case
+from refold.measuring.eviction import BUDGETS, evictions, trace_of
+from refold.measuring.retrieval import SYSTEMS, answers, figures
+from refold.measuring.sources import cases_of
+from refold.measuring.vectors import Embedded, embedded, stored
+from refold.rank import RANKINGS
+
+HASHED = "built-in embedder"
+QUICK_CASES = 2
+
+
+class Source(NamedTuple):
+    """A public set: its file, and the folder of its vectors if it has one."""
+
+    name: str
+    file: str
+    vectors: str | None
+    depth: int = 10
+
+    def cases(self, data: Path) -> list[Case]:
+        """Return its conversations."""
+        return cases_of(data / self.file)
+
+    def embedded(self, data: Path, cases: list[Case]) -> tuple[str, list[Embedded]]:
+        """Return the cases with the vectors that lie beside the set, else with the built-in embedder's."""
+        if self.vectors is not None and (data / self.vectors).is_dir():
+            return "MiniLM", stored(cases, data / self.vectors)
+        return HASHED, embedded(cases, HashedEmbedder())
+
+
+SOURCES = (
+    Source("LoCoMo", "locomo/locomo7_dev.json", "locomo-emb"),
+    Source("BEAM-100K", "beam/beam_100K_dev12.jsonl", "beam-emb"),
+    Source("LongMemEval", "longmemeval/longmemeval_s_star_2of3.json", None, 5),
+    Source("tau-bench", "tau-bench/gpt4o_airline_dev.jsonl", None),
+)
+
+
+def found(data: Path, *, is_quick: bool) -> Iterator[tuple[Source, str, list[Embedded]]]:
+    """Return every set that is there with its vectors; of a quick run the first conversations of each."""
+    for source in SOURCES:
+        if (data / source.file).is_file():
+            vectors, each = source.embedded(data, source.cases(data))
+            yield source, vectors, each[:QUICK_CASES] if is_quick else each
+
+
+def absent(data: Path) -> list[str]:
+    """Return the sets that are not there."""
+    return [
+        f"{source.name}: {source.file} is not in the data folder"
+        for source in SOURCES
+        if not (data / source.file).is_file()
+    ]
+
+
+def retrieval(data: Path, *, is_quick: bool) -> dict[str, Any]:
+    """Return what every ranking finds in every set, over all questions and by category."""
+    told: list[dict[str, Any]] = []
+    for source, vectors, each in found(data, is_quick=is_quick):
+        if source.name == "tau-bench":
+            continue  # Its needs are those of calls, which no ranking was made for; the windows are what it is for.
+        hashed = [] if vectors == HASHED else [(HASHED, embedded([one.case for one in each], HashedEmbedder()))]
+        for kind, cases in [(vectors, each), *hashed]:
+            shown = [
+                figure for system in SYSTEMS for figure in figures(system.name, answers(cases, system), source.depth)
+            ]
+            told.append(
+                {
+                    "set": source.name,
+                    "vectors": kind,
+                    "depth": source.depth,
+                    "figures": msgspec.to_builtins(shown, str_keys=True),
+                }
+            )
+    return {"retrieval": told, "absent": absent(data)}
+
+
+def eviction(data: Path, *, is_quick: bool) -> dict[str, Any]:
+    """Return what every policy keeps within every budget in every set."""
+    told: list[dict[str, Any]] = []
+    for source, vectors, each in found(data, is_quick=is_quick):
+        traces = [trace_of(one, RANKINGS["hybrid"]) for one in each]
+        kept = msgspec.to_builtins(list(evictions(traces, BUDGETS)))
+        told.append({"set": source.name, "vectors": vectors, "evictions": kept})
+    return {"eviction": told, "absent": absent(data)}

@@ -1,0 +1,1 @@
+"""Measuring retrieval and eviction on public sets and on one's own store; reports, never state."""

@@ -1,0 +1,321 @@
+"""Eviction policies as data, replayed over what a conversation weighed: what is left when something is needed.
+
+Pure. A ``Policy`` says in which order a window gives up messages; ``replay`` lets every message of a ``Trace`` arrive
+and answers each ``Need`` with the messages that the model would still have seen. ``bounds`` says what no window of
+that size could have beaten, however clever.
+"""
+
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+Order: TypeAlias = Literal["oldest", "least recalled", "least important"]
+
+_CERTAIN: Final = 1 - 1e-9
+
+
+class Piece(Struct, frozen=True):
+    """One message, as far as eviction sees it.
+
+    ``recalled`` are earlier pieces that were looked up when this one arrived; ``importance`` lies from 0 to 1.
+    """
+
+    tokens: int
+    role: str = "user"
+    call_ids: tuple[str, ...] = ()
+    answers: str | None = None
+    pinned: bool = False
+    importance: float = 0.0
+    recalled: tuple[int, ...] = ()
+
+
+class Need(Struct, frozen=True):
+    """What is needed once so many pieces have arrived; ``ranked`` are those a search would give then, best first."""
+
+    arrived: int
+    evidence: frozenset[int]
+    ranked: tuple[int, ...] = ()
+
+
+class Trace(Struct, frozen=True):
+    """One conversation: its pieces, and its needs in the order in which they come."""
+
+    name: str
+    pieces: tuple[Piece, ...]
+    needs: tuple[Need, ...]
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """How a window makes room.
+
+    - ``order``: what goes first. ``"least recalled"``: what was neither said nor recalled for longest. ``"least
+      important"``: as ``"oldest"``, but a message of importance 1 stays for one more budget of tokens, others for less.
+    - ``groups``: calls of tools and their answers go together, and an answer whose call is gone stays out.
+    - ``keeps_pinned``: pinned messages never go; one that would not fit beside the others pinned is refused.
+    - ``pinned_roles``: roles that count as pinned.
+    - ``recall_share``: the part of the budget that is left to what a search finds when something is needed.
+    """
+
+    name: str
+    order: Order = "oldest"
+    groups: bool = True
+    keeps_pinned: bool = True
+    pinned_roles: tuple[str, ...] = ()
+    recall_share: float = 0.0
+
+
+_SYSTEM: Final = ("system", "developer")
+
+POLICIES: Final = (
+    Policy(name="fifo", groups=False, keeps_pinned=False),
+    Policy(name="fifo-pinned", groups=False, pinned_roles=_SYSTEM),
+    Policy(name="fifo-groups"),
+    Policy(name="least-recalled", order="least recalled"),
+    Policy(name="least-important", order="least important"),
+    Policy(name="fifo-recall", recall_share=0.5),
+)
+"""The policies that are compared. ``fifo`` is the plain one, ``fifo-groups`` is the window of refold (policy 1)."""
+
+CLAIRVOYANT: Final = "clairvoyant"
+CLAIRVOYANT_RECALL: Final = "clairvoyant-recall"
+
+
+class Outcome(Struct, frozen=True):
+    """What a policy did to a trace.
+
+    ``survived`` has for each need with evidence the part of it that was there. ``held_tokens`` has for each need, and
+    for the end, the tokens in front of the model then. ``regretted`` counts pieces of evidence that were not there when
+    they were needed, ``wanted`` all.
+    ``broken`` counts arrivals after which the window held an answer without its call.
+    """
+
+    survived: tuple[float, ...]
+    held_tokens: tuple[int, ...]
+    wanted: int
+    regretted: int
+    evicted: int
+    broken: int
+    refused: int
+
+
+class Window:
+    """A window of so many tokens under a policy; pieces have the places at which they arrived."""
+
+    def __init__(self, policy: Policy, window_tokens: int) -> None:
+        self._policy = policy
+        self._window_tokens = window_tokens
+        self._queue: list[tuple[float, int]] = []
+        self._keys: dict[int, float] = {}
+        """The key of each unit that may go, by its leader; a pair in the queue that says another one is stale."""
+        self._units: dict[int, list[tuple[int, Piece]]] = {}
+        self._leaders: dict[int, int] = {}
+        """The leader of the unit of each live piece."""
+        self._makers: dict[str, list[int]] = {}
+        """Live pieces that made a call with this id; an answer belongs to the last of them."""
+        self._orphans: set[int] = set()
+        self._pinned: set[int] = set()
+        self._pinned_tokens = 0
+        self._arrived_tokens = 0
+        self.tokens = 0
+        self.evicted = 0
+        self.refused = 0
+
+    def __contains__(self, place: object) -> bool:
+        """Return whether a piece is in the window."""
+        return place in self._leaders
+
+    def __len__(self) -> int:
+        """Return how many pieces are in the window."""
+        return len(self._leaders)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the window holds an answer without the call that it answers."""
+        return bool(self._orphans)
+
+    def places(self) -> list[int]:
+        """Return the places of the live pieces, in the order in which they arrived."""
+        return sorted(self._leaders)
+
+    def arrive(self, place: int, piece: Piece) -> None:
+        """Let a piece arrive, then make room for it."""
+        for earlier in piece.recalled:
+            self._touch(earlier, place)
+        leader = self._leader(place, piece)
+        if leader is None:
+            return
+        if not self._admit(leader, piece):
+            self.refused += 1
+            return
+        self._enter(leader, place, piece)
+        self._evict()
+
+    def _leader(self, place: int, piece: Piece) -> int | None:
+        """Return the leader of the unit that the piece belongs to, ``None`` if it has to stay out."""
+        if piece.answers is None or not self._policy.groups:
+            return place
+        makers = self._makers.get(piece.answers)
+        return makers[-1] if makers else None
+
+    def _admit(self, leader: int, piece: Piece) -> bool:
+        """Account for what is pinned, unless that would not fit any more."""
+        is_pinned = self._policy.keeps_pinned and (piece.pinned or piece.role in self._policy.pinned_roles)
+        if leader in self._pinned:
+            added = piece.tokens
+        elif is_pinned:
+            added = piece.tokens + sum(member.tokens for _, member in self._units.get(leader, ()))
+        else:
+            return True
+        if self._pinned_tokens + added > self._window_tokens:
+            return False
+        self._pinned.add(leader)
+        self._pinned_tokens += added
+        self._keys.pop(leader, None)
+        return True
+
+    def _enter(self, leader: int, place: int, piece: Piece) -> None:
+        self._arrived_tokens += piece.tokens
+        if piece.answers is not None and not self._makers.get(piece.answers):
+            self._orphans.add(place)
+        for call_id in piece.call_ids:
+            self._makers.setdefault(call_id, []).append(place)
+        self._units.setdefault(leader, []).append((place, piece))
+        self._leaders[place] = leader
+        self.tokens += piece.tokens
+        if leader == place and leader not in self._pinned:
+            self._place(leader, self._key(place, piece))
+
+    def _key(self, place: int, piece: Piece) -> float:
+        if self._policy.order == "least important":
+            return self._arrived_tokens + piece.importance * self._window_tokens
+        return place
+
+    def _place(self, leader: int, key: float) -> None:
+        self._keys[leader] = key
+        heappush(self._queue, (key, leader))
+
+    def _touch(self, earlier: int, place: int) -> None:
+        """Note that a piece was recalled, where that is what decides."""
+        leader = self._leaders.get(earlier)
+        if self._policy.order == "least recalled" and leader in self._keys:
+            self._place(leader, place)
+
+    def _evict(self) -> None:
+        while self.tokens > self._window_tokens and self._queue:
+            key, leader = heappop(self._queue)
+            if self._keys.get(leader) == key:
+                del self._keys[leader]
+                self._drop(leader)
+
+    def _drop(self, leader: int) -> None:
+        for place, piece in self._units.pop(leader):
+            del self._leaders[place]
+            self._orphans.discard(place)
+            self.tokens -= piece.tokens
+            self.evicted += 1
+            for call_id in piece.call_ids:
+                self._forget_call(call_id, place)
+
+    def _forget_call(self, call_id: str, place: int) -> None:
+        makers = self._makers[call_id]
+        makers.remove(place)
+        if not makers:
+            del self._makers[call_id]
+            answers = (unit[0] for unit in self._units.values() if unit[0][1].answers == call_id)
+            self._orphans.update(place for place, _ in answers)
+
+
+def replay(trace: Trace, policy: Policy, window_tokens: int) -> Outcome:
+    """Let a trace pass through a window of so many tokens and return what happened.
+
+    Needs have to stand in the order in which they come. Changes nothing; the same arguments give the same outcome.
+
+    >>> trace = Trace("chat", (Piece(60), Piece(60)), (Need(2, frozenset({0})), Need(2, frozenset({1}))))
+    >>> replay(trace, POLICIES[0], 100).survived
+    (0.0, 1.0)
+    """
+    window = Window(policy, int(window_tokens * (1 - policy.recall_share)))
+    survived: list[float] = []
+    held: list[int] = []
+    regretted = broken = place = 0
+    for need in (*trace.needs, Need(len(trace.pieces), frozenset())):
+        while place < need.arrived:
+            window.arrive(place, trace.pieces[place])
+            place += 1
+            broken += window.is_broken
+        recalled, recalled_tokens = _recalled(trace, policy, window, need, window_tokens)
+        held.append(window.tokens + recalled_tokens)
+        if need.evidence:
+            there = sum(each in window or each in recalled for each in need.evidence)
+            survived.append(there / len(need.evidence))
+            regretted += len(need.evidence) - there
+    wanted = sum(len(need.evidence) for need in trace.needs)
+    return Outcome(tuple(survived), tuple(held), wanted, regretted, window.evicted, broken, window.refused)
+
+
+def _recalled(
+    trace: Trace, policy: Policy, window: Window, need: Need, window_tokens: int
+) -> tuple[frozenset[int], int]:
+    """Return what a search puts beside the window into the rest of the budget, and its tokens."""
+    if not policy.recall_share:
+        return frozenset(), 0
+    room = window_tokens - window.tokens
+    found: set[int] = set()
+    for place in need.ranked:
+        tokens = trace.pieces[place].tokens
+        if place < need.arrived and place not in window and place not in found and tokens <= room:
+            found.add(place)
+            room -= tokens
+    return frozenset(found), window_tokens - window.tokens - room
+
+
+def bounds(trace: Trace, window_tokens: int) -> dict[str, tuple[float, ...]]:
+    """Return for each need what the best choice of messages could have kept of its evidence.
+
+    ``clairvoyant`` knows all that will be asked at a moment and fills one window for it: no policy without recall has
+    a higher mean. ``clairvoyant-recall`` fills a window for each need alone: no policy has more at any need. A message
+    that fits in part counts in part, so both are a little above what can be reached.
+
+    >>> trace = Trace("chat", (Piece(60), Piece(60)), (Need(2, frozenset({0})), Need(2, frozenset({1}))))
+    >>> bounds(trace, 60)["clairvoyant"], bounds(trace, 60)["clairvoyant-recall"]
+    ((1.0, 0.0), (1.0, 1.0))
+    """
+    asked = [need for need in trace.needs if need.evidence]
+    together: dict[int, list[Need]] = {}
+    for need in asked:
+        together.setdefault(need.arrived, []).append(need)
+    shares = {arrived: _packed(trace, needs, window_tokens) for arrived, needs in together.items()}
+    return {
+        CLAIRVOYANT: tuple(_part(need, shares[need.arrived]) for need in asked),
+        CLAIRVOYANT_RECALL: tuple(_part(need, _packed(trace, [need], window_tokens)) for need in asked),
+    }
+
+
+def _packed(trace: Trace, needs: Iterable[Need], window_tokens: int) -> dict[int, float]:
+    """Return which part of each piece of evidence fits, the most wanted for its tokens first."""
+    wanted: dict[int, float] = {}
+    for need in needs:
+        for place in need.evidence:
+            wanted[place] = wanted.get(place, 0.0) + 1 / len(need.evidence)
+    room = float(window_tokens)
+    shares: dict[int, float] = {}
+    for place in sorted(wanted, key=lambda place: (trace.pieces[place].tokens / wanted[place], place)):
+        tokens = trace.pieces[place].tokens
+        shares[place] = min(1.0, room / tokens) if tokens else 1.0
+        room -= shares[place] * tokens
+    return shares
+
+
+def _part(need: Need, shares: dict[int, float]) -> float:
+    return sum(shares[place] for place in need.evidence) / len(need.evidence)
+
+
+def whole(survived: Sequence[float]) -> float:
+    """Return the part of the needs whose evidence was all there, 0 for none.
+
+    >>> whole((1.0, 0.5, 1.0, 0.0))
+    0.5
+    """
+    return sum(part >= _CERTAIN for part in survived) / len(survived) if survived else 0.0

@@ -93,7 +93,7 @@ READS = {
     Memory: {
         *("context", "hooks", "rebuild", "settings", "show"),
         *("conversation", "conversations", "events", "forks", "head", "journal", "profile", "project", "projects"),
-        *("replay_hash", "search", "snapshots", "state_hash", "stats", "tools", "verify"),
+        *("replay_hash", "search", "skills", "snapshots", "state_hash", "stats", "tools", "verify"),
     },
     Conversation: {
         *("session",),

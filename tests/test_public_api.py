@@ -115,7 +115,7 @@ def test_a_memory_in_ram_needs_no_lmdb() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(refold.__all__) - {"ANY", "EXISTS", "NO_STREAM", "RANKINGS", "__version__"})
+    "name", sorted(set(refold.__all__) - {"ANY", "EXISTS", "NO_STREAM", "PROVIDERS", "RANKINGS", "__version__"})
 )
 def test_everything_public_says_what_it_is(name: str) -> None:
     value = getattr(refold, name)

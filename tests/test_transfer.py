@@ -84,6 +84,7 @@ def work(memory: Memory, chat: Conversation) -> None:
     memory.settings.set("memory_enabled", value=False)
     memory.settings.count_usage("skill_used")
     memory.show(memory.context(chat))
+    chat.session.record_extraction("scripted", ["id"], ["item 1: dull"], seq=2)
     know_skills(SkillLibrary(memory._door, None))
 
 

@@ -9,7 +9,7 @@ from tests.test_embedder_extras import Endpoint
 from tests.test_replay import append_until_killed, print_script
 
 import refold
-from refold import Receipt, Stats
+from refold import Receipt, SessionSummary, Stats
 from refold.embedders import HashedEmbedder
 from refold.event import FLAG_ENCRYPTED
 from refold.store.record import Header
@@ -30,6 +30,7 @@ hooks_of  # noqa: B018
 tools_of  # noqa: B018
 
 # Parts of public results.
+SessionSummary.total_turns  # noqa: B018
 Receipt.cached_rows  # noqa: B018
 Receipt.markers_too_short  # noqa: B018
 Stats.store_bytes  # noqa: B018

@@ -73,7 +73,18 @@ if TYPE_CHECKING:
     from refold.tools.budgets import ContextBudget as ContextBudget
     from refold.tools.contexts import Context as Context
     from refold.tools.contexts import ContextPart as ContextPart
+    from refold.tools.defaults import default_hooks as default_hooks
+    from refold.tools.extraction import Extracted as Extracted
+    from refold.tools.extraction import extract as extract
+    from refold.tools.extraction import extract_idle as extract_idle
     from refold.tools.hooks import Hooks as Hooks
+    from refold.tools.loop import AgentLoop as AgentLoop
+    from refold.tools.loop import Call as Call
+    from refold.tools.loop import Model as Model
+    from refold.tools.loop import Reply as Reply
+    from refold.tools.loop import Turn as Turn
+    from refold.tools.loop import rerun as rerun
+    from refold.tools.parsing import NoJson as NoJson
     from refold.tools.points import AfterLlmResult as AfterLlmResult
     from refold.tools.points import AfterToolResult as AfterToolResult
     from refold.tools.points import BeforeLlmResult as BeforeLlmResult
@@ -86,8 +97,16 @@ if TYPE_CHECKING:
     from refold.tools.protocol import ToolDefinition as ToolDefinition
     from refold.tools.protocol import ToolFailed as ToolFailed
     from refold.tools.protocol import ToolResult as ToolResult
+    from refold.tools.providers import CallableProvider as CallableProvider
+    from refold.tools.providers import HttpProvider as HttpProvider
+    from refold.tools.providers import JsonProvider as JsonProvider
+    from refold.tools.providers import JsonResult as JsonResult
+    from refold.tools.providers import ProviderFailed as ProviderFailed
     from refold.tools.registry import ToolRegistry as ToolRegistry
     from refold.tools.showing import Rebuilt as Rebuilt
+    from refold.tools.wires import PROVIDERS as PROVIDERS
+    from refold.tools.wires import Quirks as Quirks
+    from refold.tools.wires import Usage as Usage
     from refold.views.episodes import Episode as Episode
     from refold.views.journal import Note as Note
 
@@ -168,6 +187,12 @@ _HOMES = {
         "HookContext",
         "UserMessageResult",
     ),
+    "refold.tools.extraction": ("Extracted", "extract", "extract_idle"),
+    "refold.tools.providers": ("CallableProvider", "HttpProvider", "JsonProvider", "JsonResult", "ProviderFailed"),
+    "refold.tools.wires": ("PROVIDERS", "Quirks", "Usage"),
+    "refold.tools.parsing": ("NoJson",),
+    "refold.tools.defaults": ("default_hooks",),
+    "refold.tools.loop": ("AgentLoop", "Call", "Model", "Reply", "Turn", "rerun"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -175,13 +200,17 @@ __all__ = [
     "ANY",
     "EXISTS",
     "NO_STREAM",
+    "PROVIDERS",
     "RANKINGS",
     "AfterLlmResult",
     "AfterToolResult",
+    "AgentLoop",
     "Backup",
     "BeforeLlmResult",
     "BeforeToolResult",
     "ByteClassCounter",
+    "Call",
+    "CallableProvider",
     "Change",
     "Closed",
     "Context",
@@ -194,6 +223,7 @@ __all__ = [
     "Entry",
     "Episode",
     "Event",
+    "Extracted",
     "Finding",
     "Forget",
     "FunctionTool",
@@ -203,13 +233,18 @@ __all__ = [
     "Hits",
     "HookContext",
     "Hooks",
+    "HttpProvider",
     "InvalidInput",
     "Journal",
+    "JsonProvider",
+    "JsonResult",
     "LimitExceeded",
     "Loaded",
     "Memory",
     "Message",
     "MiniLmEmbedder",
+    "Model",
+    "NoJson",
     "NotFound",
     "Note",
     "OpenAIEmbedder",
@@ -217,7 +252,9 @@ __all__ = [
     "Profile",
     "Project",
     "ProjectStats",
+    "ProviderFailed",
     "Query",
+    "Quirks",
     "Ranking",
     "ReadOnly",
     "Rebuilt",
@@ -227,6 +264,7 @@ __all__ = [
     "Reembedded",
     "RefoldError",
     "Remember",
+    "Reply",
     "Report",
     "Scratchpad",
     "SessionMemory",
@@ -249,13 +287,19 @@ __all__ = [
     "ToolFailed",
     "ToolRegistry",
     "ToolResult",
+    "Turn",
     "Upserted",
+    "Usage",
     "UserMessageResult",
     "WordLlamaEmbedder",
     "WrongVersion",
     "__version__",
+    "default_hooks",
     "detect_memory_command",
+    "extract",
+    "extract_idle",
     "recover",
+    "rerun",
 ]
 
 

@@ -42,8 +42,8 @@ class Coming:
     __slots__ = ("dim", "model", "seqs")
 
     def __init__(self) -> None:
-        self.model = ""
-        self.dim = 0
+        self.model: str = ""
+        self.dim: int = 0
         self.seqs: dict[str, int] = {}
 
     def __bool__(self) -> bool:

@@ -27,10 +27,10 @@ def opened(
     clears: bool,
     readonly: bool,
     witness: "str | os.PathLike[str] | None",
-    clock_ns: Callable[[], int],
-    random_bytes: Callable[[int], bytes],
+    doors: tuple[Callable[[], int], Callable[[int], bytes]],
 ) -> Door:
     """Return the door to a store, which is created where there is none; everything is checked before it is touched."""
+    clock_ns, random_bytes = doors
     checks.window_tokens(window_tokens)
     zone(timezone)
     counter = ByteClassCounter() if token_counter is None else arguments.checked_counter(token_counter)

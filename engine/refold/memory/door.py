@@ -30,6 +30,9 @@ T = TypeVar("T")
 Sources: TypeAlias = Sequence[Any]
 """What a mutation was derived from: seqs, or results that have one."""
 
+Progress: TypeAlias = Callable[[int, int], None] | None
+"""What is called with how much is done, and how much there is."""
+
 
 class Options(NamedTuple):
     """What every mutation takes beside its own arguments."""

@@ -7,7 +7,6 @@ from refold import checks
 from refold.memory.door import Door
 
 _HOMES: Final[dict[str, tuple[str, str]]] = {
-    "aio": ("refold.memory.aio", "AsyncMemory"),
     "journal": ("refold.memory.handles", "Journal"),
     "profile": ("refold.memory.handles", "Profile"),
     "project": ("refold.memory.project", "Project"),

@@ -14,7 +14,7 @@ from refold.limits import MEMORY_BYTES_DEFAULT, WINDOW_TOKENS_DEFAULT
 from refold.memory import constructing, lazily, upstairs, whole
 from refold.memory.claims import claiming
 from refold.memory.conversation import Conversation
-from refold.memory.door import Door, Options, Sources
+from refold.memory.door import Door, Options, Progress, Sources
 from refold.memory.moments import seq_at
 from refold.memory.sides import side_of
 from refold.memory.snapshot import Snapshot
@@ -87,8 +87,7 @@ class Memory:
             clears=clear_scratchpads_on_open,
             readonly=readonly,
             witness=witness,
-            clock_ns=clock_ns,
-            random_bytes=random_bytes,
+            doors=(clock_ns, random_bytes),
         )
         self._made = {}
         self._at = None
@@ -118,8 +117,7 @@ class Memory:
 
     def _refuse_frozen(self, verb: str) -> None:
         if self._at is not None:
-            message = f"this memory is frozen at seq {self._at}; {verb} the live one"
-            raise ReadOnly(message)
+            raise ReadOnly(f"this memory is frozen at seq {self._at}; {verb} the live one")
 
     # Handles.
 
@@ -137,7 +135,9 @@ class Memory:
     @property
     def aio(self) -> "AsyncMemory":
         """The same memory for asyncio: reads answer at once, mutations are awaited."""
-        return cast("AsyncMemory", lazily.verb("aio")(self._door, self))
+        from refold.memory.aio import AsyncMemory  # noqa: PLC0415 - loaded only by those who use it
+
+        return AsyncMemory(self._door, self)
 
     def profile(self, name: str = "default") -> "Profile":
         """Return a handle on a profile."""
@@ -310,9 +310,7 @@ class Memory:
         seq = self._at if at is None else seq_at(self._door.engine, at, self.head)
         return history.replay_hash(self._door.engine, self._door.branch, seq)
 
-    def verify(
-        self, progress: Callable[[int, int], None] | None = None, *, witness: "str | os.PathLike[str] | None" = None
-    ) -> Report:
+    def verify(self, progress: Progress = None, *, witness: "str | os.PathLike[str] | None" = None) -> Report:
         """Return what is wrong with chain, order, bodies, checkpoints and states; calls ``progress(done, all)``.
 
         A report is of the whole store, its forks included; its hash is this memory's. The log is also held against
@@ -322,7 +320,7 @@ class Memory:
 
     # The store.
 
-    def backup(self, path: "str | os.PathLike[str]", progress: Callable[[int, int], None] | None = None) -> Backup:
+    def backup(self, path: "str | os.PathLike[str]", progress: Progress = None) -> Backup:
         """Copy the whole store, forks included, while others write; the copy is verified and appears whole or not.
 
         What was acknowledged before the call is in it. It is a store: open it with ``Memory``, or let ``recover`` make
@@ -340,11 +338,7 @@ class Memory:
         return whole.export(self._door, path, self._at)
 
     def load(
-        self,
-        path: "str | os.PathLike[str]",
-        progress: Callable[[int, int], None] | None = None,
-        *,
-        rename: Mapping[str, str] | None = None,
+        self, path: "str | os.PathLike[str]", progress: Progress = None, *, rename: Mapping[str, str] | None = None
     ) -> Loaded:
         """Load an export; into an empty memory with every stamp as it was, so that ``state_hash`` is equal.
 
@@ -365,9 +359,7 @@ class Memory:
         """
         return whole.erase(self._door, self._at, seqs, derived)
 
-    def reembed(
-        self, embedder: "Embedder | None" = None, *, progress: Callable[[int, int], None] | None = None
-    ) -> "Reembedded":
+    def reembed(self, embedder: "Embedder | None" = None, *, progress: Progress = None) -> "Reembedded":
         """Give every memory and episode a vector of an embedder, and embed with it from then on; return the counts.
 
         They are made in pages, which no search sees, and count all at once; what was made before a stop waits for the
@@ -396,5 +388,4 @@ class Memory:
 
     def __iter__(self) -> Iterator[NoReturn]:
         """Refuse: a memory has several things to iterate over."""
-        message = "a Memory is not iterable; use conversations(), snapshots() or conversation(id).events()"
-        raise TypeError(message)
+        raise TypeError("a Memory is not iterable; use conversations(), snapshots() or conversation(id).events()")

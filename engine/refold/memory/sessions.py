@@ -13,7 +13,16 @@ from refold.limits import NAME_BYTES_MAX
 from refold.memory.door import Door
 from refold.results import SessionSummary
 from refold.views.window import WINDOW
-from refold.views.work import WORK, FileRead, FindingNoted, ReadFile, TaskDescribed, ToolExecuted, Work
+from refold.views.work import (
+    WORK,
+    FileRead,
+    FindingNoted,
+    MemoriesExtracted,
+    ReadFile,
+    TaskDescribed,
+    ToolExecuted,
+    Work,
+)
 
 T = TypeVar("T")
 
@@ -122,6 +131,35 @@ class SessionMemory:
         event = ToolExecuted(self._door.sources(sources), *said)
         self._note(event, ("record_call", *said), expected=expected, request_id=request_id)
 
+    def record_extraction(
+        self,
+        provider: str,
+        ids: Sequence[str],
+        dropped: Sequence[str],
+        *,
+        seq: int,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> None:
+        """Record that a model read the session up to a seq: which memories were made of it, and why others were not."""
+        said = (
+            checks.integer(seq, "seq", 0, self._door.engine.head, "the head"),
+            tuple(checks.text(memory_id, "an id") for memory_id in ids),
+            checks.name(provider, "provider"),
+            tuple(checks.text(reason, "a reason") for reason in dropped),
+        )
+        event = MemoriesExtracted(self._door.sources(sources), *said)
+        self._note(event, ("record_extraction", *said), expected=expected, request_id=request_id)
+
+    def extracted_seq(self) -> int:
+        """Return up to which seq a model has read the session, 0 while none has."""
+        return self._read(lambda work: work.extracted)
+
+    def now_ns(self) -> int:
+        """Return the time that an event of the session would get now."""
+        return self._door.engine.now_ns()
+
     def task(self) -> str:
         """Return what the session is about, empty while nobody has said it."""
         return self._read(lambda work: work.task)
@@ -158,7 +196,7 @@ class SessionMemory:
 
 def rendered(work: Work) -> str:
     """Return a session's work as text, the same for the same work."""
-    if work.is_empty:
+    if not (work.task or work.files or work.findings or work.calls):
         return ""
     sections = [MARKER, *([f"Task: {work.task}"] if work.task else [])]
     if work.files:

@@ -129,6 +129,10 @@ TOOLS: Final = (
 )
 
 
+BUILT_IN_NAMES: Final = frozenset(tool.name for tool in (*SCRATCHPAD_TOOLS, *TOOLS))
+"""They change nothing but the memory, so that a session that is run again may call them."""
+
+
 def tools_of(memory: Memory) -> ToolRegistry:
     """Return a new registry for a memory, with the built-in tools."""
     registry = ToolRegistry(memory)

@@ -168,7 +168,12 @@ class Hooks:
     # What evicts.
 
     def compacted(self, context: HookContext, seq: int) -> list[Message]:
-        """Fire ``compaction`` with what the durable event at a seq pushed out of the window; return that."""
+        """Fire ``compaction`` with what the durable event at a seq pushed out of the window; return that.
+
+        Without a hook for it nothing is looked at.
+        """
+        if not self._hooks[points.COMPACTION]:
+            return []
         steps = context.conversation.replay(after=seq - 1, until=seq)
         evicted = [message for step in steps for message in step.evicted]
         self.fire_compaction(context, evicted)

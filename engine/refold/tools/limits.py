@@ -47,3 +47,40 @@ HOOK_SECONDS_DEFAULT: Final = 30
 HOOK_SECONDS_MAX: Final = 3_600
 
 assert HOOK_SECONDS_DEFAULT < HOOK_SECONDS_MAX
+
+# Asking a model.
+PROVIDER_SECONDS_DEFAULT: Final = 30
+"""What one question to a model may take, all its channels together."""
+
+REPLY_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What a provider may answer with."""
+
+REPLY_TOKENS_DEFAULT: Final = 2_048
+"""Tokens that a model may answer with."""
+
+REPLY_CHARS_MAX: Final = 1024 * 1024
+"""Characters of a model's answer in which JSON is looked for."""
+
+JSON_BEGINNINGS_COUNT_MAX: Final = 64
+"""Brackets of a model's answer at which a JSON value is looked for."""
+
+# Extraction.
+EXTRACTED_CHARS_MAX: Final = 2_000
+"""One extracted memory: what is longer is no concise statement."""
+
+EXTRACTED_COUNT_MAX: Final = 50
+"""Memories of one extraction."""
+
+EXTRACTION_CHARS_MAX: Final = 6_000
+"""Characters of a conversation that a model is asked about: the newest ones."""
+
+KNOWN_COUNT_MAX: Final = 50
+"""Memories that a model is told are known already, the most important ones."""
+
+assert EXTRACTED_CHARS_MAX < EXTRACTION_CHARS_MAX < REPLY_CHARS_MAX < REPLY_BYTES_MAX
+
+# The loop.
+LOOP_STEPS_COUNT_DEFAULT: Final = 20
+"""How often a model is asked for one message of a user."""
+
+assert LOOP_STEPS_COUNT_DEFAULT < TOOLS_COUNT_MAX

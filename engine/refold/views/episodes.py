@@ -93,7 +93,7 @@ def text_of(episode: Episode | EpisodeRecorded) -> str:
 
 
 def _pack(episodes: Episodes) -> tuple[Any, list[int]]:
-    plain = [episodes.model, episodes.dim]
+    plain: list[Any] = [episodes.model, episodes.dim]
     if episodes.renewed or episodes.coming:
         plain.append([list(episodes.renewed), list(episodes.renewed.values()), episodes.coming.packed()])
     return plain, list(episodes.by_seq)

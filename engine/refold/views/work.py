@@ -38,6 +38,15 @@ class FindingNoted(Event, frozen=True, tag=43):
     text: str = ""
 
 
+class MemoriesExtracted(Event, frozen=True, tag=47):
+    """A model read a session up to the event at ``origin``, 0 for none, and memories were made of it."""
+
+    origin: int
+    ids: tuple[str, ...] = ()
+    provider: str = ""
+    dropped: tuple[str, ...] = ()
+
+
 class ReadFile(Struct, frozen=True, gc=False):
     """A file that a session read: its path, its lines and its size."""
 
@@ -49,7 +58,7 @@ class ReadFile(Struct, frozen=True, gc=False):
 class Work:
     """The task with its seq; the files by path and the findings by text, each with its seq; calls by tool."""
 
-    __slots__ = ("calls", "files", "findings", "task", "task_seq")
+    __slots__ = ("calls", "extracted", "files", "findings", "task", "task_seq")
 
     def __init__(self) -> None:
         self.reset()
@@ -61,11 +70,13 @@ class Work:
         self.files: dict[str, tuple[int, ReadFile]] = {}
         self.findings: dict[str, int] = {}
         self.calls: dict[str, int] = {}
+        self.extracted = 0
+        """Up to which seq a model has read the session for what is worth remembering."""
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is known of the session."""
-        return not (self.task_seq or self.files or self.findings or self.calls)
+        return not (self.task_seq or self.files or self.findings or self.calls or self.extracted)
 
 
 def _pack(work: Work) -> tuple[Any, list[int]]:
@@ -73,14 +84,14 @@ def _pack(work: Work) -> tuple[Any, list[int]]:
         return None, []
     task = [work.task_seq] if work.task_seq else []
     files = [seq for seq, _ in work.files.values()]
-    return [work.calls, len(task), len(files)], [*task, *files, *work.findings.values()]
+    return [work.calls, work.extracted], [*task, *files, *work.findings.values()]
 
 
 def _unpack(inline: Any, events: Located) -> Work:
     work = Work()
     if inline is None:
         return work
-    work.calls, *_ = msgspec.convert(inline, tuple[dict[str, int], int, int])
+    work.calls, work.extracted = msgspec.convert(inline, tuple[dict[str, int], int])
     for event, stamp in events:
         _hold(work, stamp, event)
     return work
@@ -101,14 +112,15 @@ def _logical(work: Work) -> Any:
         return None
     files = [[seq, file.path, file.lines, file.size_bytes] for seq, file in work.files.values()]
     findings = [[seq, text] for text, seq in work.findings.items()]
-    return [[work.task_seq, work.task], files, findings, sorted(work.calls.items())]
+    return [[work.task_seq, work.task], files, findings, sorted(work.calls.items()), work.extracted]
 
 
 def _plain(work: Work) -> dict[str, Any]:
     if work.is_empty:
         return {}
     files = {path: [file.lines, file.size_bytes] for path, (_, file) in work.files.items()}
-    return {"task": work.task, "files": files, "findings": list(work.findings), "calls": dict(work.calls)}
+    shown = {"task": work.task, "files": files, "findings": list(work.findings), "calls": dict(work.calls)}
+    return shown | {"extracted": work.extracted}
 
 
 WORK = View("work", kinds=("conversation",), empty=Work, pack=_pack, unpack=_unpack, logical=_logical, plain=_plain)
@@ -141,6 +153,12 @@ def finding_noted(work: Work, stamp: Stamp, event: FindingNoted) -> None:
     """Hold the finding, once."""
     if not stamp.erased:
         _hold(work, stamp, event)
+
+
+@WORK.on(MemoriesExtracted)
+def memories_extracted(work: Work, stamp: Stamp, event: MemoriesExtracted) -> None:
+    """Remember up to where the session was read; of an erased one too."""
+    work.extracted = max(work.extracted, event.origin)
 
 
 @WORK.on(StateImported)

@@ -1,0 +1,92 @@
+"""The hooks of the memory itself: load memories, obey commands, put skills before a message, extract at the end."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from refold.commands import Forget, Remember, detect_memory_command
+from refold.memory.memory import Memory
+from refold.message import Message
+from refold.results import SessionSummary
+from refold.tools import points
+from refold.tools.extraction import extract
+from refold.tools.hooks import Hooks
+from refold.tools.points import HookContext, UserMessageResult
+from refold.tools.providers import JsonProvider
+from refold.tools.secrets import secret_in
+
+_FORGOTTEN_SCORE_MIN: Final = 0.45
+"""What a user asks to forget has to be found at least so well; the rest is not what was meant."""
+
+Skills = Callable[[HookContext, str], str | None]
+"""What puts skills before a user's message: the new message, or ``None`` where no skill fits."""
+
+
+def default_hooks(memory: Memory, skills: Skills | None = None, provider: JsonProvider | None = None) -> Hooks:
+    """Register the hooks of the memory on ``memory.hooks`` and return that.
+
+    At the start of a session memories are loaded into ``context.shared["memories"]``. A user's message that is a memory
+    command is obeyed; ``skills`` may put skills before any message. With a ``provider``, memories are extracted at the
+    end of a session and from what compaction pushed out. The settings of the store turn each of them off.
+    """
+    hooks = memory.hooks
+    hooks.register(points.SESSION_START, load_memories)
+    hooks.register(points.USER_MESSAGE, obey_command)
+    if skills is not None:
+        hooks.register(points.USER_MESSAGE, _injecting(skills))
+    if provider is not None:
+        hooks.register(points.SESSION_END, _extracting_at_end(provider))
+        hooks.register(points.COMPACTION, _extracting_evicted(provider))
+    return hooks
+
+
+def load_memories(context: HookContext) -> None:
+    """Leave the most important memories of the project for later hooks."""
+    count = int(context.memory.settings.get("memory_max_injected"))
+    if context.memory.settings.get("memory_enabled") and count:
+        hits = context.memory.project(context.project).search("", top_k=count)
+        context.shared["memories"] = [hit.entry for hit in hits]
+
+
+def obey_command(context: HookContext, text: str) -> None:
+    """Remember or forget what a user's message asks for in so many words; a secret is not remembered."""
+    if not context.memory.settings.get("memory_enabled"):
+        return
+    command = detect_memory_command(text)
+    project = context.memory.project(context.project)
+    if isinstance(command, Remember) and secret_in(command.content) is None:
+        project.upsert(command.content, category="preference", importance=command.importance, source=context.session_id)
+    elif isinstance(command, Forget):
+        for hit in project.search(command.query, top_k=1, min_importance=0.0):
+            if hit.score >= _FORGOTTEN_SCORE_MIN:
+                project.delete(hit.entry.id)
+
+
+def _injecting(skills: Skills) -> Callable[[HookContext, str], UserMessageResult | None]:
+    def inject_skills(context: HookContext, text: str) -> UserMessageResult | None:
+        if not context.memory.settings.get("skills_enabled"):
+            return None
+        changed = skills(context, text)
+        return None if changed is None else UserMessageResult(changed)
+
+    return inject_skills
+
+
+def _may_extract(context: HookContext) -> bool:
+    settings = context.memory.settings
+    return bool(settings.get("memory_enabled") and settings.get("memory_auto_extract"))
+
+
+def _extracting_at_end(provider: JsonProvider) -> Callable[[HookContext, SessionSummary], None]:
+    def extract_at_end(context: HookContext, summary: SessionSummary) -> None:
+        if _may_extract(context):
+            extract(context.conversation, provider, memory=context.memory, summary=summary, project=context.project)
+
+    return extract_at_end
+
+
+def _extracting_evicted(provider: JsonProvider) -> Callable[[HookContext, Sequence[Message]], None]:
+    def extract_evicted(context: HookContext, evicted: Sequence[Message]) -> None:
+        if _may_extract(context):
+            extract(context.conversation, provider, memory=context.memory, messages=evicted, project=context.project)
+
+    return extract_evicted

@@ -171,6 +171,7 @@ def check_memory(memory: Memory, model: Model, openings: dict[str, Opening], at:
     assert memory.conversations() == model.names("conversation", seen_at)
     assert memory.projects() == model.names("project", seen_at)
     assert memory.tools is memory.tools
+    assert memory.skills.library.list() == []
     assert memory.settings.get("memory_enabled") is True
     named = model.state(STORE, seen_at).names
     told = sorted((seq, stream, name) for (stream, name), seq in named.items())

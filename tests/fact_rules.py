@@ -403,6 +403,8 @@ def parting(state: Shared, before: Shared, merge: Entry) -> Any:
         raise InvalidInput(merge.seq)
     names = [name for name in ("content", "keywords", "importance") if getattr(held, name) == changes[name]]
     back = {name: getattr(old, name) for name in names if getattr(held, name) != getattr(old, name)}
+    if "content" in back and any(f.content == back["content"] for f in state.memories.values() if f.id != kept_id):
+        raise InvalidInput(back["content"])
     texts = texts_of(held, back)
     sources = (merge.seq, held.body) if texts else (merge.seq,)
     if "content" in back:

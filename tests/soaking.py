@@ -139,7 +139,9 @@ def fork(memory: Memory, chat: Conversation, random: Random) -> None:
 
 def look(memory: Memory, chat: Conversation, random: Random) -> None:
     """Read what is, and what was."""
-    assert chat.token_count() == sum(message.tokens for message in chat.window())
+    # Others append meanwhile, so that two looks at what is would be at two states.
+    then = chat.at(memory.head)
+    assert then.token_count() == sum(message.tokens for message in then.window())
     chat.messages()
     memory.at(random.randint(0, memory.head)).conversation(chat.id).window()
     assert all(stamp.seq > 0 for _, stamp in memory.events(after=max(memory.head - 50, 0)))

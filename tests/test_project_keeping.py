@@ -82,6 +82,18 @@ class TestMerging:
         again = told.project().upsert("likes tea", vector=ONE)
         assert (again.outcome, again.reason) == ("skipped", "the same memory is rejected")
 
+    def test_a_text_that_is_said_again_is_not_brought_back(self, memory: Memory) -> None:
+        project = memory.project("p")
+        project.add("tea", vector=[1.0, 0.0])
+        merged = project.upsert("milk", vector=[1.0, 0.1], threshold=0.5)
+        again = project.add("tea", vector=[0.0, 1.0])
+        head = memory.head
+        with pytest.raises(InvalidInput, match=again.id):
+            project.unmerge(merged)
+        assert memory.head == head
+        project.delete(again)
+        assert [entry.content for entry in project.unmerge(merged)] == ["tea", "milk"]
+
     def test_taking_it_apart_brings_both_back(self, told: Memory) -> None:
         (before,) = told.project().list()
         seq = self.upserted(told).seq

@@ -13,7 +13,7 @@ from refold.event import Event
 from refold.fold import State
 from refold.memory.door import Options
 from refold.memory.embedding import fitting
-from refold.memory.remembering import Place, Stale, missing, settled
+from refold.memory.remembering import Place, Stale, missing, refuse_twin, settled
 from refold.views.facts import FACTS, Facts, unmerged, updated
 
 
@@ -139,6 +139,8 @@ def _unmerging(
     merge, seq = merging
     kept, other = before.kept, before.other
     content = kept.content if held.content == merge.content else held.content
+    if content != held.content:
+        refuse_twin(facts, held, content)
     words = kept.words if held.words == merge.keywords else held.words
     importance = kept.importance if held.importance == merge.importance else held.importance
     has_body = (content, words) != (held.content, held.words)

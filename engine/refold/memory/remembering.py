@@ -201,7 +201,7 @@ def _updating(
         target = _target(held, wanted)
         changed = tuple(name for name in _CHANGEABLE if getattr(held, name) != getattr(target, name))
         if "content" in changed:
-            _refuse_twin(facts, held, target.content)
+            refuse_twin(facts, held, target.content)
             if vector is None:
                 raise Stale
         if not changed and (vector is None or wanted.vector is None):
@@ -230,7 +230,8 @@ def _target(held: Entry, wanted: Changes) -> Entry:
     )
 
 
-def _refuse_twin(facts: Facts, held: Entry, content: str) -> None:
+def refuse_twin(facts: Facts, held: Entry, content: str) -> None:
+    """Raise ``InvalidInput`` if another memory says exactly what one is about to say."""
     twin = facts.same(content)
     if twin is not None and twin.id != held.id:
         message = f"the memory {twin.id} says exactly this; delete one of the two, or update that one"

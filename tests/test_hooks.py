@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from refold import (
     UserMessageResult,
 )
 from refold.tools import points
+from refold.tools.defaults import default_hooks
+from refold.tools.skills import SkillRoots
 
 
 def begun(memory: Memory) -> HookContext:
@@ -35,6 +38,25 @@ def test_hook_chain_three_hooks_run_in_order_at_session_end(memory: Memory) -> N
         memory.hooks.register("session_end", lambda _, said, number=number: called.append((number, said)))
     memory.hooks.fire_session_end(context, summary)
     assert called == [(0, summary), (1, summary), (2, summary)]
+
+
+def test_skill_matching_a_skill_of_the_project_stands_before_the_message(memory: Memory, tmp_path: Path) -> None:
+    """A scenario of the seed, by its name."""
+    folder = tmp_path / ".skills" / "release-notes"
+    folder.mkdir(parents=True)
+    head = "---\nname: release-notes\ndescription: Write the notes of a release.\n---\n"
+    (folder / "SKILL.md").write_text(f"{head}One line a change.\n", encoding="utf-8")
+    skills = memory.skills.below(SkillRoots(project=tmp_path))
+    hooks, context = default_hooks(memory, skills), begun(memory)
+    said = "write the notes of the release"
+    shown = f"[skill:release-notes]\nOne line a change.\n[/skill]\n\n{said}"
+    assert hooks.fire_user_message(context, said).modified_message == shown
+    assert hooks.fire_user_message(context, "what is for lunch?").modified_message is None
+    selected = memory.skills.selected("s1")
+    assert selected is not None
+    assert (selected.query, selected.names) == (said, ("release-notes",))
+    memory.settings.set("skills_enabled", value=False)
+    assert hooks.fire_user_message(context, said).modified_message is None
 
 
 def test_there_are_eight_points_and_no_ninth(memory: Memory) -> None:

@@ -13,26 +13,31 @@ from refold.tools.hooks import Hooks
 from refold.tools.points import HookContext, UserMessageResult
 from refold.tools.providers import JsonProvider
 from refold.tools.secrets import secret_in
+from refold.tools.skills import Skills, inject_message
 
 _FORGOTTEN_SCORE_MIN: Final = 0.45
 """What a user asks to forget has to be found at least so well; the rest is not what was meant."""
 
-Skills = Callable[[HookContext, str], str | None]
+SkillInjector = Callable[[HookContext, str], str | None]
 """What puts skills before a user's message: the new message, or ``None`` where no skill fits."""
 
 
-def default_hooks(memory: Memory, skills: Skills | None = None, provider: JsonProvider | None = None) -> Hooks:
+def default_hooks(
+    memory: Memory, skills: Skills | SkillInjector | None = None, provider: JsonProvider | None = None
+) -> Hooks:
     """Register the hooks of the memory on ``memory.hooks`` and return that.
 
     At the start of a session memories are loaded into ``context.shared["memories"]``. A user's message that is a memory
-    command is obeyed; ``skills`` may put skills before any message. With a ``provider``, memories are extracted at the
-    end of a session and from what compaction pushed out. The settings of the store turn each of them off.
+    command is obeyed. ``skills`` puts skills before any message: a handle those that it selects, which is recorded, a
+    function of your own what it makes of the message. With a ``provider``, memories are extracted at the end of a
+    session and from what compaction pushed out. The settings of the store turn each of them off.
     """
     hooks = memory.hooks
     hooks.register(points.SESSION_START, load_memories)
     hooks.register(points.USER_MESSAGE, obey_command)
     if skills is not None:
-        hooks.register(points.USER_MESSAGE, _injecting(skills))
+        injector = _selecting(skills) if isinstance(skills, Skills) else skills
+        hooks.register(points.USER_MESSAGE, _injecting(injector))
     if provider is not None:
         hooks.register(points.SESSION_END, _extracting_at_end(provider))
         hooks.register(points.COMPACTION, _extracting_evicted(provider))
@@ -61,7 +66,16 @@ def obey_command(context: HookContext, text: str) -> None:
                 project.delete(hit.entry.id)
 
 
-def _injecting(skills: Skills) -> Callable[[HookContext, str], UserMessageResult | None]:
+def _selecting(skills: Skills) -> SkillInjector:
+    def select(context: HookContext, text: str) -> str | None:
+        if not skills.select(text):
+            return None
+        return inject_message(text, skills.choose(text, conversation=context.session_id))
+
+    return select
+
+
+def _injecting(skills: SkillInjector) -> Callable[[HookContext, str], UserMessageResult | None]:
     def inject_skills(context: HookContext, text: str) -> UserMessageResult | None:
         if not context.memory.settings.get("skills_enabled"):
             return None

@@ -29,6 +29,7 @@ SEED_ROWS = 10_000
 """The memories for which the times of searching and tending are promised."""
 
 ADD_NS = 15_000.0
+ROOM_BYTES = 4 * 1024**3
 COMPACT_COSINE = 0.9
 BLOCK_ROWS = 256
 
@@ -38,7 +39,8 @@ class Recalls:
 
     def __init__(self, size: int) -> None:
         generator = np.random.default_rng(workloads.SEED)
-        self.memory = Memory(clock_ns=lambda: NOW_NS)
+        # Room for the rows of now and for those of two earlier states; where they do not fit they are filled at each turn.
+        self.memory = Memory(clock_ns=lambda: NOW_NS, memory_bytes=ROOM_BYTES)
         self.project: Project = self.memory.project("benchmark")
         self.vectors = vectors(size, 1)
         self.words = keywords(size, 6, generator)

@@ -39,7 +39,7 @@ class Recalls:
 
     def __init__(self, size: int) -> None:
         generator = np.random.default_rng(workloads.SEED)
-        # Room for the rows of now and for those of two earlier states; where they do not fit they are filled at each turn.
+        # Room for the rows of now and of two earlier states: where they do not fit they are filled at each turn.
         self.memory = Memory(clock_ns=lambda: NOW_NS, memory_bytes=ROOM_BYTES)
         self.project: Project = self.memory.project("benchmark")
         self.vectors = vectors(size, 1)

@@ -5,6 +5,7 @@ within their bounds or it is a typed error, and nothing is half written.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,10 @@ def test_what_a_real_model_says_becomes_memories_within_bounds_or_a_typed_error(
     chat.append("user", "We deploy on Fridays, and the API listens on port 8080.")
     head = memory.head
     provider = Brief(HttpProvider("openai", "smollm2", url=f"{address}/v1/chat/completions"))
-    try:
+    extracted = None
+    with suppress(ProviderFailed):
         extracted = extract(chat, provider, memory=memory, timeout_seconds=240)
-    except ProviderFailed as error:
-        assert str(error)
+    if extracted is None:
         assert memory.head == head
         return
     assert provider.said

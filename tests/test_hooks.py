@@ -46,7 +46,7 @@ def test_skill_matching_a_skill_of_the_project_stands_before_the_message(memory:
     folder.mkdir(parents=True)
     head = "---\nname: release-notes\ndescription: Write the notes of a release.\n---\n"
     (folder / "SKILL.md").write_text(f"{head}One line a change.\n", encoding="utf-8")
-    skills = memory.skills.below(SkillRoots(project=tmp_path))
+    skills = memory.skills.below(SkillRoots(project=str(tmp_path)))
     hooks, context = default_hooks(memory, skills), begun(memory)
     said = "write the notes of the release"
     shown = f"[skill:release-notes]\nOne line a change.\n[/skill]\n\n{said}"

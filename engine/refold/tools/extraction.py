@@ -121,7 +121,8 @@ def extract(
 
     ``messages`` are the window's unless given, without those that were read before. Where there is nothing new to read
     the model is not asked. With the setting ``memory_review_extracted`` memories wait for approval. Raises what the
-    provider raises, such as ``ProviderFailed``; then nothing was written.
+    provider raises, such as ``ProviderFailed``, and ``NoJson`` for JSON that is no list of memories; then nothing was
+    written.
     """
     if not isinstance(cast("object", provider), JsonProvider):
         checks.invalid(f"provider needs an id and complete_json, which {checks.shown(provider)} lacks")

@@ -32,6 +32,7 @@ ROWS: dict[str, Rows] = {
     "growth": growth.rows,
     "peers-log": peers.log_rows,
     "peers-search": peers.search_rows,
+    "peers-search-large": peers.large_search_rows,
     "peers-window": peers.window_rows,
 }
 """Groups whose figures are rows: a job, what it takes, a floor or a peer."""
@@ -100,7 +101,7 @@ def run(asked: argparse.Namespace) -> None:
 
 def measured(group: str, mode: str, asked: argparse.Namespace, amount: Amount) -> dict[str, Any]:
     """Measure one group in a directory of its own and return what is stored of it."""
-    about = {**machine(), "short slices": short_slices(), **(versions() if group in PEER_GROUPS else {})}
+    about = {**machine(), "short slices": short_slices(), **(versions() if group.startswith("peers") else {})}
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="refold-benchmarks-", dir=asked.directory) as directory:
         if group in SETS:

@@ -21,7 +21,7 @@ END = "<!-- End of the figures. -->"
 GROUPS = ("append", "together", "batch", "window", "replay", "import", "search", "search-large", "projects")
 """The groups whose targets are published, in this order."""
 
-PEER_GROUPS = ("peers-log", "peers-search", "peers-window")
+PEER_GROUPS = ("peers-log", "peers-search", "peers-search-large", "peers-window")
 OF_A_FLOOR = " x its "
 """What targets say that are in times of a floor's time or rate; others are times of this machine."""
 

@@ -38,6 +38,7 @@ class PeerSizes(NamedTuple):
 
 
 FULL = PeerSizes(appends=20, batch_events=1_000, reads=20, steps=20, vectors=10_000, searches=20, inserts=4)
+LARGE = FULL._replace(vectors=100_000, searches=10)
 QUICK = FULL._replace(vectors=1_000)
 TINY = PeerSizes(appends=2, batch_events=10, reads=2, steps=2, vectors=60, searches=3, inserts=1)
 

@@ -1,5 +1,6 @@
 """refold's search by cosine alone, by its public verbs: hits with entry, score and signals."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ class Peer:
                 for place, vector in enumerate(vectors[begin : begin + _BATCH], begin):
                     self.insert(place, vector)
         self.search(vectors[0], 1)
+        # The others have built their index by now, too.
+        for thread in threading.enumerate():
+            if thread.name == "refold-graph":
+                thread.join()
 
     def insert(self, place: int, vector: Any) -> None:
         self._project.add(f"memory {place}", vector=vector, source=str(place), keywords=())

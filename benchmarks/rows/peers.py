@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from peers.interface import FULL, QUICK, TINY, PeerSizes
+from peers.interface import FULL, LARGE, QUICK, TINY, PeerSizes
 from peers.registry import LOG, PEERS, SEARCH, WINDOW, of_kind
 from rounds import median, ratio_of
 from rows.table import Options, Row, skipped
@@ -71,20 +71,28 @@ class Child:
 
 def log_rows(options: Options) -> Iterator[Row]:
     """Measure those who keep messages."""
-    yield from _rows(LOG, options)
+    yield from _rows(LOG, options, SIZES[options.peer_sizes])
 
 
 def search_rows(options: Options) -> Iterator[Row]:
     """Measure those who find vectors."""
-    yield from _rows(SEARCH, options)
+    yield from _rows(SEARCH, options, SIZES[options.peer_sizes])
+
+
+def large_search_rows(options: Options) -> Iterator[Row]:
+    """Measure them on ten times as many vectors, where that is the size asked for."""
+    sizes = SIZES[options.peer_sizes]
+    yield from _rows(
+        SEARCH, options._replace(peer_rounds=min(options.peer_rounds, 10)), LARGE if sizes is FULL else sizes
+    )
 
 
 def window_rows(options: Options) -> Iterator[Row]:
     """Measure those who keep a window."""
-    yield from _rows(WINDOW, options)
+    yield from _rows(WINDOW, options, SIZES[options.peer_sizes])
 
 
-def _rows(kind: str, options: Options) -> Iterator[Row]:
+def _rows(kind: str, options: Options, sizes: PeerSizes) -> Iterator[Row]:
     ours, *others = of_kind(kind)
     for name in others:
         if PEERS[name].reason:
@@ -94,7 +102,7 @@ def _rows(kind: str, options: Options) -> Iterator[Row]:
         children: dict[str, Child] = {}
         for place, name in enumerate([ours, *there]):
             try:
-                child = Child(name, options.directory / f"{kind}-{place}", SIZES[options.peer_sizes])
+                child = Child(name, options.directory / f"{kind}-{place}", sizes)
             except RuntimeError as error:
                 if name == ours:
                     raise
@@ -106,10 +114,8 @@ def _rows(kind: str, options: Options) -> Iterator[Row]:
         for job in children[ours].facts["jobs"]:
             samples = _alternated(children, job, options.peer_rounds)
             sides = {name: Side(child.facts, samples[name]) for name, child in children.items()}
-            vectors = SIZES[options.peer_sizes].vectors
-            yield from (
-                _row(f"{kind}: {job}", name, sides[ours], sides[name], vectors) for name in there if name in sides
-            )
+            found = [name for name in there if name in sides]
+            yield from (_row(f"{kind}: {job}", name, sides[ours], sides[name], sizes.vectors) for name in found)
 
 
 def _alternated(children: dict[str, Child], job: str, rounds: int) -> dict[str, list[float]]:

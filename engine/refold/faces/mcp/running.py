@@ -35,12 +35,13 @@ async def _over_stdio(server: MemoryServer) -> None:
 
 def over_http(server: MemoryServer, port: int) -> None:
     """Serve any number of clients on this machine until the process is told to end; 0 takes a port that is free."""
-    with _ended_by_signals(), _listening(port) as listening:
+    with _ended_by_signals(), listening_on(port) as listening:
         tell(f"refold: serving http://{HOST}:{listening.getsockname()[1]}{PATH}")
         asyncio.run(web_server(server).serve([listening]))
 
 
-def _listening(port: int) -> socket.socket:
+def listening_on(port: int) -> socket.socket:
+    """Return a socket that listens on a port of this machine, 0 for one that is free."""
     # With the protocol named: asyncio sends small answers at once on such sockets only, else each waits for 40 ms.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:

@@ -15,8 +15,8 @@ from typing import IO, Final, Self, TypeAlias
 
 from refold.faces.mcp.limits import LINE_BYTES_MAX, LINES_COUNT_MAX
 
-_TOO_LONG: Final = f"a message over LINE_BYTES_MAX = {LINE_BYTES_MAX:,} bytes"
-"""No JSON, so that the transport answers with a parse error."""
+_TOO_LONG: Final = b"a line over LINE_BYTES_MAX"
+"""What is handed on in its place: no JSON, so that it is answered as such."""
 
 
 @asynccontextmanager
@@ -45,7 +45,7 @@ class Lines:
         self._stream = stream
         self._loop = loop
         self._room = threading.Semaphore(LINES_COUNT_MAX)
-        self._read: asyncio.Queue[str | None] = asyncio.Queue()
+        self._read: asyncio.Queue[bytes | None] = asyncio.Queue()
         threading.Thread(target=self._run, name="refold-mcp-stdin", daemon=True).start()
 
     def _run(self) -> None:
@@ -55,13 +55,14 @@ class Lines:
                 self._loop.call_soon_threadsafe(self._read.put_nowait, line)
             self._loop.call_soon_threadsafe(self._read.put_nowait, None)
 
-    def _found(self) -> "Iterator[str]":
+    def _found(self) -> Iterator[bytes]:
         with suppress(OSError, ValueError):  # The other end is gone, which is the end.
             while line := self._stream.readline(LINE_BYTES_MAX + 1):
                 if len(line) > LINE_BYTES_MAX and not line.endswith(b"\n"):
                     self._skip()
-                    line = _TOO_LONG.encode()
-                yield line.decode(errors="replace")
+                    yield _TOO_LONG
+                    continue
+                yield line
 
     def _skip(self) -> None:
         """Read on to the end of a line that is too long."""
@@ -76,7 +77,7 @@ class Lines:
         """Return the lines, oldest first."""
         return self
 
-    async def __anext__(self) -> str:
+    async def __anext__(self) -> bytes:
         """Return the next line, once it is there."""
         line = await self._read.get()
         self._room.release()
@@ -95,19 +96,13 @@ class Writer:
         self._stream = stream
         self._loop = loop
         self._on_broken = on_broken
-        self._text = ""
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
         threading.Thread(target=self._run, name="refold-mcp-stdout", daemon=True).start()
 
     async def write(self, text: str) -> None:
-        """Keep a text for the next ``flush``."""
-        self._text += text
-
-    async def flush(self) -> None:
-        """Return once what was kept is written."""
+        """Return once a text is written, as one line."""
         written = self._loop.create_future()
-        self._jobs.put((self._text.encode(), written))
-        self._text = ""
+        self._jobs.put((text.encode() + b"\n", written))
         await written
 
     def _run(self) -> None:

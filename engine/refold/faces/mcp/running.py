@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import uvicorn
-from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 
 from refold.faces.console import tell
+from refold.faces.mcp import piping
 from refold.faces.mcp.limits import BODY_BYTES_MAX, SESSIONS_COUNT_MAX, SHUTDOWN_SECONDS
 from refold.faces.mcp.pipes import standard_streams
 from refold.faces.mcp.server import MemoryServer
@@ -29,7 +29,7 @@ def over_stdio(server: MemoryServer) -> None:
 
 
 async def _over_stdio(server: MemoryServer) -> None:
-    async with standard_streams() as (lines, out), stdio_server(lines, out) as (read, write):  # type: ignore[arg-type]
+    async with standard_streams() as (lines, writer), piping.messages(lines, writer) as (read, write):
         await server.low_level.run(read, write, server.low_level.create_initialization_options())
 
 
@@ -79,7 +79,11 @@ def web_server(server: MemoryServer, **options: Any) -> uvicorn.Server:
 @contextmanager
 def _ended_by_signals() -> Generator[None]:
     """Let SIGTERM end the block as Ctrl-C does: through every ``finally``, so that the memory is closed."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def interrupt(_number: int, _frame: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """What the protocol's conformance suite wants to find at a server, put beside what our server serves.
 
-The suite calls tools, resources and prompts by fixed names. They are added to a ``MemoryServer`` by the SDK's own means,
-so that sessions, transports, and every handler that is not about these names are those that users get.
+The suite calls tools, resources and prompts by fixed names. They are added to a ``MemoryServer`` by the means of the
+SDK, so that sessions, transports, and every handler that is not about these names are those that users get.
 """
 
 import asyncio
@@ -75,9 +75,7 @@ async def sample(context: Context, arguments: dict[str, Any]) -> types.CallToolR
     asked = types.SamplingMessage(role="user", content=text(arguments["prompt"]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MCPDeprecationWarning)
-        answer = await context.session.create_message(
-            [asked], max_tokens=100, related_request_id=context.request_id
-        )
+        answer = await context.session.create_message([asked], max_tokens=100, related_request_id=context.request_id)
     assert isinstance(answer.content, types.TextContent)
     return types.CallToolResult(content=[text(f"LLM response: {answer.content.text}")])
 
@@ -184,15 +182,13 @@ TOOLS = {
     ),
 }
 
-RESOURCES = {
+RESOURCES: dict[str, types.TextResourceContents | types.BlobResourceContents] = {
     "test://static-text": types.TextResourceContents(
         uri="test://static-text",
         mime_type="text/plain",
         text="This is the content of the static text resource.",
     ),
-    "test://static-binary": types.BlobResourceContents(
-        uri="test://static-binary", mime_type="image/png", blob=PNG
-    ),
+    "test://static-binary": types.BlobResourceContents(uri="test://static-binary", mime_type="image/png", blob=PNG),
     "test://watched-resource": types.TextResourceContents(
         uri="test://watched-resource", mime_type="text/plain", text="watched"
     ),

@@ -156,10 +156,9 @@ def test_a_deeply_nested_argument_is_an_error(store: Path) -> None:
         wire.send(b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"memory_set","arguments":{"key":')
         wire.send(nested + b',"value":""}}}\n')
         assert wire.read()["error"]["code"] == -32700
-        deep = {"name": "memory_set", "arguments": {"key": json.loads("[" * 500 + "]" * 500), "value": "deep"}}
-        assert wire.answer("tools/call", deep)["error"]["code"] == -32600
-        deep["arguments"]["key"] = json.loads("[" * 100 + "]" * 100)
-        assert wire.call("memory_set", deep["arguments"])["isError"]
+        deep = {"key": json.loads("[" * 500 + "]" * 500), "value": "deep"}
+        assert wire.answer("tools/call", {"name": "memory_set", "arguments": deep})["error"]["code"] == -32600
+        assert wire.call("memory_set", {"key": json.loads("[" * 100 + "]" * 100), "value": "deep"})["isError"]
         assert wire.end() == 0
 
 
@@ -167,7 +166,9 @@ def test_a_cancelled_call_is_done_whole_or_not_at_all(store: Path) -> None:
     with wired(store) as wire:
         wire.shake_hands()
         for number in range(50):
-            asked = wire.ask("tools/call", {"name": "memory_write", "arguments": {"action": "note", "value": str(number)}})
+            asked = wire.ask(
+                "tools/call", {"name": "memory_write", "arguments": {"action": "note", "value": str(number)}}
+            )
             wire.tell("notifications/cancelled", {"requestId": asked, "reason": "changed my mind"})
         notes = wire.call("memory_read", {})["structuredContent"]["notes"]
         assert wire.end() == 0

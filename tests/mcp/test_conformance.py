@@ -1,4 +1,4 @@
-"""The protocol's own conformance suite, against our server: every scenario passes, or stands with its reason in a list."""
+"""The conformance suite of the protocol against our server: a scenario passes, or stands in a list with its reason."""
 
 import json
 import re

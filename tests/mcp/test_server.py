@@ -12,7 +12,7 @@ from mcp import Client, MCPError, types
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 
 from refold import InvalidInput, Memory
-from refold.faces.mcp import addresses, limits, memory_server, watching
+from refold.faces.mcp import addresses, memory_server, watching
 from refold.faces.mcp.addresses import Address
 from refold.faces.mcp.binding import CONVERSATION_META, Binding
 from refold.faces.mcp.server import MemoryServer
@@ -26,7 +26,7 @@ SECONDS = 60
 @asynccontextmanager
 async def client_of(memory: Memory, mode: str = "auto", **bound: Any) -> AsyncIterator[Client]:
     server = MemoryServer(Binding(memory, **bound))
-    async with asyncio.timeout(SECONDS), Client(server.low_level, mode=mode, cache=False) as client:
+    async with asyncio.timeout(SECONDS), Client(server.low_level, mode=mode) as client:
         yield client
 
 
@@ -85,9 +85,13 @@ def test_the_host_names_the_conversation_of_a_request(memory: Memory) -> None:
         said = {"action": "set", "key": "a", "value": "b"}
         meta: Any = {CONVERSATION_META: "named"}
         assert not (await client.call_tool("memory_write", said, meta=meta)).is_error
-        assert (await client.call_tool("memory_write", said, meta={CONVERSATION_META: 7})).is_error  # type: ignore[typeddict-item]
+
+    async def name_none(client: Client) -> None:
+        meta: Any = {CONVERSATION_META: 7}
+        assert (await client.call_tool("memory_read", {}, meta=meta)).is_error
 
     using(memory, use)
+    using(memory, name_none)
     assert memory.conversations() == ["named"]
     using(memory, use, conversation="configured")
     assert memory.conversations() == ["configured", "named"], "what is configured is not up for discussion"
@@ -196,23 +200,22 @@ def test_a_registered_tool_is_served_with_all_hints(memory: Memory) -> None:
 
 
 def test_a_call_that_is_cancelled_before_it_began_does_nothing(memory: Memory) -> None:
-    entered, leave = threading.Semaphore(0), threading.Event()
+    entered, leave = asyncio.Event(), threading.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
 
     def block(_given: dict[str, Any], _: object) -> str:
-        entered.release()
+        loops[0].call_soon_threadsafe(entered.set)
         assert leave.wait(SECONDS)
         return "done"
 
     memory.tools.register(FunctionTool("block", "Blocks.", {}, block))
 
     async def use(client: Client) -> None:
+        loops.append(asyncio.get_running_loop())
         workers = 64  # More than the threads that a loop has.
         blocked = [asyncio.ensure_future(client.call_tool("block", {})) for _ in range(workers)]
-        await asyncio.to_thread_later() if False else None
-        while not entered.acquire(blocking=False):
-            await asyncio.sleep(0)
+        await entered.wait()
         late = asyncio.ensure_future(client.call_tool("memory_set", {"key": "late", "value": "call"}))
-        await asyncio.sleep(0)
         for _ in range(10):
             await asyncio.sleep(0)
         late.cancel()
@@ -245,7 +248,8 @@ def test_lists_and_events_come_in_pages(memory: Memory, monkeypatch: pytest.Monk
     async def use(client: Client) -> None:
         uris = [resource.uri for resource in await listed(client)]
         assert len(uris) == len(set(uris)) == 1 + 7 + 3 * 7
-        events, following = [], 1
+        events: list[dict[str, Any]] = []
+        following: int | None = 1
         while following is not None:
             page = await read(client, f"memory://conversations/chat-0/events?from={following}")
             assert len(page["events"]) <= 4
@@ -409,7 +413,10 @@ def test_nobody_watches_once_the_clients_have_left(memory: Memory) -> None:
             pass
 
     using(memory, use)
-    assert not [thread for thread in threading.enumerate() if thread.name == "refold-subscriptions"]
+    for thread in threading.enumerate():
+        if thread.name == "refold-subscriptions":
+            thread.join(SECONDS)
+            assert not thread.is_alive()
 
 
 # Installing.
@@ -430,7 +437,3 @@ def test_the_answer_to_a_resource_is_json_that_others_read(memory: Memory) -> No
         assert json.loads(json.dumps(value)) == value
 
     using(memory, use)
-
-
-def test_bounds_stand_in_order() -> None:
-    assert limits.PAGE_EVENTS_MAX > 0

@@ -104,9 +104,12 @@ def test_everything_over_stdio(store: Path) -> None:
 
 
 def test_everything_over_http(store: Path) -> None:
-    with Memory(store) as memory, somebody_writing(store):
-        with http(MemoryServer(Binding(memory, conversation="chat-42"))) as url:
-            asyncio.run(tour_all(url, "chat-42", "http"))
+    with (
+        Memory(store) as memory,
+        somebody_writing(store),
+        http(MemoryServer(Binding(memory, conversation="chat-42"))) as url,
+    ):
+        asyncio.run(tour_all(url, "chat-42", "http"))
 
 
 @pytest.mark.slow
@@ -160,7 +163,9 @@ async def told_legacy(target: Any, uri: str, write: Callable[[], object]) -> Non
 
 @pytest.mark.parametrize("tell", [told_modern, told_legacy])
 def test_what_another_process_writes_is_told_over_http(store: Path, tell: Callable[..., Any]) -> None:
-    program = "import sys; from refold import Memory; Memory(sys.argv[1]).conversation('chat-42').set('from', 'elsewhere')"
+    program = (
+        "import sys; from refold import Memory; Memory(sys.argv[1]).conversation('chat-42').set('from', 'elsewhere')"
+    )
 
     def write() -> None:
         subprocess.run([sys.executable, "-c", program, str(store)], check=True, timeout=SECONDS)

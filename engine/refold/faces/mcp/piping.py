@@ -2,21 +2,19 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import anyio
 import msgspec
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp.types.jsonrpc import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
 
 from refold.faces.mcp.limits import LINE_BYTES_MAX
 from refold.faces.mcp.pipes import Lines, Writer
 
-if TYPE_CHECKING:
-    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-
-Read: TypeAlias = "MemoryObjectReceiveStream[SessionMessage | Exception]"
-Write: TypeAlias = "MemoryObjectSendStream[SessionMessage]"
+Read: TypeAlias = MemoryObjectReceiveStream[SessionMessage | Exception]
+Write: TypeAlias = MemoryObjectSendStream[SessionMessage]
 
 _NO_JSON: Final = f"parse error: a message is one line of JSON, at most LINE_BYTES_MAX = {LINE_BYTES_MAX:,} bytes"
 _NO_MESSAGE: Final = "invalid request: this is no message of JSON-RPC 2.0 that the protocol knows"
@@ -34,7 +32,7 @@ async def messages(lines: Lines, writer: Writer) -> AsyncGenerator[tuple[Read, W
         tasks.cancel_scope.cancel()
 
 
-async def _read(lines: Lines, writer: Writer, into: "MemoryObjectSendStream[SessionMessage | Exception]") -> None:
+async def _read(lines: Lines, writer: Writer, into: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
     async with into:
         async for line in lines:
             if not line.strip():
@@ -50,7 +48,7 @@ async def _read(lines: Lines, writer: Writer, into: "MemoryObjectSendStream[Sess
                 return
 
 
-async def _write(outgoing: "MemoryObjectReceiveStream[SessionMessage]", writer: Writer) -> None:
+async def _write(outgoing: MemoryObjectReceiveStream[SessionMessage], writer: Writer) -> None:
     async with outgoing:
         async for each in outgoing:
             await writer.write(each.message.model_dump_json(by_alias=True, exclude_unset=True))

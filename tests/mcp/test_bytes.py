@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,11 +27,13 @@ NONSENSE = {
     b"{broken": -32700,
     b"\xff\xfe\x00": -32700,
     b'{"jsonrpc": "2.0", "id": 1, "method": "\xff"}': -32700,
+    b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "\\ud800"}}': -32700,
     b"[]": -32600,
     b"42": -32600,
     b"null": -32600,
     b'{"jsonrpc": "2.0"}': -32600,
     b'{"jsonrpc": "2.0", "id": 7, "method": 7}': -32600,
+    b'{"jsonrpc": "2.0", "id": true, "method": 1}': -32600,
 }
 
 pytestmark = pytest.mark.slow
@@ -88,10 +91,29 @@ class Wire:
         return self.process.wait(SECONDS)
 
 
+NOISY = """
+import os, sys
+from refold import Memory
+from refold.faces.mcp import serve
+from refold.faces.mcp.binding import Binding
+from refold.tools.protocol import FunctionTool
+
+def shout(given, context):
+    print("from Python", flush=True)
+    os.write(1, b"from below")
+    return sys.stdin.read()
+
+memory = Memory(sys.argv[1])
+memory.tools.register(FunctionTool("shout", "Shouts.", {}, shout))
+serve(Binding(memory))
+print("served")
+"""
+
+
 @contextmanager
-def wired(store: Path) -> Iterator[Wire]:
+def wired(store: Path, *started: str) -> Iterator[Wire]:
     process = subprocess.Popen(
-        command("--db", str(store), "--conversation", "chat-42"),
+        started or command("--db", str(store), "--conversation", "chat-42"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -211,6 +233,18 @@ def test_a_signal_ends_a_server_whose_client_is_silent(store: Path, number: sign
         assert wire.process.stderr.read().strip() == b""
         assert wire.process.stdout is not None
         assert wire.process.stdout.read() == b""
+
+
+def test_nothing_but_messages_is_on_the_wire(store: Path) -> None:
+    with wired(store, sys.executable, "-c", NOISY, str(store)) as wire:
+        wire.shake_hands()
+        assert wire.call("shout", {})["content"] == [{"type": "text", "text": ""}], "nor is the wire a tool's stdin"
+        assert wire.is_alive()
+        assert wire.end() == 0
+        assert wire.process.stdout is not None
+        assert wire.process.stdout.read() == b"served\n", "stdout is back once nobody is served"
+        assert wire.process.stderr is not None
+        assert wire.process.stderr.read() == b"from Python\nfrom below"
 
 
 def test_a_client_that_says_nothing_at_all_ends_it(store: Path) -> None:

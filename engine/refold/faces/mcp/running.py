@@ -3,8 +3,8 @@
 import asyncio
 import signal
 import socket
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 import uvicorn
@@ -23,21 +23,55 @@ _BACKLOG_COUNT: Final = 128
 
 
 def over_stdio(server: MemoryServer) -> None:
-    """Serve the client at the other end of stdin and stdout until it closes stdin; nothing else reaches stdout."""
-    with _ended_by_signals():
-        asyncio.run(_over_stdio(server))
+    """Serve the client at the other end of stdin and stdout until it closes stdin; nothing else reaches stdout.
+
+    Raises ``KeyboardInterrupt`` if a signal ended it: SIGTERM as Ctrl-C does, so that the memory is closed.
+    """
+    _run(_over_stdio(server))
 
 
-async def _over_stdio(server: MemoryServer) -> None:
+async def _over_stdio(server: MemoryServer) -> bool:
     async with standard_streams() as (lines, writer), piping.messages(lines, writer) as (read, write):
         await server.low_level.run(read, write, server.low_level.create_initialization_options())
+    return False
 
 
 def over_http(server: MemoryServer, port: int) -> None:
-    """Serve any number of clients on this machine until the process is told to end; 0 takes a port that is free."""
-    with _ended_by_signals(), listening_on(port) as listening:
+    """Serve any number of clients on this machine until a signal ends it, as above; 0 takes a port that is free."""
+    with listening_on(port) as listening:
         tell(f"refold: serving http://{HOST}:{listening.getsockname()[1]}{PATH}")
-        asyncio.run(web_server(server).serve([listening]))
+        _run(_over_http(server, listening))
+
+
+async def _over_http(server: MemoryServer, listening: socket.socket) -> bool:
+    await web_server(server).serve([listening])
+    return True  # It heard the signal itself; nothing else ends it.
+
+
+def _run(serving: Coroutine[Any, Any, bool]) -> None:
+    """Run a server until it ends, or until a signal ends it."""
+    was_told = asyncio.run(_until_told(serving))
+    if was_told:
+        raise KeyboardInterrupt
+
+
+async def _until_told(serving: Coroutine[Any, Any, bool]) -> bool:
+    """Return whether a signal ended it; the task groups inside may turn a cancellation into anything."""
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(serving)
+    told = asyncio.Event()
+
+    def end() -> None:
+        told.set()
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end)
+    await asyncio.wait([task])
+    if told.is_set():
+        with suppress(BaseException):
+            task.result()
+        return True
+    return task.result()
 
 
 def listening_on(port: int) -> socket.socket:
@@ -74,17 +108,3 @@ def web_server(server: MemoryServer, **options: Any) -> uvicorn.Server:
         app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=SHUTDOWN_SECONDS
     )
     return uvicorn.Server(config)
-
-
-@contextmanager
-def _ended_by_signals() -> Generator[None]:
-    """Let SIGTERM end the block as Ctrl-C does: through every ``finally``, so that the memory is closed."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -180,11 +180,10 @@ def test_what_another_process_writes_is_told_over_http(store: Path, tell: Callab
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tell", [told_modern, told_legacy])
-def test_what_another_process_writes_is_told_over_stdio(store: Path, tell: Callable[..., Any]) -> None:
+def test_what_another_process_writes_is_told_over_stdio(store: Path) -> None:
     with Memory(store) as memory:
         target = stdio("--db", str(store))
-        asyncio.run(tell(target, "memory://profile", lambda: memory.profile().set("theme", "dark")))
+        asyncio.run(told_legacy(target, "memory://profile", lambda: memory.profile().set("theme", "dark")))
 
 
 @pytest.mark.slow
@@ -212,12 +211,11 @@ def test_a_server_that_only_reads_follows_who_writes(store: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_command_cleanly(store: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_the_web_server_cleanly(store: Path) -> None:
     async def use(url: str, process: subprocess.Popen[str]) -> None:
         async with connected(url, "legacy") as client:
             await call(client, "memory_set", {"key": "theme", "value": "dark"})
-            process.send_signal(number)
+            process.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(process.wait, SECONDS) == 130
 
     with http_child("--db", str(store)) as (process, url):

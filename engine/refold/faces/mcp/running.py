@@ -3,8 +3,8 @@
 import asyncio
 import signal
 import socket
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final
 
 import uvicorn
@@ -27,38 +27,18 @@ def over_stdio(server: MemoryServer) -> None:
 
     Raises ``KeyboardInterrupt`` if a signal ended it: SIGTERM as Ctrl-C does, so that the memory is closed.
     """
-    _run(_over_stdio(server))
-
-
-async def _over_stdio(server: MemoryServer) -> bool:
-    async with standard_streams() as (lines, writer), piping.messages(lines, writer) as (read, write):
-        await server.low_level.run(read, write, server.low_level.create_initialization_options())
-    return False
-
-
-def over_http(server: MemoryServer, port: int) -> None:
-    """Serve any number of clients on this machine until a signal ends it, as above; 0 takes a port that is free."""
-    with listening_on(port) as listening:
-        tell(f"refold: serving http://{HOST}:{listening.getsockname()[1]}{PATH}")
-        _run(_over_http(server, listening))
-
-
-async def _over_http(server: MemoryServer, listening: socket.socket) -> bool:
-    await web_server(server).serve([listening])
-    return True  # It heard the signal itself; nothing else ends it.
-
-
-def _run(serving: Coroutine[Any, Any, bool]) -> None:
-    """Run a server until it ends, or until a signal ends it."""
-    was_told = asyncio.run(_until_told(serving))
-    if was_told:
+    if asyncio.run(_told_to_end(_over_stdio(server))):
         raise KeyboardInterrupt
 
 
-async def _until_told(serving: Coroutine[Any, Any, bool]) -> bool:
+async def _over_stdio(server: MemoryServer) -> None:
+    async with standard_streams() as (lines, writer), piping.messages(lines, writer) as (read, write):
+        await server.low_level.run(read, write, server.low_level.create_initialization_options())
+
+
+async def _told_to_end(serving: Coroutine[Any, Any, None]) -> bool:
     """Return whether a signal ended it; the task groups inside may turn a cancellation into anything."""
-    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(serving)
-    told = asyncio.Event()
+    loop, task, told = asyncio.get_running_loop(), asyncio.ensure_future(serving), asyncio.Event()
 
     def end() -> None:
         told.set()
@@ -67,11 +47,30 @@ async def _until_told(serving: Coroutine[Any, Any, bool]) -> bool:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end)
     await asyncio.wait([task])
-    if told.is_set():
-        with suppress(BaseException):
-            task.result()
-        return True
-    return task.result()
+    with suppress(BaseException) if told.is_set() else nullcontext():
+        task.result()
+    return told.is_set()
+
+
+def over_http(server: MemoryServer, port: int) -> None:
+    """Serve any number of clients on this machine until a signal ends it, as above; 0 takes a port that is free."""
+    with listening_on(port) as listening, _ended_by_signals():
+        tell(f"refold: serving http://{HOST}:{listening.getsockname()[1]}{PATH}")
+        # It lets open streams end, and then raises the signal that it heard once more.
+        asyncio.run(web_server(server).serve([listening]))
+
+
+@contextmanager
+def _ended_by_signals() -> Generator[None]:
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def listening_on(port: int) -> socket.socket:

@@ -16,6 +16,7 @@ from refold.event import FLAG_ENCRYPTED
 from refold.store.record import Header
 from refold.tools.builtin import tools_of
 from refold.tools.hooks import hooks_of
+from refold.tools.hooks_async import async_hooks_of
 
 # Bits and fields of the format that are written as zero today, so that their first use changes no offset.
 FLAG_ENCRYPTED  # noqa: B018
@@ -27,6 +28,7 @@ HashedEmbedder.compact_threshold  # noqa: B018
 HashedEmbedder.merge_threshold  # noqa: B018
 
 # What a memory finds by name in the room above it.
+async_hooks_of  # noqa: B018
 hooks_of  # noqa: B018
 tools_of  # noqa: B018
 

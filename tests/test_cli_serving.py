@@ -60,6 +60,7 @@ def test_without_the_sdk_the_command_says_what_to_install(
     ended = run("mcp", "--db", tmp_path / "store")
     assert (ended.code, ended.out) == (1, "")
     assert "pip install 'refold[mcp]'" in ended.err
+    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 from refold import Memory
 from refold.faces.mcp.binding import Binding
 from refold.faces.mcp.server import MemoryServer
+from tests import nodejs
 from tests.mcp.fixtures import Kept, add_fixtures
 from tests.mcp.serving import http
 from tests.nodejs import node, package_file
@@ -20,8 +21,6 @@ SUITE = "@modelcontextprotocol/conformance/dist/index.js"
 LISTED: dict[str, Any] = json.loads((Path(__file__).parent / "conformance.json").read_text())
 TIMEOUT_SECONDS = 100
 RETRY_MS = 50
-
-pytestmark = pytest.mark.slow
 
 
 def suite(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -47,6 +46,7 @@ def verdicts(folder: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_scenario_passes_or_stands_in_the_list(tmp_path: Path) -> None:
     with (
         remembering(tmp_path / "store") as memory,
@@ -60,6 +60,7 @@ def test_every_scenario_passes_or_stands_in_the_list(tmp_path: Path) -> None:
     assert "FAILURE" not in found.values()
 
 
+@pytest.mark.slow
 def test_the_list_knows_every_scenario_of_the_suite() -> None:
     servers, clients = suite("list").stdout.split("Client scenarios")
     named = re.compile(r"^  - (\S+)", re.MULTILINE)
@@ -69,8 +70,21 @@ def test_the_list_knows_every_scenario_of_the_suite() -> None:
     assert all(reasons), "each of the others has its reason"
 
 
+@pytest.mark.slow
 def test_a_server_without_what_a_scenario_asks_for_fails_it(tmp_path: Path) -> None:
     with remembering(tmp_path / "store") as memory, http(MemoryServer(Binding(memory))) as url:
         for name in ("tools-call-simple-text", "resources-subscribe"):
             suite("server", "--url", url, "--scenario", name, "--output-dir", str(tmp_path / "out"))
     assert set(verdicts(tmp_path / "out").values()) == {"FAILURE"}
+
+
+def test_what_needs_the_suite_fails_in_ci_and_is_skipped_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodejs, "PACKAGES", tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="./tools/test installs it"):
+        package_file(SUITE)
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="./tools/test installs it"):
+        package_file(SUITE)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 import click
 
 from refold.faces.commands.root import cli, db_option
+from refold.faces.embedding import embedder_option
 from refold.faces.reproducible import opened, reading
 
 if TYPE_CHECKING:
-    from refold import Memory
+    from refold import Embedder, Memory
 
 _PORT_MAX = 65_535
 
@@ -25,6 +26,7 @@ _PORT_MAX = 65_535
 @click.option("--skills", is_flag=True, help="Offer the skills of this directory and of the user as a tool, too.")
 @click.option("--readonly", is_flag=True, help="Offer only what leaves no trace.")
 @click.option("--conversation-by-model", is_flag=True, help="Let the model name the conversation of a call.")
+@embedder_option
 @db_option
 def mcp_command(
     *,
@@ -36,6 +38,7 @@ def mcp_command(
     skills: bool,
     readonly: bool,
     conversation_by_model: bool,
+    embedder: "Embedder | None",
     db: str,
 ) -> None:
     """Serve a store by the Model Context Protocol.
@@ -44,10 +47,11 @@ def mcp_command(
     this machine. The store is created if it is not there. Which conversation is meant says this command or the session,
     never the model, unless --conversation-by-model lets it.
     """
-    from refold.faces.mcp import serve
+    from refold.faces.mcp import check_installed, serve
     from refold.faces.mcp.binding import Binding
 
-    with reading(db) if readonly else opened(db) as memory:
+    check_installed()  # Before a store is made that nobody could serve.
+    with (reading if readonly else opened)(db, embedder=embedder) as memory:
         if skills:
             _offer_skills(memory)
         binding = Binding(

@@ -19,7 +19,7 @@ def memory_server(binding: "Binding") -> "MemoryServer":
 
     Raises ``InvalidInput`` where the extra ``mcp`` is not installed.
     """
-    _check_installed()
+    check_installed()
     from refold.faces.mcp.server import MemoryServer
 
     return MemoryServer(binding)
@@ -40,7 +40,8 @@ def serve(binding: "Binding", *, http_port: int | None = None) -> None:
         running.over_http(server, http_port)
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
+    """Raise ``InvalidInput``, with what to install, where the extra ``mcp`` is not installed."""
     if find_spec("mcp") is None:
         message = "a server of the Model Context Protocol needs the package 'mcp'; run: pip install 'refold[mcp]'"
         raise InvalidInput(message)

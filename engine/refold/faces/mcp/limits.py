@@ -26,7 +26,7 @@ RECALL_COUNT_DEFAULT: Final = 10
 LINE_BYTES_MAX: Final = VALUE_BYTES_MAX
 """One message over stdio; a longer one is skipped and answered with an error."""
 
-LINES_COUNT_MAX: Final = 64
+LINES_COUNT_MAX: Final = 16
 """Messages that were read and wait; the client waits behind them."""
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024

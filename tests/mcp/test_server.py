@@ -413,6 +413,28 @@ def test_what_did_not_change_is_not_told(memory: Memory) -> None:
     using(memory, use)
 
 
+@pytest.mark.parametrize("count", [1, 300])
+def test_the_last_change_is_told_however_many_came_before(memory: Memory, count: int) -> None:
+    uri = "memory://conversations/chat/scratchpad"
+
+    def write() -> None:
+        for number in range(count):
+            memory.conversation("chat").note(str(number))
+
+    async def use(client: Client) -> None:
+        async with client.listen(resource_subscriptions=[uri]) as told:
+            writing = asyncio.create_task(asyncio.to_thread(write))
+            async for change in told:
+                assert change == ResourceUpdated(uri)
+                notes = (await read(client, uri))["notes"]
+                assert notes, "who hears of a change finds it"
+                if len(notes) == count:
+                    break
+            await writing
+
+    using(memory, use, conversation="chat")
+
+
 def test_erasing_a_conversation_is_told_to_everybody(memory: Memory) -> None:
     memory.profile().set("theme", "dark")
     (seq,) = [stamp.seq for _, stamp in memory.events()]

@@ -188,7 +188,11 @@ class Skills:
         return self.library.selected(conversation)
 
     def _vectors(self, texts: Sequence[str]) -> "NDArray[float32]":
-        return self._door.embedding.embedder.embed([*texts])
+        import numpy  # noqa: PLC0415 - loads only for those who compare meanings
+
+        rows = self._door.embedding.embedder.embed([*texts])
+        lengths: NDArray[float32] = numpy.linalg.norm(rows, axis=1, keepdims=True)
+        return numpy.divide(rows, lengths, dtype=numpy.float32)  # Embedders may give vectors of any length.
 
     # For a model that chooses itself.
 

@@ -94,7 +94,7 @@ class Selector:
         by priority, the higher first, then by name. An empty query finds nothing unless tags are asked for.
         """
         chosen = SelectionPolicy() if policy is None else policy
-        at_phase = _checked_phase(phase)
+        at_phase = checked_phase(phase)
         wanted = {name: self._known(name) for name in forced}
         allowed = [
             skill
@@ -146,7 +146,8 @@ def with_settings(policy: SelectionPolicy, index: SkillIndex) -> SelectionPolicy
     return replace(policy, top_k=settings.max_skills, max_content_lines=settings.max_content_lines)
 
 
-def _checked_phase(phase: str | None) -> str | None:
+def checked_phase(phase: str | None) -> str | None:
+    """Return a phase that there is; raises ``InvalidInput`` for any other."""
     if phase is not None and phase not in PHASES:
         message = f"phase is {checks.shown(phase)}; give one of {', '.join(PHASES)}, or None for any"
         raise InvalidInput(message)

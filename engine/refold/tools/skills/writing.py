@@ -1,6 +1,6 @@
 """Writing a skill as a file that the specification of Agent Skills takes. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from refold import checks
 from refold.errors import InvalidInput, LimitExceeded
@@ -70,11 +70,16 @@ def trimmed(description: str) -> str:
     return description[: SKILL_DESCRIPTION_CHARS_MAX - 3].rstrip() + "..."
 
 
-def _texts(given: Sequence[str], what: str) -> list[str]:
-    if isinstance(given, str):
-        message = f"{what} must be a list of str, not the str {checks.shown(given)}"
+def listed(given: Iterable[str], what: str) -> list[str]:
+    """Return what was given as a list; raises ``InvalidInput`` for one text, which would be a list of its letters."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        message = f"{what} must be a list of str, not {type(given).__name__} ({checks.shown(given)})"
         raise InvalidInput(message)
-    return [checks.text(text, f"an item of {what}").strip() for text in given]
+    return list(given)
+
+
+def _texts(given: Iterable[str], what: str) -> list[str]:
+    return [checks.text(text, f"an item of {what}").strip() for text in listed(given, what)]
 
 
 def _check(text: str, name: str) -> None:

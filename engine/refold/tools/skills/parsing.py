@@ -28,7 +28,7 @@ from refold.tools.skills.skill import (
 SKILL_FILE: Final = "SKILL.md"
 _CONVENTION_DESCRIPTION_CHARS: Final = 120
 _ID_DIGITS: Final = 12
-_HEADING: Final = re.compile(r"[ \t]{0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*")
+_HEADING: Final = re.compile(r"[ \t]{0,3}#{1,6}[ \t](.*)")
 _TRUE: Final = frozenset(("true", "yes", "on", "y", "1"))
 _FALSE: Final = frozenset(("false", "no", "off", "n", "0", "", "null", "~"))
 _TOOL: Final = re.compile(r"[^\s,(]+(?:\([^)]*\))?")
@@ -287,7 +287,8 @@ def _first_words(body: str) -> str:
     first = ""
     for line in body.splitlines():
         heading = _HEADING.fullmatch(line)
-        if heading is not None and heading[1].strip():
-            return heading[1].strip()[:_CONVENTION_DESCRIPTION_CHARS]
+        title = heading[1].rstrip().rstrip("#").strip() if heading is not None else ""
+        if title:
+            return title[:_CONVENTION_DESCRIPTION_CHARS]
         first = first or line.strip("\ufeff \t")
     return first[:_CONVENTION_DESCRIPTION_CHARS]

@@ -192,11 +192,11 @@ def _own_directories() -> list[str]:
 
 def _files_of(path: Path) -> list[Path]:
     from refold.store import skill_files
+    from refold.tools.skills.discovering import is_skill_name
 
     if path.is_file():
         return [path]
-    found = [path / seen.path for seen in skill_files.walk(str(path)).files]
-    return [file for file in found if file.name.lower() == "skill.md"]
+    return [path / seen.path for seen in skill_files.walk(str(path), is_wanted=is_skill_name).files]
 
 
 def _checked(file: Path) -> dict[str, Any]:

@@ -44,9 +44,8 @@ class Seen(NamedTuple):
     path: str
     size: int
     modified_ns: int
-    changed_ns: int
-    """When the file, or what is known of it, was last changed: unlike the other time, nobody sets it back."""
-    inode: int
+    version: tuple[int, int]
+    """When anything of the file last changed, and its inode: unlike the time of its content, nobody sets them back."""
 
 
 class Problem(NamedTuple):
@@ -180,7 +179,7 @@ class _Walker:
 
 
 def _seen(path: str, found: os.stat_result) -> Seen:
-    return Seen(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+    return Seen(path, found.st_size, found.st_mtime_ns, (found.st_ctime_ns, found.st_ino))
 
 
 def _is_skill(directory: str) -> bool:

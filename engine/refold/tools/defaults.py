@@ -7,13 +7,13 @@ from refold.commands import Forget, Remember, detect_memory_command
 from refold.memory.memory import Memory
 from refold.message import Message
 from refold.results import SessionSummary
-from refold.tools import points
+from refold.tools import points, rendering
 from refold.tools.extraction import extract
 from refold.tools.hooks import Hooks
 from refold.tools.points import HookContext, UserMessageResult
 from refold.tools.providers import JsonProvider
 from refold.tools.secrets import secret_in
-from refold.tools.skills import Skills, inject_message
+from refold.tools.skills import Skills
 
 _FORGOTTEN_SCORE_MIN: Final = 0.45
 """What a user asks to forget has to be found at least so well; the rest is not what was meant."""
@@ -68,9 +68,12 @@ def obey_command(context: HookContext, text: str) -> None:
 
 def _selecting(skills: Skills) -> SkillInjector:
     def select(context: HookContext, text: str) -> str | None:
-        if not skills.select(text):
+        chars = int(context.memory.settings.get("skills_max_injected_chars"))
+        if not chars or not skills.select(text):
             return None
-        return inject_message(text, skills.choose(text, conversation=context.session_id))
+        chosen = skills.choose(text, conversation=context.session_id)
+        shown = rendering.skills([(match.skill.name, match.body) for match in chosen], chars)
+        return f"{shown}\n\n{text}"
 
     return select
 

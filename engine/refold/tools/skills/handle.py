@@ -96,7 +96,7 @@ class Skills:
 
         ``open_to`` is ``"user"`` for those that a user may call by name, ``"model"`` for those that a model may.
         """
-        if open_to not in {None, "user", "model"}:
+        if open_to not in (None, "user", "model"):
             message = f"open_to is {checks.shown(open_to)}; give 'user', 'model' or None"
             raise InvalidInput(message)
         if source is not None and source not in SOURCES:
@@ -150,7 +150,8 @@ class Skills:
     ) -> tuple[SkillMatch, ...]:
         """Return the skills to put before a model; nothing is recorded.
 
-        Without a policy the counts are those of the configuration. See ``Selector.select``.
+        Without a policy the counts are those of the configuration. What is switched off, or is not for models to call
+        for, is selected only where it is forced. See ``Selector.select``.
         """
         index = self.index()
         if self._selector is None or self._selector.index is not index:
@@ -163,7 +164,7 @@ class Skills:
             phase=phase,
             detected=detected,
             forced=forced,
-            is_enabled=lambda skill: skill.enabled,
+            is_enabled=lambda skill: skill.enabled and skill.model_invocable,
         )
 
     def choose(

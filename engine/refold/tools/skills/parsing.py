@@ -250,7 +250,7 @@ class _Reader:
             return None
         by_moment = cast("dict[str, Any]", held)
         self._say(self._line("hooks"), NOTE, "hooks are read and shown, and never run")
-        for moment in by_moment.keys() - {*_HOOK_KEYS, "Stop"}:
+        for moment in (moment for moment in by_moment if moment not in {*_HOOK_KEYS, "Stop"}):
             self._say(self._line("hooks"), WARNING, f"hooks of the unknown moment {moment!r} are passed over")
         rules = {field: self._rules(by_moment.get(moment)) for moment, field in _HOOK_KEYS.items()}
         stop = [action for rule in self._rules(by_moment.get("Stop")) for action in rule.hooks]

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from refold import checks
 from refold.errors import InvalidInput, LimitExceeded
+from refold.tools.providers import JsonProvider
 from refold.tools.skills.library import SkillLibrary
 from refold.tools.skills.limits import SKILL_NAME_CHARS_MAX
 from refold.tools.skills.parsing import normalized
@@ -26,8 +27,9 @@ SIMILAR_COSINE: Final = 0.80
 
 _PAIR: Final = 2
 
-CompleteJson: TypeAlias = Callable[[list[dict[str, Any]], dict[str, Any]], Any]
-"""What asks a model: it takes messages and a JSON schema, and returns the value, or a result whose ``value`` is it."""
+CompleteJson: TypeAlias = "JsonProvider | Callable[[list[dict[str, Any]], dict[str, Any]], Any]"
+"""What asks a model: a provider, or a function of messages and a JSON schema that returns the value, or a result whose
+``value`` is it."""
 
 SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -91,7 +93,7 @@ def maybe_generate(
         return Generation(None, refusal)
     messages = _messages(checks.text(summary, "summary"), called)
     try:
-        answer = _answer(complete_json(messages, SCHEMA))
+        answer = _answer(_asked(complete_json, messages))
     except msgspec.ValidationError as error:
         return Generation(None, f"the model's answer is no skill ({error})")
     nearest = _nearest(f"{answer.name}. {answer.description}", existing, vectors)
@@ -135,6 +137,12 @@ def _plain(text: str) -> str:
 def _inert(text: str) -> str:
     """Return a text that cannot end the record that it stands in."""
     return text.replace("<", "&lt;")
+
+
+def _asked(complete_json: CompleteJson, messages: list[dict[str, Any]]) -> Any:
+    if isinstance(complete_json, JsonProvider):
+        return complete_json.complete_json(messages[1:], [_SYSTEM], SCHEMA)
+    return complete_json(messages, SCHEMA)
 
 
 def _answer(given: Any) -> _Answer:

@@ -120,6 +120,13 @@ class Skills:
             raise NotFound(message)
         return found
 
+    def find(self, name: str) -> Skill:
+        """Return a skill by its name or id, a learned one also before its review; raises ``NotFound``."""
+        found = self.index().get(checks.text(name, "name"))
+        if found is None:
+            found = next((_as_skill(skill) for skill in self.library.list() if name in {skill.name, skill.id}), None)
+        return self.get(name) if found is None else found
+
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """Return what is odd about the files, and what shadows what."""
         return self.index().diagnostics
@@ -285,13 +292,13 @@ class Skills:
         """
         place = self._own_directory() if directory is None else checks.text(directory, "directory")
         text = self.rendered(name)
-        path = skill_files.write_new(place, f"{check_name(self._any(name).name)}/{SKILL_FILE}", text.encode())
+        path = skill_files.write_new(place, f"{check_name(self.find(name).name)}/{SKILL_FILE}", text.encode())
         self.refresh()
         return path
 
     def rendered(self, name: str) -> str:
         """Return a skill as the text of a valid SKILL.md; a learned one also before its review."""
-        skill = self._any(name)
+        skill = self.find(name)
         metadata = {key: value for key, value in skill.metadata.items() if isinstance(value, str)}
         return render_skill(
             skill.name,
@@ -304,12 +311,6 @@ class Skills:
             allowed_tools=skill.allowed_tools,
             metadata={key: metadata[key] for key in metadata if key not in {"tags", "version"}},
         )
-
-    def _any(self, name: str) -> Skill:
-        try:
-            return self.get(name)
-        except NotFound:
-            return _as_skill(self.library.get(name))
 
     # Learning.
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     Vectors = NDArray[float32]
 
+_NUMBER_MAX: Final = 1e15
+"""A product of larger numbers might not be finite, and what is no number has no place in an order."""
+
 _PARTS: Final = (("turns", "messages", "items"), ("questions", "queries"))
 
 
@@ -68,12 +71,17 @@ def embedded(
 def stored(cases: Sequence[Case], folder: Path) -> list[Embedded]:
     """Return the cases with the vectors of a folder: one ``.npy`` of items and one of questions, in the cases' order.
 
-    Raises ``NotFound`` if the folder has not exactly one of each, ``InvalidInput`` if their rows are of other cases.
+    Raises ``NotFound`` if the folder has not exactly one of each, ``InvalidInput`` if they are no numbers, and if their
+    rows are of other cases or not as long as each other.
     """
     sizes = [[len(case.items) for case in cases], [len(case.questions) for case in cases]]
     items, questions = (
         _parted(_only(folder, names), parts, folder) for names, parts in zip(_PARTS, sizes, strict=True)
     )
+    lengths = {rows.shape[1] for rows in (*items, *questions)}
+    if len(lengths) > 1:
+        message = f"{folder} has vectors of {min(lengths)} and of {max(lengths)} numbers; give those of one embedder"
+        raise InvalidInput(message)
     return [Embedded(*each) for each in zip(cases, items, questions, strict=True)]
 
 
@@ -88,8 +96,21 @@ def _only(folder: Path, names: tuple[str, ...]) -> Path:
 def _parted(path: Path, sizes: list[int], folder: Path) -> "list[Vectors]":
     import numpy  # noqa: PLC0415 - loads when vectors are needed
 
-    rows = numpy.load(path).astype(numpy.float32)
+    try:
+        loaded = numpy.load(path)
+    except (ValueError, EOFError) as error:
+        message = f"{path.name} in {folder} is no array ({error}); give what numpy.save wrote of numbers"
+        raise InvalidInput(message) from error
+    if not isinstance(loaded, numpy.ndarray) or loaded.dtype.kind not in "fiu":
+        kind = getattr(loaded, "dtype", type(loaded).__name__)
+        message = f"{path.name} in {folder} holds {kind}; give an array of real numbers"
+        raise InvalidInput(message)
+    with numpy.errstate(over="ignore"):
+        rows = loaded.astype(numpy.float32)
     if rows.ndim != 2 or len(rows) != sum(sizes):  # noqa: PLR2004 - a matrix has two
         message = f"{path.name} in {folder} has shape {rows.shape}; give one row for each of {sum(sizes)} texts"
+        raise InvalidInput(message)
+    if not numpy.isfinite(rows).all() or numpy.abs(rows).max(initial=0) > _NUMBER_MAX:
+        message = f"{path.name} in {folder} has numbers that are none or above {_NUMBER_MAX:g}; give finite vectors"
         raise InvalidInput(message)
     return numpy.split(rows, numpy.cumsum(sizes)[:-1])

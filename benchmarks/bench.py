@@ -24,7 +24,7 @@ from publishing import publish
 from report import DATA, GROUPS, machine
 from results import FULL, QUICK, RESULTS, Results
 from rounds import in_short_slices, short_slices
-from rows import growth, peers, sets
+from rows import growth, peers, selecting, sets
 from rows.table import Options, Row, Rows, Stores
 
 ROWS: dict[str, Rows] = {
@@ -34,6 +34,7 @@ ROWS: dict[str, Rows] = {
     "peers-search": peers.search_rows,
     "peers-search-large": peers.large_search_rows,
     "peers-window": peers.window_rows,
+    "selection": selecting.rows,
 }
 """Groups whose figures are rows: a job, what it takes, a floor or a peer."""
 
@@ -41,15 +42,19 @@ SETS: dict[str, Callable[..., dict[str, Any]]] = {"retrieval": sets.retrieval, "
 """Groups whose figures are those of the public sets."""
 
 PEER_GROUPS = ("peers-log", "peers-window", "peers-search")
+ALL_PEER_GROUPS = (*PEER_GROUPS, "peers-search-large")
 QUICK_GROUPS = (
     *("import", "append", "batch", "window", "replay", "at", "fork", "open", "search"),
-    *(*PEER_GROUPS, "growth", "retrieval", "eviction"),
+    *(*PEER_GROUPS, "growth", "retrieval", "eviction", "selection"),
 )
 MODES: dict[str, tuple[str, tuple[str, ...]]] = {
     "quick": (QUICK, QUICK_GROUPS),
     "full": (FULL, (*ROWS, *SETS)),
-    "peers": (FULL, PEER_GROUPS),
+    "peers": (FULL, ALL_PEER_GROUPS),
 }
+
+
+TINY = "tiny"
 
 
 class Amount(NamedTuple):
@@ -63,7 +68,7 @@ class Amount(NamedTuple):
 AMOUNTS = {
     QUICK: Amount(workloads.QUICK, "quick", 6),
     FULL: Amount(workloads.FULL, "full", 30),
-    "tiny": Amount(workloads.TINY, "tiny", 1),
+    TINY: Amount(workloads.TINY, "tiny", 1),
 }
 
 
@@ -84,8 +89,9 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
 def run(asked: argparse.Namespace) -> None:
     """Measure the groups of a mode that are not stored yet."""
     mode, groups = MODES[asked.mode]
-    results = Results(mode, asked.results)
-    amount = AMOUNTS["tiny" if asked.tiny else mode]
+    # What was measured to see whether it runs is never taken for figures.
+    results = Results(f"{mode}-{TINY}" if asked.tiny else mode, asked.results)
+    amount = AMOUNTS[TINY if asked.tiny else mode]
     chosen = [group for group in groups if not asked.only or group in asked.only]
     waiting = [group for group in chosen if asked.again or not results.has(group)]
     if len(waiting) < len(chosen):
@@ -109,7 +115,7 @@ def measured(group: str, mode: str, asked: argparse.Namespace, amount: Amount) -
         else:
             with opened(Path(directory), asked.data, amount) as options:
                 found = {"rows": list(_seen(ROWS[group](options)))}
-    command = f"tools/bench {'peers' if asked.mode == 'peers' else mode} --again --only {group}"
+    command = f"tools/bench {asked.mode} --again --only {group}{' --tiny' if asked.tiny else ''}"
     seconds = round(time.monotonic() - begin, 1)
     return {"group": group, "mode": mode, "command": command, "machine": about, "seconds": seconds, **found}
 

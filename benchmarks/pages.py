@@ -81,7 +81,7 @@ def tables_of(stored: dict[str, Document]) -> Iterator[Table]:
     yield Table("Missed", "Everything that was to be reached and was not.", HEAD, [row.cells() for row in missed])
     yield Table("Slower than a peer", "Where a peer's rate is higher than ours.", HEAD, _lost(stored))
     for name, group in stored.items():
-        if "rows" in group:
+        if group.get("rows"):
             yield _rows_table(name, group)
         for each in group.get("retrieval", ()):
             yield _retrieval_table(each)

@@ -163,7 +163,7 @@ def test_vectors_that_cannot_be_compared_are_refused(tmp_path: Path, spoil: Call
         stored([each.case], tmp_path)
 
 
-@pytest.mark.parametrize("blob", [b"", b"no array", b"\x93NUMPY"])
+@pytest.mark.parametrize("blob", [b"", b"no array", b"\x93NUMPY", b"PK\x03\x04"])
 def test_a_file_that_is_no_array_is_refused_by_name(tmp_path: Path, blob: bytes) -> None:
     (each,) = embedded(cases_of(locomo(tmp_path / "own.json")), HashedEmbedder())
     numpy.save(tmp_path / "questions.npy", each.questions)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from zipfile import BadZipFile
 
 from msgspec import Struct
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Vectors = NDArray[float32]
+
+_KINDS: Final = "fiu"
+"""Floating-point numbers and integers, as NumPy calls them."""
 
 _NUMBER_MAX: Final = 1e15
 """A product of larger numbers might not be finite, and what is no number has no place in an order."""
@@ -96,17 +100,7 @@ def _only(folder: Path, names: tuple[str, ...]) -> Path:
 def _parted(path: Path, sizes: list[int], folder: Path) -> "list[Vectors]":
     import numpy  # noqa: PLC0415 - loads when vectors are needed
 
-    try:
-        loaded = numpy.load(path)
-    except (ValueError, EOFError) as error:
-        message = f"{path.name} in {folder} is no array ({error}); give what numpy.save wrote of numbers"
-        raise InvalidInput(message) from error
-    if not isinstance(loaded, numpy.ndarray) or loaded.dtype.kind not in "fiu":
-        kind = getattr(loaded, "dtype", type(loaded).__name__)
-        message = f"{path.name} in {folder} holds {kind}; give an array of real numbers"
-        raise InvalidInput(message)
-    with numpy.errstate(over="ignore"):
-        rows = loaded.astype(numpy.float32)
+    rows = _loaded(path, folder)
     if rows.ndim != 2 or len(rows) != sum(sizes):  # noqa: PLR2004 - a matrix has two
         message = f"{path.name} in {folder} has shape {rows.shape}; give one row for each of {sum(sizes)} texts"
         raise InvalidInput(message)
@@ -114,3 +108,21 @@ def _parted(path: Path, sizes: list[int], folder: Path) -> "list[Vectors]":
         message = f"{path.name} in {folder} has numbers that are none or above {_NUMBER_MAX:g}; give finite vectors"
         raise InvalidInput(message)
     return numpy.split(rows, numpy.cumsum(sizes)[:-1])
+
+
+def _loaded(path: Path, folder: Path) -> "Vectors":
+    import numpy  # noqa: PLC0415 - loads when vectors are needed
+
+    try:
+        with path.open("rb") as file:
+            found: Any = numpy.load(file)
+    except (ValueError, EOFError, MemoryError, BadZipFile) as error:
+        message = f"{path.name} in {folder} is no array ({error}); give what numpy.save wrote of numbers"
+        raise InvalidInput(message) from error
+    kind: Any = getattr(found, "dtype", None)
+    if kind is None or kind.kind not in _KINDS:
+        message = f"{path.name} in {folder} holds {kind or 'several arrays'}; give one array of real numbers"
+        raise InvalidInput(message)
+    with numpy.errstate(over="ignore"):
+        rows: Vectors = found.astype(numpy.float32)
+    return rows

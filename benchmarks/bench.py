@@ -8,9 +8,11 @@ A group that is stored is left alone, so that a run that was cut off goes on whe
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -55,6 +57,7 @@ MODES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 TINY = "tiny"
+STOPPED = 130
 
 
 class Amount(NamedTuple):
@@ -86,8 +89,8 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def run(asked: argparse.Namespace) -> None:
-    """Measure the groups of a mode that are not stored yet."""
+def run(asked: argparse.Namespace) -> list[str]:
+    """Measure the groups of a mode that are not stored yet, and return those that failed: the others go on."""
     mode, groups = MODES[asked.mode]
     # What was measured to see whether it runs is never taken for figures.
     results = Results(f"{mode}-{TINY}" if asked.tiny else mode, asked.results)
@@ -97,12 +100,19 @@ def run(asked: argparse.Namespace) -> None:
     if len(waiting) < len(chosen):
         _tell(f"{len(chosen) - len(waiting)} of {len(chosen)} groups are stored; --again measures them anew")
     begin = time.monotonic()
+    failed: list[str] = []
     for place, group in enumerate(waiting, 1):
         _tell(f"[{place}/{len(waiting)}] {group} ...")
-        document = measured(group, mode, asked, amount)
+        try:
+            document = measured(group, mode, asked, amount)
+        except Exception:  # noqa: BLE001 - whatever it is, what else was asked for is measured
+            _tell(f"{traceback.format_exc()}[{place}/{len(waiting)}] {group}: failed, and is not stored")
+            failed.append(group)
+            continue
         results.save(group, document)
         _tell(f"[{place}/{len(waiting)}] {group}: {document['seconds']:.0f} s")
     _tell(f"done in {time.monotonic() - begin:.0f} s; tools/bench report shows it")
+    return failed
 
 
 def measured(group: str, mode: str, asked: argparse.Namespace, amount: Amount) -> dict[str, Any]:
@@ -152,15 +162,37 @@ def _tell(text: str) -> None:
 
 
 def main(given: Sequence[str]) -> int:
-    """Do what was asked for; 0 whether targets were met or missed, because a busy machine decides that too."""
+    """Do what was asked for; 0 whether targets were met or missed, because a busy machine decides that too.
+
+    1 where a group failed, 130 where the run was stopped; the next run measures what is not stored.
+    """
     asked = arguments(given)
     if asked.mode == "report":
         report(asked.results)
     elif asked.mode == "publish":
         publish(asked.results)
     else:
-        in_short_slices(run, asked)
+        return _ran(asked)
     return 0
+
+
+def _ran(asked: argparse.Namespace) -> int:
+    before = signal.signal(signal.SIGTERM, _stop)
+    try:
+        failed = in_short_slices(run, asked)
+    except KeyboardInterrupt:
+        _tell("stopped; the same command goes on with what is not stored")
+        return STOPPED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if failed:
+        _tell(f"failed: {', '.join(failed)}; the same command tries again")
+    return 1 if failed else 0
+
+
+def _stop(_number: int, _frame: object) -> None:
+    """Stop as Ctrl-C does, so that the stores of the group that was cut off are removed at the end."""
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 import json
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -187,25 +189,61 @@ def test_what_was_measured_to_see_whether_it_runs_is_never_published(tmp_path: P
 
 
 def test_a_run_that_was_killed_goes_on_with_what_is_missing(tmp_path: Path) -> None:
-    groups = ("window", "append", "projects-many")
+    groups = ("window", "append", "replay")
     only = [part for group in groups for part in ("--only", group)]
-    command = [sys.executable, bench.__file__, "full", "--tiny", *only, "--data", str(tmp_path)]
+    command = [sys.executable, bench.__file__, "quick", *only, "--data", str(tmp_path)]
     command += ["--results", str(tmp_path / "results"), "--directory", str(tmp_path)]
-    folder = tmp_path / "results" / f"{FULL}-tiny"
+    folder = tmp_path / "results" / QUICK
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
-    # The last group is begun: it takes seconds, and the others are stored.
-    assert any("projects-many" in line for line in running.stderr)
+    # The last group is begun: it takes a second, and the others are stored.
+    assert any("replay" in line for line in running.stderr)
     running.kill()
     running.communicate()
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert set(before) == {"window.json", "append.json"}
     done = subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True)
     assert "2 of 3 groups are stored" in done.stderr
-    assert "[1/1] projects-many" in done.stderr
+    assert "[1/1] replay" in done.stderr
     after = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert before.items() <= after.items()
-    assert json.loads(after["projects-many.json"])["rows"]
+    assert json.loads(after["replay.json"])["rows"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, bench.__file__, "quick", "--only", "replay", "--results", str(tmp_path / "results")]
+    place = tmp_path / "stores"
+    place.mkdir()
+    running = subprocess.Popen([*command, "--directory", str(place)], stderr=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    assert any("replay" in line for line in running.stderr)
+    while not any(place.rglob("data.mdb")):
+        assert running.poll() is None
+    running.send_signal(number)
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == bench.STOPPED
+    assert "goes on with what is not stored" in said
+    assert "Traceback" not in said
+    assert not list(place.iterdir())
+
+
+def test_a_group_that_fails_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(_options: Options) -> Iterator[Row]:
+        yield ROW
+        message = "no such thing"
+        raise RuntimeError(message)
+
+    monkeypatch.setitem(bench.ROWS, "append", failing)
+    given = ["quick", "--tiny", "--only", "append", "--only", "window", "--results", str(tmp_path)]
+    assert bench.main([*given, "--data", str(tmp_path)]) == 1
+    results = Results(f"{QUICK}-tiny", tmp_path)
+    assert (results.has("append"), results.has("window")) == (False, True)
+    said = capsys.readouterr().err
+    assert "RuntimeError: no such thing" in said
+    assert "failed: append" in said
 
 
 def test_what_the_preset_finds_is_held_against_what_it_has_to_find() -> None:

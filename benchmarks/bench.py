@@ -8,9 +8,11 @@ A group that is stored is left alone, so that a run that was cut off goes on whe
 
 import argparse
 import os
+import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -58,6 +60,11 @@ MODES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 TINY = "tiny"
 STOPPED = 130
+REMOVALS_MAX = 1_000
+
+_stopping = threading.Event()
+_places: set[Path] = set()
+"""Where the stores of groups lie or lay."""
 
 
 class Amount(NamedTuple):
@@ -106,6 +113,8 @@ def run(asked: argparse.Namespace) -> list[str]:
         try:
             document = measured(group, mode, asked, amount)
         except Exception:  # noqa: BLE001 - whatever it is, what else was asked for is measured
+            if _stopping.is_set():
+                break  # Its stores were taken away.
             _tell(f"{traceback.format_exc()}[{place}/{len(waiting)}] {group}: failed, and is not stored")
             failed.append(group)
             continue
@@ -120,10 +129,12 @@ def measured(group: str, mode: str, asked: argparse.Namespace, amount: Amount) -
     about = {**machine(), "short slices": short_slices(), **(versions() if group.startswith("peers") else {})}
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="refold-benchmarks-", dir=asked.directory) as directory:
+        place = Path(directory)
+        _places.add(place)
         if group in SETS:
             found = SETS[group](asked.data, is_quick=amount.peer_sizes != "full")
         else:
-            with opened(Path(directory), asked.data, amount) as options:
+            with opened(place, asked.data, amount) as options:
                 found = {"rows": list(_seen(ROWS[group](options)))}
     command = f"tools/bench {asked.mode} --again --only {group}{' --tiny' if asked.tiny else ''}"
     seconds = round(time.monotonic() - begin, 1)
@@ -181,6 +192,9 @@ def _ran(asked: argparse.Namespace) -> int:
     try:
         failed = in_short_slices(run, asked)
     except KeyboardInterrupt:
+        _stopping.set()
+        for place in list(_places):
+            _remove(place)
         _tell("stopped; the same command goes on with what is not stored")
         return STOPPED
     finally:
@@ -190,10 +204,22 @@ def _ran(asked: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def _remove(place: Path) -> None:
+    """Remove a directory in which the thread that measures may still be writing."""
+    for _ in range(REMOVALS_MAX):
+        shutil.rmtree(place, ignore_errors=True)
+        if not place.exists():
+            return
+
+
 def _stop(_number: int, _frame: object) -> None:
     """Stop as Ctrl-C does, so that the stores of the group that was cut off are removed at the end."""
     raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    status = main(sys.argv[1:])
+    if status == STOPPED:
+        # The thread that measures is not waited for, and must not begin with anything anew.
+        os._exit(status)
+    sys.exit(status)

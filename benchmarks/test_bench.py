@@ -25,7 +25,7 @@ from rounds import Ratio, in_short_slices
 from rows import growth, selecting, sets
 from rows import peers as peer_rows
 from rows.growth import FLAT, SLOPE_MAX, Point, slope
-from rows.table import WITH_RECALL, Options, Row, Stores, recalled
+from rows.table import WITH_RECALL, Options, Row, Stores, recalled, skipped
 from test_retrieval import DATA
 
 from refold.measuring.intervals import Interval
@@ -64,7 +64,10 @@ def tell(directory: Path) -> Path:
     results.save("peers-search", document(QUICK, rows=[searched.as_json()]))
     results.save("eviction", document(QUICK, eviction=[{"set": "S", "vectors": "V", "evictions": [KEPT | UNSEEN]}]))
     found = {"set": "S", "vectors": "V", "depth": 10, "figures": [FOUND]}
-    results.save("retrieval", document(QUICK, retrieval=[found]))
+    results.save("retrieval", document(QUICK, retrieval=[found], absent=["LoCoMo: it is not there"]))
+    results.save(
+        "peers-search-large", document(QUICK, rows=[searched.as_json(), skipped("job", "floor", "no peer").as_json()])
+    )
     return directory
 
 
@@ -147,15 +150,33 @@ def test_a_report_needs_nothing_else_and_names_what_was_missed(
     assert "a &lt;note&gt;" in page
     assert not re.search(r"(src|href)=\"?(https?:)?//", page)
     assert "<script" not in page
-    assert page.count("<svg") == (4 if plots.is_there() else 0)
+    assert page.count("<svg") == (5 if plots.is_there() else 0)
+    ids = re.findall(r'\sid="([^"]+)"', page)
+    assert len(ids) == len(set(ids)), "an id stands twice"
+    assert set(re.findall(r'(?:href="|url\()#([^")]+)', page)) <= set(ids)
+    assert "<metadata" not in page
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert text == capsys.readouterr().out.rstrip("\n") + "\n"
     missed = text.partition("## Missed")[2].partition("##")[0]
     lost = text.partition("## Slower than a peer")[2].partition("##")[0]
-    assert missed.count("MISSED") == 3
+    assert missed.count("MISSED") == 4
     assert "search: search" in lost
+    left_out = text.partition("## Left out")[2].partition("##")[0]
+    assert "LoCoMo: it is not there" in left_out
+    assert "job, floor: no peer" in left_out
     assert "| fifo " in text
     assert "| seed " in text
+
+
+@pytest.mark.parametrize("kept", ["append", "growth", "peers-search", "eviction", "retrieval", "peers-search-large"])
+def test_a_report_is_made_of_whatever_there_is(kept: str, tmp_path: Path) -> None:
+    for path in (tell(tmp_path) / QUICK).iterdir():
+        if path.stem != kept:
+            path.unlink()
+    pages.report(tmp_path)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert f"<td>{kept}</td>" in page
+    assert page.endswith("</body></html>\n")
 
 
 def test_a_full_run_stands_before_a_quick_one(tmp_path: Path) -> None:

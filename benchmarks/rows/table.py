@@ -12,6 +12,7 @@ from refold import Memory
 
 _UNITS = ((1_000_000_000.0, "s"), (1_000_000.0, "ms"), (1_000.0, "us"), (1.0, "ns"))
 WITH_RECALL = " with a recall of at least "
+SKIPPED = "skipped: "
 _EQUAL = 0.005
 """Recalls that differ by no more count as equal."""
 
@@ -149,7 +150,7 @@ def found(job: str, part: float, least: float, note: str) -> Row:
 
 def skipped(job: str, floor: str, reason: str) -> Row:
     """Return a row for what could not be measured, with the reason."""
-    return Row(job, None, floor, note=f"skipped: {reason}")
+    return Row(job, None, floor, note=f"{SKIPPED}{reason}")
 
 
 def rate(nanoseconds: float) -> str:

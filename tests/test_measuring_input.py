@@ -91,6 +91,14 @@ def test_a_haystack_without_labels_that_can_be_read_has_no_evidence_or_some(tmp_
     assert all(question.evidence <= {0, 1} for question in case.questions)
 
 
+@pytest.mark.parametrize("made", [locomo, longmemeval])
+def test_reading_tells_how_far_it_is(tmp_path: Path, made: Callable[[Path], Path]) -> None:
+    told: list[tuple[int, int]] = []
+    cases_of(made(tmp_path / "own.json"), progress=lambda done, whole: told.append((done, whole)))
+    assert told
+    assert told[-1][0] == told[-1][1] > 0
+
+
 # What a store's own messages say of themselves.
 
 

@@ -4,10 +4,10 @@ Files go through the recorders into a memory in RAM, so that what is measured is
 messages, tokens and groups. A store is opened read-only and nothing is written to it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -17,6 +17,8 @@ from refold.measuring.cases import Case, Item, Question, conversations, item_of
 from refold.measuring.labels import labelled
 from refold.recorders import import_file, transcript
 from refold.recorders.documents import decoded, lines
+
+Progress: TypeAlias = Callable[[int, int], None]
 
 _DATA_FILE: Final = "data.mdb"
 _DAY: Final = "%Y/%m/%d (%a) %H:%M"
@@ -47,29 +49,30 @@ class _Haystack(msgspec.Struct):
     haystack_sessions: list[list[_Turn]]
 
 
-def cases_of(path: Path, queries: Path | None = None) -> list[Case]:
+def cases_of(path: Path, queries: Path | None = None, progress: Progress | None = None) -> list[Case]:
     """Return the cases of a file or a store; ``queries`` are JSON lines that label its conversations.
 
+    ``progress`` is told how much of a file is read, (done, all).
     Raises ``NotFound`` if there is nothing at the path, ``InvalidInput`` for what cannot be read, and for a query whose
     evidence is in no conversation.
     """
     if not path.exists():
         message = f"there is nothing at {path}; give a file of sessions, or the directory of a store"
         raise NotFound(message)
-    with _memory(path) as memory:
+    with _memory(path, progress) as memory:
         if queries is not None:
             return _queried(memory, queries)
         return [labelled(*conversation) for conversation in conversations(memory)]
 
 
-def _memory(path: Path) -> Memory:
+def _memory(path: Path, progress: Progress | None) -> Memory:
     if (path / _DATA_FILE).is_file():
         return Memory(path, readonly=True)
     memory = Memory()
     if path.is_file() and _is_longmemeval(path):
-        _append_longmemeval(memory, path)
+        _append_longmemeval(memory, path, progress)
     else:
-        import_file(memory, path)
+        import_file(memory, path, progress=progress)
     return memory
 
 
@@ -78,7 +81,7 @@ def _is_longmemeval(path: Path) -> bool:
         return b'"haystack_sessions"' in file.read()
 
 
-def _append_longmemeval(memory: Memory, path: Path) -> None:
+def _append_longmemeval(memory: Memory, path: Path, progress: Progress | None) -> None:
     """Append every haystack as a conversation, its labels where recorders keep them: with the first message."""
     document = decoded(path.read_bytes(), f"{path} is no JSON", "get it again, whole")
     haystacks = _haystacks(document, path)
@@ -91,6 +94,8 @@ def _append_longmemeval(memory: Memory, path: Path) -> None:
                     metadata = {"session": session} | ({"source": source} if source else {})
                     chat.append(turn.role, turn.content, metadata=metadata, occurred=date)
                     source = None
+        if progress is not None:
+            progress(number + 1, len(haystacks))
 
 
 def _haystacks(document: Any, path: Path) -> list[_Haystack]:

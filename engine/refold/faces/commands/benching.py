@@ -65,7 +65,8 @@ def _embedded(data: Path, queries: Path | None, embedder: str, vectors: Path | N
     from refold.measuring.sources import cases_of
     from refold.measuring.vectors import EMBEDDERS, embedded, stored
 
-    cases = cases_of(data, queries)
+    with progress_bar("reading") as progress:
+        cases = cases_of(data, queries, progress)
     if not cases:
         message = f"{data} has no conversation with messages; give a file of sessions or a store that has some"
         raise InvalidInput(message)

@@ -205,7 +205,9 @@ def calls_of(made: Sequence[dict[str, Any]] | None) -> tuple[Call, ...]:
     for call in made or ():
         said = call.get("function")
         function = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
-        found.append(_usable_call(Call(call.get("id") or "", function.get("name") or "", function.get("arguments") or "")))
+        found.append(
+            _usable_call(Call(call.get("id") or "", function.get("name") or "", function.get("arguments") or ""))
+        )
     return tuple(found)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from refold.errors import InvalidInput
 from refold.store import skill_files
 from refold.store.limits import SKILL_FILE_BYTES_MAX
 from refold.tools.delimiting import inert
@@ -236,3 +237,44 @@ def test_files_beside_a_skill_whose_names_are_no_text_are_left_out(tmp_path: Pat
         skills = skills_of(memory, SkillRoots(project=str(tmp_path)))
         assert skills.resources("a") == ("good.txt",)
         assert skills.activate("a").encode()
+
+
+# Configurations.
+
+
+@pytest.mark.parametrize("has_skill", [True, False])
+def test_what_is_odd_is_said_also_where_nothing_is_loaded(tmp_path: Path, has_skill: bool) -> None:
+    (tmp_path / ".skills").mkdir()
+    (tmp_path / ".skills/broken.md").write_text("---\nname: [\n---\n", encoding="utf-8")
+    (tmp_path / "external-skills.json").write_text("{", encoding="utf-8")
+    if has_skill:
+        write(tmp_path / ".skills/good/SKILL.md", "good")
+    with remembering() as memory:
+        skills = skills_of(memory, SkillRoots(project=str(tmp_path)))
+        assert [said.severity for said in skills.diagnostics()] == ["error", "error"]
+        assert skills.overview().diagnostics == {"error": 2}
+        assert skills.index() is skills.index()
+
+
+@pytest.mark.parametrize("value", ["true", "0", "-1", '"3"', "99999999999999999999", "1.5", "null"])
+def test_a_count_of_the_settings_that_is_none_is_said_and_passed_over(tmp_path: Path, value: str) -> None:
+    write(tmp_path / ".skills/good/SKILL.md", "good")
+    text = f'{{"settings": {{"max_skills_per_story": {value}, "max_content_lines": 7}}}}'
+    (tmp_path / "external-skills.json").write_text(text, encoding="utf-8")
+    with remembering() as memory:
+        skills = skills_of(memory, SkillRoots(project=str(tmp_path)))
+        assert [match.skill.name for match in skills.select("good")] == ["good"]
+        settings = skills.index().settings
+        assert (settings.max_skills, settings.max_content_lines) == (3, 7)
+        said = [str(said) for said in skills.diagnostics()]
+        assert len(said) == (value != "null")
+        assert all("max_skills_per_story" in one for one in said)
+
+
+@pytest.mark.parametrize("place", ["a\0b", "a/\0"])
+def test_a_place_that_cannot_be_is_refused(tmp_path: Path, place: str) -> None:
+    write(tmp_path / ".skills/good/SKILL.md", "good")
+    with remembering() as memory:
+        skills = skills_of(memory, SkillRoots(project=str(tmp_path)))
+        with pytest.raises(InvalidInput, match="NUL"):
+            skills.export("good", place)

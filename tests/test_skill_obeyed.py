@@ -56,7 +56,7 @@ def test_a_skill_that_is_forced_by_its_id_is_selected_once(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("field", ["include_tags", "exclude_tags"])
 def test_one_tag_is_no_list_of_letters(field: str) -> None:
-    with pytest.raises(InvalidInput, match=f"{field} must be a list of str"):
+    with pytest.raises(InvalidInput, match=f"{field} must be a list"):
         SelectionPolicy(**{field: "web"})  # type: ignore[arg-type]
 
 

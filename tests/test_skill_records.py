@@ -5,10 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from refold import Memory
 from refold.errors import InvalidInput, ReadOnly
 from refold.tools.skills.library import library_of
+from refold.tools.skills.selecting import SkillMatch
+from refold.tools.skills.skill import Skill, summary_of
 from refold.views.skills import Usage
 from tests.support import refused, remembering
 
@@ -110,3 +113,54 @@ def test_no_model_is_asked_for_what_cannot_be_written(tmp_path: Path) -> None:
                 memory.skills.maybe_generate(asked, summary="x", tool_calls=calls)  # type: ignore[arg-type]
     with Memory(tmp_path / "store", readonly=True) as closed, pytest.raises(ReadOnly):
         closed.skills.maybe_generate(asked, summary="x", tool_calls=CALLS)
+
+
+def match_of(**fields: Any) -> Any:
+    given: dict[str, Any] = {"score": 1.0, "match_reason": "lexical", "query": "q", "body": "b"} | fields
+    summary = summary_of(Skill(id="a-0", name="a", description="d", body="b", path="a", hash="0"))
+    return SkillMatch(skill=replace(summary, **given.pop("skill", {})), **given)
+
+
+@pytest.mark.parametrize(
+    "matches",
+    [
+        *([match_of(score=score)] for score in ("high", float("nan"), float("inf"), True, None, 10**400)),
+        [match_of(match_reason=3)],
+        [match_of(skill={"name": 3})],
+        [match_of(skill={"id": None})],
+        [match_of(skill={"name": "\ud800"})],
+        ["a"],
+        [None],
+        "a",
+        None,
+    ],
+    ids=lambda matches: str(matches)[:40],
+)
+def test_what_is_no_match_is_not_recorded(tmp_path: Path, matches: Any) -> None:
+    with remembering(tmp_path / "store") as memory, refused(memory, InvalidInput):
+        library_of(memory).record(matches, query="q")
+
+
+def test_scores_of_numpy_and_whole_ones_are_numbers() -> None:
+    with remembering() as memory:
+        library = library_of(memory)
+        matches = [match_of(score=np.float32(0.5)), match_of(score=2)]
+        assert library.record(matches, query="q").scores == (0.5, 2.0)
+
+
+def test_a_repeated_request_has_its_first_result_whatever_came_after() -> None:
+    with remembering() as memory:
+        library = library_of(memory)
+        learned = library.learn("a", "d", "b", request_id="l")
+        refined = library.refine("a", body="c", request_id="f")
+        reviewed = library.review("a", "active", request_id="v")
+        library.reject("a")
+        for is_deleted in (False, True):
+            if is_deleted:
+                library.delete("a", request_id="d")
+            head = memory.head
+            assert library.learn("a", "d", "b", request_id="l") == learned
+            assert library.refine("a", body="c", request_id="f") == refined
+            assert library.review("a", "active", request_id="v") == reviewed
+            assert memory.head == head
+        library.delete("a", request_id="d")

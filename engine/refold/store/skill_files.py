@@ -264,6 +264,9 @@ def inside(root: str, name: str) -> str:
     if not is_plain or ".." in parts or os.path.isabs(name):
         message = f"{name[:100]!r} is no name below a skill's directory; give one such as 'references/guide.md'"
         raise InvalidInput(message)
+    if "\0" in root:
+        message = f"{root[:100]!r} holds a NUL, which no path may; give another directory"
+        raise InvalidInput(message)
     real_root = os.path.realpath(root)
     path = os.path.realpath(os.path.join(real_root, name))
     if not _is_inside(real_root, path):

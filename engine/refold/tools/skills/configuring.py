@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import Struct
 
+from refold.tools.skills.limits import SKILL_SETTING_COUNT_MAX
 from refold.tools.skills.skill import ALWAYS, ERROR, PHASES, WARNING, Detection, Diagnostic
 
 RANGES: Final[Mapping[str, tuple[int, int]]] = {
@@ -21,6 +22,9 @@ RANGES: Final[Mapping[str, tuple[int, int]]] = {
 
 DEFAULTS: Final[Mapping[str, int]] = {"builtin": 50, "external": 100, "user": 150, "project": 220}
 """The priority of a skill for which none is given."""
+
+_FIELDS: Final = {"max_skills_per_story": "max_skills", "max_content_lines": "max_content_lines"}
+"""The settings that mean something here, and what they are called."""
 
 _KINDS: Final = {"builtin": "builtin", "submodule": "external", "external": "external", "user": "user"}
 
@@ -198,12 +202,16 @@ class _Reader:
         if value is None:
             return None
         held = self._object(value, "settings")
-        given = {
-            "max_skills": held.get("max_skills_per_story"),
-            "max_content_lines": held.get("max_content_lines"),
-        }
-        counts = {key: count for key, count in given.items() if isinstance(count, int) and count > 0}
-        return Settings(**counts)
+        return Settings(**{_FIELDS[key]: value for key in _FIELDS if (value := self._count(key, held.get(key)))})
+
+    def _count(self, key: str, value: Any) -> int:
+        if value is None:
+            return 0
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= SKILL_SETTING_COUNT_MAX:
+            return value
+        bound = f"SKILL_SETTING_COUNT_MAX = {SKILL_SETTING_COUNT_MAX:,}"
+        self._say(f"{key} of settings is no number from 1 to {bound}; it is passed over")
+        return 0
 
 
 def _known(skills: tuple[ConfiguredSkill, ...]) -> tuple[ConfiguredSkill, ...]:

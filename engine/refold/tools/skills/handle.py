@@ -75,7 +75,8 @@ class Skills:
         """Return every skill, each name once; it is the same object for as long as nothing has changed."""
         if self._files is None:
             self.refresh()
-        files = self._files or SkillIndex(())
+        files = self._files
+        assert files is not None, "a look at the files leaves an index"
         learned = tuple(self.library.list(ACTIVE))
         disabled = self.library.disabled()
         merged = self._merged

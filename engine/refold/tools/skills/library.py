@@ -1,7 +1,10 @@
 """The library: skills that were learned, switches, uses and selections, in the log and as of any seq."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict, TypeVar, Unpack
+from contextlib import suppress
+from math import isfinite
+from numbers import Real
+from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 from msgspec.structs import force_setattr
 
@@ -166,11 +169,17 @@ class SkillLibrary:
         assert noted is not None, "a skill is always written"
         event, stamp = noted
         assert isinstance(event, (SkillLearned, SkillRefined)), event
-        held = self._read(lambda library: library.learned.get(event.id))
+        held = self._then(event.id, stamp.seq)
         created_ns = None if held is None else held.created_ns
         found = learned_of(event, stamp, created_ns)
         self._settle_later(found, stamp.seq, ("updated_ns",) if created_ns else ("created_ns", "updated_ns"))
         return found
+
+    def _then(self, skill_id: str, seq: int) -> LearnedSkill | None:
+        """Return a learned skill as it was at the seq of an event, which may be that of an earlier request."""
+        if seq < 0:
+            return self._read(lambda library: library.learned.get(skill_id))
+        return self._door.read_written(self._stream, lambda state: state.part(SKILLS).learned.get(skill_id), seq)
 
     def _settle_later(self, result: LearnedSkill | Selection, seq: int, times: tuple[str, ...]) -> None:
         """Let the engine fill in the seq and the times of a result once this context's batch is committed."""
@@ -200,8 +209,12 @@ class SkillLibrary:
             held = _known(state.part(SKILLS), skill)
             return None if held.status == decided else SkillReviewed(cited, held.id, decided)
 
-        self._note(decide, ("review", skill, decided), Options(**writing))
-        return self.get(skill)
+        noted = self._note(decide, ("review", skill, decided), Options(**writing))
+        if noted is None:
+            return self.get(skill)
+        event, stamp = noted
+        assert isinstance(event, SkillReviewed), event
+        return self._then(event.id, stamp.seq) or self.get(skill)
 
     def delete(self, skill: str, **writing: Unpack[Writing]) -> None:
         """Remove a learned skill; the log keeps it. Raises ``NotFound``."""
@@ -271,9 +284,7 @@ class SkillLibrary:
         cited = self._door.sources(writing.get("sources", ()))
         where = checks.text(conversation, "conversation", NAME_BYTES_MAX, "NAME_BYTES_MAX")
         said = (where, checks.text(query, "query"), checked_phase(phase), checks.text(ranking, "ranking"))
-        skills = [match.skill for match in matches]
-        names, ids = tuple(skill.name for skill in skills), tuple(skill.id for skill in skills)
-        reasons, scores = tuple(match.match_reason for match in matches), tuple(match.score for match in matches)
+        names, ids, reasons, scores = _columns(matches)
 
         def decide(state: State) -> Event:
             last = state.part(SKILLS).selections.get(where)
@@ -307,6 +318,30 @@ class _Content:
         given = listed(sessions, "sessions")
         named = tuple(checks.text(session, "a session", NAME_BYTES_MAX, "NAME_BYTES_MAX") for session in given)
         self.fields = (name, description.strip(), body, tuple(tag.strip() for tag in tags), named)
+
+
+def _columns(
+    matches: Sequence[SkillMatch],
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[float, ...]]:
+    """Return names, ids, reasons and scores of what was selected; raises ``InvalidInput`` for what is no match."""
+    given: list[SkillMatch] = []
+    for match in cast("list[object]", listed(matches, "matches")):
+        if not isinstance(match, SkillMatch):
+            message = f"matches hold {checks.shown(match)}; give what `select` returned"
+            raise InvalidInput(message)
+        given.append(match)
+    names = tuple(checks.text(match.skill.name, "a skill's name") for match in given)
+    ids = tuple(checks.text(match.skill.id, "a skill's id") for match in given)
+    reasons = tuple(checks.text(match.match_reason, "match_reason") for match in given)
+    return names, ids, reasons, tuple(_score(match.score) for match in given)
+
+
+def _score(score: object) -> float:
+    with suppress(OverflowError):
+        if not isinstance(score, bool) and isinstance(score, Real) and isfinite(score):
+            return float(score)
+    message = f"a score is {checks.shown(score)}; give a finite number"
+    raise InvalidInput(message)
 
 
 def _known(library: Library, skill: str) -> LearnedSkill:

@@ -22,6 +22,9 @@ SKILL_DESCRIPTION_CHARS_MAX: Final = 1_024
 SKILL_COMPATIBILITY_CHARS_MAX: Final = 500
 """What a skill says of where it runs, as the specification has it."""
 
+SKILL_SETTING_COUNT_MAX: Final = 10_000
+"""The skills, and the lines of each, that a configuration may ask for."""
+
 SKILL_WORDS_COUNT_MAX: Final = 65_536
 """Words of queries whose weight in each skill is kept for the next query."""
 

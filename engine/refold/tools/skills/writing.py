@@ -1,7 +1,7 @@
 """Writing a skill as a file that the specification of Agent Skills takes. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 from refold import checks
 from refold.errors import InvalidInput, LimitExceeded
@@ -9,6 +9,8 @@ from refold.store.limits import SKILL_FILE_BYTES_MAX
 from refold.tools.skills.frontmatter import quoted, scalar
 from refold.tools.skills.limits import SKILL_DESCRIPTION_CHARS_MAX
 from refold.tools.skills.validating import name_errors, validate_skill
+
+T = TypeVar("T")
 
 
 def render_skill(
@@ -70,10 +72,10 @@ def trimmed(description: str) -> str:
     return description[: SKILL_DESCRIPTION_CHARS_MAX - 3].rstrip() + "..."
 
 
-def listed(given: Iterable[str], what: str) -> list[str]:
+def listed(given: Iterable[T], what: str) -> list[T]:
     """Return what was given as a list; raises ``InvalidInput`` for one text, which would be a list of its letters."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        message = f"{what} must be a list of str, not {type(given).__name__} ({checks.shown(given)})"
+        message = f"{what} must be a list, not {type(given).__name__} ({checks.shown(given)})"
         raise InvalidInput(message)
     return list(given)
 

@@ -199,7 +199,10 @@ def test_a_sweep_finds_what_each_ranking_finds_by_itself(tmp_path: Path) -> None
 @given(some.lists(some.integers(0, 3), min_size=1, max_size=20), some.data())
 @settings(deadline=None, max_examples=30)
 def test_a_rank_is_the_place_among_the_best(scores: list[int], data: some.DataObject) -> None:
-    items = tuple(Item(place, str(place), "cat", 3, "user") for place in range(len(scores)))
+    items = tuple(
+        Item(place, str(place), "cat", 3, "user", importance=data.draw(some.sampled_from((0.1, 0.5))))
+        for place in range(len(scores))
+    )
     evidence = data.draw(some.frozensets(some.sampled_from(range(len(scores))), min_size=1))
     question = Question("cat", "all", evidence, len(scores))
     vectors = numpy.zeros((len(scores), 2), dtype=numpy.float32)

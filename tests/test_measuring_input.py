@@ -21,6 +21,7 @@ from refold.measuring.retrieval import COMBINATIONS_MAX, SYSTEMS, answers, figur
 from refold.measuring.sources import cases_of
 from refold.measuring.vectors import Embedded, embedded, stored
 from refold.rank import RANKINGS
+from tests.commanding import Run, running
 from tests.test_measuring import SAID, locomo, longmemeval
 from tests.test_policies import traces
 
@@ -38,6 +39,13 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
+@pytest.fixture
+def refold(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command in this process."""
+    monkeypatch.delenv("REFOLD_DB", raising=False)
+    return running(monkeypatch, capfd)
+
+
 # Files of queries.
 
 
@@ -47,6 +55,43 @@ def test_a_file_of_queries_that_has_none_or_cannot_be_read_is_refused_by_name(st
     queries.write_bytes(text)
     with pytest.raises(InvalidInput, match=r"queries\.jsonl"):
         cases_of(store, queries)
+
+
+def test_queries_ask_for_the_memories_of_a_project_too(store: Path, refold: Run) -> None:
+    with Memory(store) as memory:
+        project = memory.project("home")
+        added = [
+            project.add(text, importance=part, keywords=["cat"])
+            for text, part in zip(SAID, (0.1, 0.9, 0.5, 0.5), strict=True)
+        ]
+        gone = memory.project("other").add("Gone")
+        memory.project("other").delete(gone.id)
+    queries = store.parent / "queries.jsonl"
+    lines = [
+        {"query": "cat", "ids": [added[0].id]},
+        {"query": "cat", "ids": [added[1].id, added[3].id], "project": "home"},
+    ]
+    queries.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    (case,) = cases_of(store, queries)
+    assert (case.origin, case.name, [set(question.evidence) for question in case.questions]) == (
+        "memories",
+        "home",
+        [{0}, {1, 3}],
+    )
+    with Memory(store, readonly=True) as memory:
+        hits = memory.project("home").search("cat", ranking="bm25", top_k=9, min_importance=0, now=0)
+        order = [hit.entry.id for hit in hits]
+    found = answers(embedded([case], HashedEmbedder()), NAMED["bm25"])
+    assert [sorted(answer.ranks) for answer in found] == [
+        [order.index(added[0].id) + 1],
+        sorted(order.index(added[place].id) + 1 for place in (1, 3)),
+    ]
+    refused = refold("bench", "eviction", "--data", store, "--queries", queries)
+    assert (refused.code, "which no window holds" in refused.err) == (1, True)
+    for wrong in ({"query": "x", "ids": [gone.id]}, {"query": "x", "ids": [added[0].id], "project": "other"}):
+        queries.write_text(json.dumps(wrong), encoding="utf-8")
+        with pytest.raises(InvalidInput, match=r"queries\.jsonl, line 1"):
+            cases_of(store, queries)
 
 
 # LongMemEval.
@@ -204,6 +249,12 @@ def test_a_sweep_takes_texts_as_the_ranking_does_that_it_varies(tmp_path: Path) 
     system = NAMED["seed, stemmed"]
     (same,) = swept(cases, grid_of(system.ranking, {"cosine": (system.ranking.cosine,)}), system=system)
     assert same == figures(same.system, answers(cases, system))[0]
+
+
+def test_a_field_cannot_be_swept_twice(refold: Run, tmp_path: Path) -> None:
+    given = ("--data", locomo(tmp_path / "own.json"), "--sweep", "cosine=0.1", "--sweep", "cosine=0.9")
+    ended = refold("bench", "retrieval", *given)
+    assert (ended.code, "given twice for cosine" in ended.err) == (1, True)
 
 
 def test_a_sweep_counts_every_setting_once_and_has_an_end() -> None:

@@ -6,14 +6,25 @@ from typing import Any, Final
 from msgspec import Struct
 
 from refold import Memory, Message
+from refold.entry import ACTIVE, Entry
 from refold.recorders import transcript
 from refold.text import countable
 
 WEEK_NS: Final = 7 * 86_400 * 10**9
 
 
+MEMORIES: Final = "memories"
+"""The origin of a case whose items are the memories of a project: they are searched, and no window holds them."""
+
+IMPORTANCE: Final = 0.5
+"""Messages have no importance, so all have the same."""
+
+
 class Item(Struct, frozen=True):
-    """A message as it is searched and evicted; ``key`` is how labels cite it, ``session`` what it stands in."""
+    """A message, or a memory, as it is searched and evicted.
+
+    ``key`` is how labels cite it, ``session`` what it stands in; ``words`` are its keywords where they are given.
+    """
 
     seq: int
     key: str
@@ -26,6 +37,8 @@ class Item(Struct, frozen=True):
     session: str | None = None
     accessed_ns: int = 0
     occurred_ns: int | None = None
+    importance: float = IMPORTANCE
+    words: tuple[str, ...] | None = None
 
 
 class Question(Struct, frozen=True):
@@ -72,6 +85,22 @@ def item_of(message: Message) -> Item:
     )
 
 
+def remembered(entry: Entry) -> Item:
+    """Return a project's memory as it is measured."""
+    return Item(
+        entry.body_seq,
+        entry.id,
+        entry.content,
+        0,
+        "memory",
+        session=entry.session,
+        accessed_ns=entry.accessed_ns or entry.created_ns or 0,
+        occurred_ns=entry.occurred_ns if entry.dated else None,
+        importance=entry.importance,
+        words=entry.words,
+    )
+
+
 def conversations(memory: Memory) -> Iterator[tuple[str, tuple[Item, ...], dict[str, Any]]]:
     """Return the conversations of a memory that have messages, in the order in which they began.
 
@@ -82,6 +111,12 @@ def conversations(memory: Memory) -> Iterator[tuple[str, tuple[Item, ...], dict[
     for name, messages in begun:
         source = (messages[0].metadata or {}).get("source")
         yield name, tuple(map(item_of, messages)), source if isinstance(source, dict) else {}
+
+
+def projects(memory: Memory) -> Iterator[tuple[str, tuple[Item, ...]]]:
+    """Return the projects of a memory with those of their memories that are searched, in the order of their adding."""
+    for name in memory.projects():
+        yield name, tuple(map(remembered, memory.project(name).list(status=ACTIVE)))
 
 
 def places(items: Sequence[Item]) -> dict[str, int]:

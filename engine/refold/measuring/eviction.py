@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from refold.measuring.cases import Question
+from refold.measuring.cases import IMPORTANCE, Question
 from refold.measuring.intervals import Interval, interval
 from refold.measuring.policies import POLICIES, Need, Outcome, Piece, Policy, Trace, bounds, replay, whole
-from refold.measuring.retrieval import IMPORTANCE
 from refold.measuring.vectors import Embedded
 from refold.rank import RANKINGS, Columns, Query, Ranking, best, score
 from refold.text import keywords

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DEPTHS: Final = (1, 5, 10, 20)
-IMPORTANCE: Final = 0.5
-"""Public sets have no importance, so everything has the same."""
-
 ALL: Final = "all"
 
 COMBINATIONS_MAX: Final = 10_000
@@ -111,8 +108,8 @@ def _grow(columns: Columns, embedded: Embedded, system: System, arrived: int) ->
         columns.add(
             row,
             item.text,
-            keywords=system.keywords(item.text),
-            importance=IMPORTANCE,
+            keywords=system.keywords(item.text) if item.words is None else item.words,
+            importance=item.importance,
             accessed_ns=item.accessed_ns,
             session=item.session,
             occurred_ns=item.occurred_ns if system.is_dated else None,
@@ -143,20 +140,24 @@ def ranks(total: "NDArray[float32]", columns: Columns, embedded: Embedded, quest
     """
     units = embedded.case.units
     if units is None:
-        return _counted(total, question)
+        return _counted(total, columns, question)
     rows = (row for row, _ in best(total, columns, len(columns)))
     order = dict.fromkeys(units[row] for row in rows if row < question.arrived)
     return tuple(rank for rank, unit in enumerate(order, 1) if unit in question.evidence)
 
 
-def _counted(total: "NDArray[float32]", question: Question) -> tuple[int, ...]:
-    """Return the ranks of items by counting who stands before each, as ``best`` orders those of one importance."""
+def _counted(total: "NDArray[float32]", columns: Columns, question: Question) -> tuple[int, ...]:
+    """Return the ranks of items by counting who stands before each, as ``best`` orders them."""
     import numpy  # noqa: PLC0415 - loads when the first query comes
 
     points = numpy.round(total[: question.arrived].astype(numpy.float64), _DECIMALS)
-    return tuple(
-        1 + int((points > points[row]).sum()) + int((points[:row] == points[row]).sum()) for row in question.evidence
-    )
+    importance = columns.importance()[: question.arrived]
+    found: list[int] = []
+    for row in question.evidence:
+        equal = points == points[row]
+        more = (points > points[row]) | (equal & (importance > importance[row]))
+        found.append(1 + int(more.sum()) + int((equal & (importance == importance[row]))[:row].sum()))
+    return tuple(found)
 
 
 def figures(system: str, found: Sequence[Answer], depth: int = 10) -> list[Figures]:

@@ -13,24 +13,28 @@ import msgspec
 
 from refold import Memory
 from refold.errors import InvalidInput, NotFound
-from refold.measuring.cases import Case, Item, Question, conversations, item_of
+from refold.measuring.cases import MEMORIES, Case, Item, Question, conversations, item_of, projects
 from refold.measuring.labels import labelled
 from refold.recorders import import_file, transcript
 from refold.recorders.documents import decoded, lines
 
 Progress: TypeAlias = Callable[[int, int], None]
 
+_Place: TypeAlias = tuple[str, str]
+"""An origin, and the name of a conversation or a project."""
+
 _DATA_FILE: Final = "data.mdb"
 _DAY: Final = "%Y/%m/%d (%a) %H:%M"
 
 
 class Labelled(msgspec.Struct, frozen=True):
-    """A line of a file of queries: what is asked, and the seqs or message ids that answer it."""
+    """A line of a file of queries: what is asked, and the seqs or ids of the messages, or memories, that answer it."""
 
     query: str
     seqs: tuple[int, ...] = ()
     ids: tuple[str, ...] = ()
     conversation: str | None = None
+    project: str | None = None
     category: str = "all"
 
 
@@ -129,17 +133,25 @@ def _with_lists(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _queried(memory: Memory, path: Path) -> list[Case]:
-    items = {name: tuple(map(item_of, transcript(memory, name))) for name in memory.conversations()}
-    ids = {name: {message.id: message.seq for message in transcript(memory, name)} for name in items}
-    questions: dict[str, list[Question]] = {name: [] for name in items}
+    """Return the conversations, and the projects, that queries ask for."""
+    items: dict[_Place, tuple[Item, ...]] = {}
+    ids: dict[_Place, dict[str, int]] = {}
+    for name in memory.conversations():
+        messages = list(transcript(memory, name))
+        items["queries", name] = tuple(map(item_of, messages))
+        ids["queries", name] = {message.id: message.seq for message in messages}
+    for name, each in projects(memory):
+        items[MEMORIES, name] = each
+        ids[MEMORIES, name] = {item.key: item.seq for item in each}
+    questions: dict[_Place, list[Question]] = {home: [] for home in items}
     labels = _Labels(items, ids)
     for place, query in _queries(path):
-        name, evidence = labels.answering(query, place)
-        questions[name].append(Question(query.query, query.category, evidence, len(items[name])))
+        home, evidence = labels.answering(query, place)
+        questions[home].append(Question(query.query, query.category, evidence, len(items[home])))
     if not any(questions.values()):
         message = f"{path} has no query; give a line of JSON for each"
         raise InvalidInput(message)
-    return [Case("queries", name, items[name], tuple(asked)) for name, asked in questions.items() if asked]
+    return [Case(*home, items[home], tuple(asked)) for home, asked in questions.items() if asked]
 
 
 def _queries(path: Path) -> Iterator[tuple[str, Labelled]]:
@@ -154,20 +166,30 @@ def _queries(path: Path) -> Iterator[tuple[str, Labelled]]:
 
 
 class _Labels:
-    """Where the messages that queries name stand."""
+    """Where the messages and memories that queries name stand."""
 
-    def __init__(self, items: dict[str, tuple[Item, ...]], ids: dict[str, dict[str, int]]) -> None:
+    def __init__(self, items: dict[_Place, tuple[Item, ...]], ids: dict[_Place, dict[str, int]]) -> None:
         self._ids = ids
         self._places = {name: {item.seq: place for place, item in enumerate(each)} for name, each in items.items()}
 
-    def answering(self, query: Labelled, place: str) -> tuple[str, frozenset[int]]:
-        """Return the conversation that holds all of a query's evidence, and the places of it there."""
-        for name in self._places if query.conversation is None else [query.conversation]:
-            places, ids = self._places.get(name, {}), self._ids.get(name, {})
+    def answering(self, query: Labelled, place: str) -> tuple[_Place, frozenset[int]]:
+        """Return the conversation or project that holds all of a query's evidence, and the places of it there."""
+        for name, places in self._places.items():
+            if not _is_meant(query, *name):
+                continue
+            ids = self._ids[name]
             seqs = {*query.seqs, *(ids.get(each, 0) for each in query.ids)}
             found = frozenset(places[seq] for seq in seqs if seq in places)
             if found and len(found) == len(seqs):
                 return name, found
-        where = "no conversation holds" if query.conversation is None else f"{query.conversation!r} does not hold"
-        message = f"{place}: {where} seqs {list(query.seqs)} and ids {list(query.ids)} together; give those of messages"
+        named = query.conversation or query.project
+        where = "no conversation holds" if named is None else f"{named!r} does not hold"
+        evidence = f"seqs {list(query.seqs)} and ids {list(query.ids)} together"
+        message = f"{place}: {where} {evidence}; give those of messages, or of memories of a project"
         raise InvalidInput(message)
+
+
+def _is_meant(query: Labelled, origin: str, name: str) -> bool:
+    if query.conversation is None and query.project is None:
+        return True
+    return name == (query.project if origin == MEMORIES else query.conversation)

@@ -44,7 +44,7 @@ def _source_options(function: FunctionType) -> FunctionType:
             "--queries",
             type=click.Path(path_type=Path),
             metavar="FILE",
-            help='Label the conversations by JSON lines: {"query": TEXT, "seqs": [N, ...]}, or "ids" of messages.',
+            help='Label by JSON lines: {"query": TEXT, "seqs": [N, ...]}, or "ids" of messages or memories.',
         ),
         click.option(
             "--data",
@@ -224,11 +224,16 @@ def eviction_command(
     its question came; conversations without questions are asked for what their tool calls repeat. The bounds are what
     nobody can beat. With --json also what was regretted, evicted and broken, tokens held, and time per append.
     """
+    from refold.measuring.cases import MEMORIES
     from refold.measuring.eviction import BUDGETS, evictions, trace_of
     from refold.rank import ranking_of
 
     chosen, looking = _policies(names), ranking_of(ranking)
     embedded = _embedded(data, queries, embedder, vectors)
+    remembered = [each.case.name for each in embedded if each.case.origin == MEMORIES]
+    if remembered:
+        message = f"queries ask for memories of the project {remembered[0]!r}, which no window holds; label messages"
+        raise InvalidInput(message)
     with progress_bar("looking up what is recalled") as progress:
         traces = list(_told(embedded, lambda each: trace_of(each, looking), progress))
     with progress_bar("replaying") as progress:

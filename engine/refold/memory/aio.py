@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from refold.engine import batch as batches
 from refold.engine.batch import Batch
+from refold.memory.aio_board import AsyncBoard
 from refold.memory.aio_project import AsyncProject
 from refold.memory.awaiting import hopping, reading, writing
 from refold.memory.conversation import Conversation
@@ -238,6 +239,10 @@ class AsyncMemory:
     def journal(self, name: str = "default") -> AsyncJournal:
         """Return a handle on a journal."""
         return AsyncJournal(self.door, self.plain.journal(name))
+
+    def board(self, **whose: str | None) -> AsyncBoard:
+        """Return a handle on a board; takes what ``Memory.board`` takes."""
+        return AsyncBoard(self.door, self.plain.board(**whose))
 
     async def snapshot(self, name: str | None = None, **options: Any) -> Snapshot:
         """Return a pointer to the present state of everything; takes what ``Memory.snapshot`` takes."""

@@ -265,10 +265,11 @@ class Board:
         request_id: str | None = None,
         sources: Sources = (),
     ) -> int:
-        """Take the messages of a conversation's window that the board lacks; return how many it took in.
+        """Take the messages of a conversation's window that the board lacks; return how many came to it.
 
         By default that is the conversation of the session's own id. Each names its message as its source, so that an
-        erasure of the one reaches the other; those without text are left out. ``NotFound`` for an unknown conversation.
+        erasure of the one reaches the other; those without text are left out. With them come, as with every message of
+        a session, those from the board beneath. ``NotFound`` for an unknown conversation.
         """
         name, messages = planning.window_of(self._place, conversation)
         node = self._place.layers().session()["active_node_id"] or None

@@ -50,8 +50,7 @@ class _Listener:
         self._place = place
         self._seen = seen
         self._tell = tell
-        self._last: Any = None
-        self._begin: int | None = begin
+        self._last = self._at(begin)[1]
         self._looked_at = 0
         """The seq up to which the board was looked at: the end of a commit, none of which is seen by half."""
 
@@ -60,9 +59,6 @@ class _Listener:
         is_of_boards = recorded.stamp.stream.startswith("board/") or isinstance(recorded.event, Erased)
         if not is_of_boards or recorded.stamp.seq <= self._looked_at:
             return
-        if self._begin is not None:
-            # Not when somebody subscribes: what came before may be on its way into the past that is read here.
-            self._last, self._begin = self._at(self._begin)[1], None
         self._looked_at = times.end_of_commit(self._place.door.engine.log, recorded.stamp.seq)
         place, seen = self._at(self._looked_at)
         if seen != self._last:

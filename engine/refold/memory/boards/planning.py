@@ -12,6 +12,7 @@ from refold.memory.boards import parts
 from refold.memory.boards.overlaying import Layers, Scope
 from refold.memory.boards.parts import Given, JsonObject, iso
 from refold.memory.boards.writing import Place, Plan
+from refold.memory.conversation import Conversation
 from refold.message import Message
 from refold.views.board import (
     FIELDS,
@@ -97,14 +98,19 @@ def _posting(cited: tuple[int, ...], said: JsonObject, created_ns: int | None) -
 def window_of(place: Place, conversation: object) -> tuple[str, list[Message]]:
     """Return the id of a conversation and the messages of its window; that of the session where none is named."""
     door = place.door
-    name = place.scope.session if conversation is None else getattr(conversation, "id", conversation)
+    if isinstance(conversation, Conversation):
+        if conversation._door.engine is not door.engine or conversation._door.branch != door.branch:  # noqa: SLF001
+            message = f"{checks.shown(conversation)} belongs to another memory; take one of the board's own"
+            raise InvalidInput(message)
+        return conversation.id, conversation.window()
+    name = place.scope.session if conversation is None else checks.name(conversation, "conversation")
     if name is None:
         checks.invalid("conversation is missing, and this board is of no session; name the conversation to read")
-    stream = f"conversation/{checks.name(name, 'conversation')}"
+    stream = f"conversation/{name}"
     if conversation is not None and not door.version(stream):
         message = f"there is no conversation {checks.shown(name)}; conversations() lists those there are"
         raise NotFound(message)
-    return str(name), door.read(stream, lambda state: list(state.part(WINDOW).live()), None)
+    return name, door.read(stream, lambda state: list(state.part(WINDOW).live()), None)
 
 
 def hydrating(cited: tuple[int, ...], name: str, messages: Sequence[Message], node: str | None, now_ns: int) -> Plan:

@@ -22,8 +22,8 @@ Plan: TypeAlias = Callable[[Layers], Sequence[Event]]
 """What a verb makes of a board as it is: the events to come, none where nothing would change."""
 
 _NOTHING: Final = Board()
-_CARRIED: Final = ("session", "config", MESSAGES)
-"""Parts of which a verb changes some and leaves the rest."""
+_FIELDED: Final = ("session", "config")
+"""Parts of which a verb changes some fields and leaves the rest."""
 
 
 class Place(NamedTuple):
@@ -111,23 +111,23 @@ def _events(place: Place, change: Change) -> list[tuple[str, Event]]:
 def _brought(layers: Layers, parts: Sequence[str], planned: Sequence[Event]) -> list[Event]:
     """Return what comes along from the board beneath: the rest of the parts of which something changes."""
     replaced = {field for event in planned if isinstance(event, BoardChanged) for field in event.fields}
-    events: list[Event] = []
+    beneath, events = layers.beneath, list[Event]()
     for part in parts:
-        if part not in _CARRIED or layers.own.has(part) or not layers.beneath.has(part):
-            continue
-        if part == MESSAGES:
-            events += _messages(layers.beneath) if part not in replaced else []
-            continue
-        entries = layers.beneath.entries
-        for field in FIELDS[part]:
-            if field in entries.values and field not in replaced:
-                events.append(BoardChanged((entries.seqs[field],), (field,), _map_of(field, entries.values[field])))
+        if part in _FIELDED and not layers.own.has(part):
+            values, seqs = beneath.entries.values, beneath.entries.seqs
+            left = [field for field in FIELDS[part] if field in values and field not in replaced]
+            events += [BoardChanged((seqs[field],), (field,), _map_of(field, values[field])) for field in left]
+        elif part == MESSAGES and part not in replaced:
+            events += _messages(layers, planned)
     return events
 
 
-def _messages(beneath: Board) -> list[Event]:
-    held = [posted for posted in beneath.messages if posted.packed]
-    return [BoardMessageAppended((posted.seq,), posted.id, posted.created_ns, posted.packed) for posted in held]
+def _messages(layers: Layers, planned: Sequence[Event]) -> list[Event]:
+    """Return the messages beneath: a board gets more of them, and none is lost because another one is added above."""
+    own = {posted.id for posted in layers.own.messages}
+    known = own | {event.id for event in planned if isinstance(event, BoardMessageAppended)}
+    left = [posted for posted in layers.beneath.messages if posted.packed and (not posted.id or posted.id not in known)]
+    return [BoardMessageAppended((posted.seq,), posted.id, posted.created_ns, posted.packed) for posted in left]
 
 
 def _map_of(field: str, packed: bytes) -> bytes:

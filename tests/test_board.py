@@ -84,9 +84,10 @@ def test_project_and_node_are_required_without_a_session(memory: Memory) -> None
     for given in ({}, {"project": "p"}, {"node": "n"}):
         with refused(memory, InvalidInput, "project and node are required when session is missing"):
             memory.board(**given)
-    for given in ({"session": ""}, {"session": 5}, {"project": "p", "node": ""}, {"session": "\ud800"}):
+    wrong: tuple[dict[str, Any], ...] = ({"session": ""}, {"session": 5}, {"project": "p", "node": ""})
+    for given in (*wrong, {"session": "\ud800"}):
         with refused(memory, InvalidInput):
-            memory.board(**given)  # type: ignore[arg-type]
+            memory.board(**given)
     for given in ({"session": "s" * NAME_BYTES_MAX}, {"project": "/" * 200, "node": "n"}):
         with refused(memory, LimitExceeded, "NAME_BYTES_MAX"):
             memory.board(**given)
@@ -134,13 +135,14 @@ def test_initialise_records_what_the_handle_names(memory: Memory) -> None:
 
 def test_a_board_is_of_nobody_else(memory: Memory) -> None:
     session, node = memory.board(session="s", project="p", node="n"), memory.board(project="p", node="n")
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: session.set_session({"session_id": "t"}),
         lambda: session.set_session({"active_node_id": "m"}),
         lambda: node.set_session({"project_id": "q"}),
         lambda: node.set_session({"session_id": "s"}),
         lambda: node.initialise(active_node_id="m"),
-    ):
+    )
+    for call in calls:
         with refused(memory, InvalidInput, "take another one with memory.board(...)"):
             call()
     with refused(memory, InvalidInput, "session has no field 'user'"):

@@ -361,12 +361,13 @@ def test_expected_is_the_version_of_the_board(memory: Memory, boards: tuple[Boar
     board, node = boards
     node.set_working_history("beneath")
     assert board.version == 1
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: board.set_working_history("x", expected=0),
         lambda: board.set_node_context({"id": "n"}, expected=2),
         lambda: board.hydrate(expected=5),
         lambda: board.set_working_history("beneath", expected=5),
-    ):
+    )
+    for call in calls:
         with refused(memory, WrongVersion, "board/session/s is at version 1"):
             call()
     assert board.set_working_history("x", expected=1)

@@ -13,6 +13,7 @@ from refold.memory.boards.overlaying import Layers, Scope
 from refold.memory.boards.parts import Given, JsonObject, iso
 from refold.memory.boards.writing import Place, Plan
 from refold.memory.conversation import Conversation
+from refold.memory.door import Door
 from refold.message import Message
 from refold.views.board import (
     FIELDS,
@@ -99,7 +100,8 @@ def window_of(place: Place, conversation: object) -> tuple[str, list[Message]]:
     """Return the id of a conversation and the messages of its window; that of the session where none is named."""
     door = place.door
     if isinstance(conversation, Conversation):
-        if conversation._door.engine is not door.engine or conversation._door.branch != door.branch:  # noqa: SLF001
+        other: Door | None = getattr(conversation, "_door", None)
+        if other is None or other.engine is not door.engine or other.branch != door.branch:
             message = f"{checks.shown(conversation)} belongs to another memory; take one of the board's own"
             raise InvalidInput(message)
         return conversation.id, conversation.window()

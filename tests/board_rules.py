@@ -63,10 +63,13 @@ rows = st.fixed_dictionaries(
 )
 TIMES = {"no date": None, "": None, "2026-11-21": 1_795_219_200 * 10**9, "1969-12-31T23:59:59Z": -(10**9)}
 
+changes = st.sampled_from(sorted(fields)).flatmap(lambda part: st.tuples(st.just(part), fields[part]))
+
 GIVEN |= {
+    "set_parts": {"whose": boards, "several": st.lists(changes, min_size=6, max_size=12)},
     "set_part": {
         "whose": boards,
-        "change": st.sampled_from(sorted(fields)).flatmap(lambda part: st.tuples(st.just(part), fields[part])),
+        "change": changes,
         "by_name": st.booleans(),
         "drawn": drawn_options,
     },
@@ -127,6 +130,12 @@ class BoardRules(FactRules):
             brought += [("posted", Row(row.id, row.created_ns, row.said), (row.seq,)) for row in left]
         return brought
 
+    @drawn_rule("set_parts")
+    def set_parts(self, whose: Whose, several: list[tuple[str, dict[str, Any]]]) -> None:
+        """A board that is filled, as when somebody begins to work."""
+        for change in several:
+            self.set_part(whose, change, False, Drawn())  # noqa: FBT003 - what is drawn
+
     @drawn_rule("set_part")
     def set_part(self, whose: Whose, change: tuple[str, dict[str, Any]], by_name: bool, drawn: Drawn) -> None:
         part, values = change
@@ -141,7 +150,7 @@ class BoardRules(FactRules):
             if by_name:
                 changed: bool = board.set(f" {part.upper()}", given, **options)
                 return changed
-            if part == "session" and options["request_id"] is None and set(given) == {"project_id", "active_node_id"}:
+            if part == "session" and not whose.project and "timestamp" not in given:
                 return board.initialise(**given, **options)
             setter = getattr(board, SETTERS.get(part, f"set_{part}"))
             return bool(setter(given, **options))

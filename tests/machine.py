@@ -76,6 +76,7 @@ WEIGHTED = [
     *["set", "delete", "note", "set_state", "fork", "restore", "restore", "close"] * 2,
     *["learn", "learn", "upsert", "update", "unmerge", "unmerge", "compact", "tick"] * 2,
     *["go", "go", "fork_whole", "restore_whole"] * 2,
+    *["set_parts", "append_to_board", "hydrate_board"],
 ]
 
 AT_HOME = ("go", "keep", "restore")

@@ -446,7 +446,9 @@ def test_the_same_board_for_asyncio(memory: Memory) -> None:
         done = await asyncio.gather(*(board.append_message(message(number, str(number))) for number in range(1, 9)))
         assert done == [True] * 8
         await memory.aio.conversation("s").append("user", "hello")
-        assert await board.hydrate() == 1
+        assert await board.hydrate(memory.aio.conversation("s")) == 1
+        twice = await asyncio.gather(*(board.set_working_history("x", request_id="r") for _ in range(3)))
+        assert (twice, board.get("working_history")) == ([True] * 3, "x")
         async with memory.aio.batch():
             assert await board.set("config", {"history_length": 3})
             assert board.get_settings()["history_length"] == 3

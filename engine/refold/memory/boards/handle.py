@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import datetime
 
     from refold.engine.subscriptions import Subscription
+    from refold.memory.aio import AsyncConversation
     from refold.memory.conversation import Conversation
     from refold.results import Receipt
 
@@ -259,7 +260,7 @@ class Board:
 
     def hydrate(
         self,
-        conversation: "str | Conversation | None" = None,
+        conversation: "str | Conversation | AsyncConversation | None" = None,
         *,
         expected: object = ANY,
         request_id: str | None = None,

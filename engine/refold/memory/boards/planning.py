@@ -99,6 +99,7 @@ def _posting(cited: tuple[int, ...], said: JsonObject, created_ns: int | None) -
 def window_of(place: Place, conversation: object) -> tuple[str, list[Message]]:
     """Return the id of a conversation and the messages of its window; that of the session where none is named."""
     door = place.door
+    conversation = getattr(conversation, "plain", conversation)  # Of a handle for asyncio, the plain one.
     if isinstance(conversation, Conversation):
         other: Door | None = getattr(conversation, "_door", None)
         if other is None or other.engine is not door.engine or other.branch != door.branch:

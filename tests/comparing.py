@@ -5,6 +5,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from refold import Conversation, Journal, Memory, Message, Profile, Project, Snapshot
+from tests.boarded import BOARDS, check_board
 from tests.model import STORE, Model, day_of
 from tests.remembered import Shared, scores, touches
 from tests.states import Chat, Line, Opening
@@ -189,5 +190,7 @@ def check_memory(memory: Memory, model: Model, openings: dict[str, Opening], at:
     assert memory.search("tea milk", now=now_ns) == memory.project().search("tea milk", now=now_ns)
     for name in model.names("project"):
         check_project(memory.project(name), model, now_ns, at)
+    for whose in BOARDS:
+        check_board(memory.board(**whose.options), model, whose, at)
     for name in model.names("journal"):
         check_journal(memory.journal(name), model, now_ns, at)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from refold import InvalidInput, Memory, ReadOnly, Recorded, Snapshot
+from tests.board_rules import BoardRules
 from tests.bounds import Clock, lowered
 from tests.carrying import carry_away, show_contexts
 from tests.chat_rules import GIVEN, drawn_rule
@@ -38,7 +39,6 @@ from tests.driving import (
     texts,
 )
 from tests.elsewhere import Elsewhere
-from tests.fact_rules import FactRules
 from tests.model import Model, Options, day_of
 from tests.refusals import CHAT_MUTATIONS, MEMORY_MUTATIONS, REFUSALS
 from tests.states import Opening
@@ -76,6 +76,7 @@ WEIGHTED = [
     *["set", "delete", "note", "set_state", "fork", "restore", "restore", "close"] * 2,
     *["learn", "learn", "upsert", "update", "unmerge", "unmerge", "compact", "tick"] * 2,
     *["go", "go", "fork_whole", "restore_whole"] * 2,
+    *["set_parts", "append_to_board", "hydrate_board"],
 ]
 
 AT_HOME = ("go", "keep", "restore")
@@ -98,7 +99,7 @@ def actions(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return verb, draw(st.fixed_dictionaries(GIVEN[verb]))
 
 
-class MemoryMachine(FactRules):
+class MemoryMachine(BoardRules):
     """Everything beside the verbs of one conversation: travels, the other handles, the store, and what must hold."""
 
     @initialize(bounds=st.sampled_from(SMALL))

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import Phase
 
-from refold import Conversation, Journal, Memory, Profile, Project, Snapshot
+from refold import Board, Conversation, Journal, Memory, Profile, Project, Snapshot
 from tests.machine import MemoryMachine, main
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = 50
 ENVIRONMENTS = [(hash_seed, zone) for hash_seed in ("0", "1") for zone in ("UTC", "Asia/Kathmandu")]
 SCOPES = type(Memory().conversation("any").state)
-HANDLES: tuple[type[Any], ...] = (Memory, Conversation, Project, SCOPES, Profile, Journal, Snapshot)
+HANDLES: tuple[type[Any], ...] = (Memory, Board, Conversation, Project, SCOPES, Profile, Journal, Snapshot)
 
 RULES = {
     Memory: {
@@ -38,6 +38,27 @@ RULES = {
         "restore": "restore_whole",
         "snapshot": "keep_whole",
         "subscribe": "look_from_elsewhere",
+    },
+    Board: {
+        "append_message": "append_to_board",
+        "at": "look_back",
+        "erase": "erase_board",
+        "hydrate": "hydrate_board",
+        "initialise": "set_part",
+        "set": "set_part",
+        "set_elements_graph": "set_part",
+        "set_fetched_context": "set_part",
+        "set_last_user_message": "set_part",
+        "set_messages": "set_board_messages",
+        "set_messages_meta": "set_part",
+        "set_node_context": "set_part",
+        "set_project_graph": "set_part",
+        "set_project_structure": "set_part",
+        "set_session": "set_part",
+        "set_working_history": "set_part",
+        "subscribe": "listen",
+        "subscribe_settings": "listen",
+        "update_settings": "set_part",
     },
     Conversation: {
         "append": "append",
@@ -91,9 +112,13 @@ RULES = {
 
 READS = {
     Memory: {
-        *("context", "hooks", "rebuild", "settings", "show"),
+        *("board", "context", "hooks", "rebuild", "settings", "show"),
         *("conversation", "conversations", "events", "forks", "head", "journal", "profile", "project", "projects"),
         *("replay_hash", "search", "skills", "snapshots", "state_hash", "stats", "tools", "verify"),
+    },
+    Board: {
+        *("bundle", "events", "get", "get_settings", "node", "place", "project", "session", "to_dict", "to_json"),
+        "version",
     },
     Conversation: {
         *("session",),

@@ -71,6 +71,7 @@ def travel(memory: Memory, chat: Conversation, snapshot: Snapshot) -> None:
     chat.restore(Snapshot.from_bytes(other.conversation("o").snapshot().to_bytes()))
     work(memory, chat)
     learn(memory.project("acme"), chat.append("user", "Use pnpm.", tokens=2))
+    pin_up(memory)
     memory.reembed(Told())
     memory.add("y")
     memory.project().clear()
@@ -97,6 +98,16 @@ def know_skills(library: SkillLibrary) -> None:
     library.record((), query="release", conversation="chat")
     library.record((), query="again", conversation="chat")
     library.delete("tag-a-release")
+
+
+def pin_up(memory: Memory) -> None:
+    board, node = memory.board(session="s"), memory.board(project="a/b", node="n")
+    node.update_settings({"history_length": 3})
+    node.append_message({"id": "old", "content": "beneath", "created_at": "1899-01-01"})
+    board.initialise(project_id="a/b", active_node_id="n")
+    board.append_message({"content": "hello", "created_at": "yesterday"})
+    board.set_messages([{"id": 7, "content": "\u4e16"}], meta={"total_count": 9})
+    board.set_project_graph({"nodes": [{"id": 1, "title": "One"}], "edges": [{"from": 1, "to": 2}]})
 
 
 def learn(project: Project, said: Message) -> None:

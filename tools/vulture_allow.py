@@ -17,6 +17,7 @@ from refold.store.record import Header
 from refold.tools.builtin import tools_of
 from refold.tools.hooks import hooks_of
 from refold.tools.hooks_async import async_hooks_of
+from refold.views import board
 
 # Bits and fields of the format that are written as zero today, so that their first use changes no offset.
 FLAG_ENCRYPTED  # noqa: B018
@@ -37,6 +38,18 @@ SessionSummary.total_turns  # noqa: B018
 Receipt.cached_rows  # noqa: B018
 Receipt.markers_too_short  # noqa: B018
 Stats.store_bytes  # noqa: B018
+
+# Fields of the forms that a board's values are held against.
+board._Edge.source  # noqa: B018, SLF001
+board._Edge.target  # noqa: B018, SLF001
+board._Message.created_at  # noqa: B018, SLF001
+board._Message.message_type  # noqa: B018, SLF001
+board._Message.node_id  # noqa: B018, SLF001
+board._Meta.filtered_count  # noqa: B018, SLF001
+board._Meta.last_synced_at  # noqa: B018, SLF001
+board._Meta.next_cursor  # noqa: B018, SLF001
+board._Meta.total_count  # noqa: B018, SLF001
+board._Node.builder  # noqa: B018, SLF001
 
 # Called by name in child processes.
 append_until_killed  # noqa: B018

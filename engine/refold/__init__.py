@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from refold.event import Event as Event
     from refold.event import Stamp as Stamp
     from refold.memory.backups import recover as recover
+    from refold.memory.boards.handle import Board as Board
     from refold.memory.conversation import Conversation as Conversation
     from refold.memory.handles import Journal as Journal
     from refold.memory.handles import Profile as Profile
@@ -142,6 +143,7 @@ _HOMES = {
     "refold.entry": ("Entry",),
     "refold.event": ("Event", "Stamp"),
     "refold.memory.backups": ("recover",),
+    "refold.memory.boards.handle": ("Board",),
     "refold.memory.conversation": ("Conversation",),
     "refold.memory.handles": ("Journal", "Profile"),
     "refold.memory.memory": ("Memory",),
@@ -209,6 +211,7 @@ __all__ = [
     "Backup",
     "BeforeLlmResult",
     "BeforeToolResult",
+    "Board",
     "ByteClassCounter",
     "Call",
     "CallableProvider",

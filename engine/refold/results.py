@@ -63,6 +63,7 @@ class Stats(Struct, frozen=True):
     path: str | None
     usage: dict[str, int] = {}
     """How many memories were extracted and injected, and skills matched and used."""
+    boards: int = 0
 
 
 class SessionSummary(Struct, frozen=True):

@@ -95,6 +95,7 @@ def stats(engine: Engine, branch: int, path: str | None, at: int | None) -> Stat
         engine.log.size_bytes(),
         path,
         engine.read(key_of(branch, STORE_STREAM), lambda state: dict(state.part(SWITCHES).usage), at),
+        counts["board"],
     )
 
 

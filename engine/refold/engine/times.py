@@ -36,6 +36,11 @@ def time_at_seq(log: Log, seq: int) -> int:
     return _commit_at(log, seq).time_ns if seq else 0
 
 
+def end_of_commit(log: Log, seq: int) -> int:
+    """Return the last seq of the commit that wrote ``seq``."""
+    return _commit_at(log, seq).next_seq - 1
+
+
 @guarded
 def _commit_at(log: Log, seq: int) -> CommitRow:
     row = log.commit_at(seq)

@@ -28,6 +28,8 @@ from refold.event import (
 )
 from refold.limits import NAME_BYTES_MAX
 from refold.message import ROLES, MessageAppended
+from refold.views.board import BoardChanged, BoardMessageAppended
+from refold.views.board import check as check_board
 from refold.views.settings import is_reserved
 from refold.views.window import EVICTION
 
@@ -136,7 +138,7 @@ def _numbers(event: Event) -> Iterator[str]:
     for row in rows:
         for field in row.__struct_fields__:
             value = getattr(row, field)
-            least = -_SIGNED_MAX if field in ("time_ns", "occurred_ns") else 0
+            least = -_SIGNED_MAX if field in ("time_ns", "occurred_ns", "created_ns") else 0
             if isinstance(value, int) and not least <= value < _SIGNED_MAX:
                 yield f"{field} is {checks.shown(value)}"
 
@@ -147,6 +149,8 @@ def _values(event: Event) -> Iterator[str]:
         yield f"the eviction policy {event.policy} is unknown; upgrade refold"
     if isinstance(event, MessageAppended):
         _check_body(event)
+    if isinstance(event, (BoardChanged, BoardMessageAppended)):
+        check_board(event)
     if isinstance(event, StateImported):
         yield from _imported(event)
 

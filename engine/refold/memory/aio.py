@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from refold.engine import batch as batches
 from refold.engine.batch import Batch
 from refold.memory import upstairs
+from refold.memory.aio_board import AsyncBoard
 from refold.memory.aio_project import AsyncProject
 from refold.memory.aio_session import AsyncSession, AsyncSettings
 from refold.memory.awaiting import hopping, reading, writing
@@ -248,6 +249,10 @@ class AsyncMemory:
     def journal(self, name: str = "default") -> AsyncJournal:
         """Return a handle on a journal."""
         return AsyncJournal(self.door, self.plain.journal(name))
+
+    def board(self, **whose: str | None) -> AsyncBoard:
+        """Return a handle on a board; takes what ``Memory.board`` takes."""
+        return AsyncBoard(self.door, self.plain.board(**whose))
 
     @property
     def settings(self) -> AsyncSettings:

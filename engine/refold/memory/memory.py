@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from refold.engine.subscriptions import Subscriber, Subscription
     from refold.entry import Entry
     from refold.memory.aio import AsyncMemory
+    from refold.memory.boards.handle import Board
     from refold.memory.handles import Journal, Profile
     from refold.memory.project import Project
     from refold.memory.settings import Settings
@@ -150,6 +151,10 @@ class Memory:
     def project(self, name: str = "default") -> "Project":
         """Return a handle on a project: its memories and episodes."""
         return cast("Project", lazily.handle("project", self._door, name, self._at))
+
+    def board(self, *, session: str | None = None, project: str | None = None, node: str | None = None) -> "Board":
+        """Return a handle on the board of a session, or of a node of a project; ``InvalidInput`` for neither."""
+        return cast("Board", lazily.verb("board")(self._door, session, project, node, self._at))
 
     @property
     def settings(self) -> "Settings":

@@ -2,6 +2,7 @@
 
 from refold.faces.commands import (
     benching,
+    boarding,
     carrying,
     erasing,
     inspecting,
@@ -17,6 +18,7 @@ from refold.faces.commands.root import run
 
 __all__ = [
     "benching",
+    "boarding",
     "carrying",
     "erasing",
     "inspecting",

@@ -1,0 +1,351 @@
+"""The board: the working memory of a session, or of a node of a project, kept part by part.
+
+A part that has fields of its own is changed field by field; every other part is replaced whole. Messages are kept in
+the order of their times and ids, the latest ``MESSAGES_KEPT`` of them. What a board shows - which parts are hidden,
+what lies beneath - is no business of the fold: it is decided where a board is read.
+"""
+
+import re
+from bisect import insort
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from refold.event import Event, Located, Stamp, View, pack_json, unpack_json
+from refold.keyed import Keyed
+
+MESSAGES_KEPT: Final = 200
+"""Messages that a board holds, the latest ones; part of the fold, so it never changes."""
+
+HISTORY_MESSAGES_MAX: Final = 200
+HISTORY_MESSAGES_DEFAULT: Final = 20
+"""Messages that a board shows, unless its settings say otherwise."""
+
+REFRESH_SECONDS_MAX: Final = 600
+
+_NUMBER_DIGITS_MAX: Final = 18
+"""Digits of an id that is compared as a number: they fit 64 bits."""
+
+assert 1 <= HISTORY_MESSAGES_DEFAULT <= HISTORY_MESSAGES_MAX <= MESSAGES_KEPT, "a board holds what it may show"
+
+MESSAGES: Final = "messages"
+PARTS: Final = (
+    "session",
+    "project_graph",
+    "elements_graph",
+    "project_structure",
+    "node_context",
+    "fetched_context",
+    "working_history",
+    MESSAGES,
+    "messages_meta",
+    "last_user_message",
+    "config",
+)
+"""Every part of a board; ``project_structure`` is made of the two graphs and not kept by itself."""
+
+_SESSION: Final = ("session.project_id", "session.active_node_id", "session.timestamp")
+_CONFIG: Final = (
+    "config.history_length",
+    "config.include_project_structure",
+    "config.include_context",
+    "config.include_working_history",
+    "config.auto_refresh_interval",
+)
+_STRUCTURE: Final = ("project_graph", "elements_graph")
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    **{part: (part,) for part in PARTS},
+    "session": _SESSION,
+    "config": _CONFIG,
+    "project_structure": _STRUCTURE,
+}
+"""The fields of each part, as events name them."""
+
+
+class BoardChanged(Event, frozen=True, tag=71):
+    """Fields of a board got values: ``packed`` is msgpack of a map of them; a field without one was removed."""
+
+    fields: tuple[str, ...]
+    packed: bytes = b""
+
+
+class BoardMessageAppended(Event, frozen=True, tag=72):
+    """A message was put on a board, in the place of one with the same id; ``packed`` is msgpack of it."""
+
+    id: str
+    created_ns: int | None
+    packed: bytes = b""
+
+
+class Posted(Struct, frozen=True, gc=False):
+    """A message of a board: where it was set, what it is ordered by, and the rest as msgpack; empty once erased."""
+
+    seq: int
+    place: int
+    id: str
+    created_ns: int | None
+    packed: bytes
+
+
+class Board:
+    """The values by field, the messages in order, how many there ever were, and when something last changed."""
+
+    __slots__ = ("changed_ns", "entries", "messages", "total")
+
+    def __init__(self) -> None:
+        self.entries: Keyed[bytes] = Keyed()
+        self.messages: list[Posted] = []
+        self.total: int | None = None
+        """How many messages the board was given; ``None`` where it was given no list of them, not even an empty one."""
+        self.changed_ns = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing stands on the board."""
+        return not self.entries.values and self.total is None
+
+    def copy(self) -> "Board":
+        """Return the same board, to be folded on by itself."""
+        other = Board()
+        other.entries, other.messages = self.entries.copy(), list(self.messages)
+        other.total, other.changed_ns = self.total, self.changed_ns
+        return other
+
+    def sets(self, field: str) -> bool:
+        """Return whether a field was set on this very board."""
+        return self.total is not None if field == MESSAGES else field in self.entries.values
+
+    def has(self, part: str) -> bool:
+        """Return whether anything of a part was set on this very board."""
+        return any(map(self.sets, FIELDS[part]))
+
+    def post(self, posted: Posted) -> None:
+        """Put a message in its place; one with the same id goes."""
+        known = [held for held in self.messages if held.id == posted.id] if posted.id else []
+        if known:
+            self.messages = [held for held in self.messages if held.id != posted.id]
+        insort(self.messages, posted, key=order_of)
+        del self.messages[:-MESSAGES_KEPT]
+        self.total = (self.total or 0) + (not known)
+
+    def drop(self, field: str) -> None:
+        """Remove a field's value."""
+        if field == MESSAGES:
+            self.messages, self.total = [], None
+        else:
+            self.entries.drop(field)
+
+
+def order_of(posted: Posted) -> tuple[bool, int, bool, int, str]:
+    """Return what messages are ordered by: time, unknown ones first; ids that begin with a number by it; other ids."""
+    number = _LEADING_NUMBER.match(posted.id)
+    is_known = posted.created_ns is not None
+    return is_known, posted.created_ns or 0, number is None, int(number[0]) if number else 0, posted.id
+
+
+_LEADING_NUMBER: Final = re.compile(rf"[+-]?[0-9]{{1,{_NUMBER_DIGITS_MAX}}}(?![0-9])")
+
+
+# What the values of events are; whatever comes from outside has to be of these forms.
+
+
+class _Node(Struct, forbid_unknown_fields=True):
+    id: Annotated[str, Meta(min_length=1)]
+    label: str
+    type: str
+    builder: str
+
+
+class _Edge(Struct, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}):
+    source: Annotated[str, Meta(min_length=1)]
+    target: Annotated[str, Meta(min_length=1)]
+    type: str
+
+
+class _Graph(Struct, forbid_unknown_fields=True):
+    nodes: list[_Node]
+    edges: list[_Edge]
+
+
+class _Message(Struct, forbid_unknown_fields=True):
+    id: str
+    session_id: str
+    node_id: str | None
+    role: str
+    message_type: str
+    content: str
+    created_at: str
+
+
+class _Messages(Struct, forbid_unknown_fields=True):
+    total: Annotated[int, Meta(ge=0)]
+    rows: Annotated[list[tuple[int | None, _Message]], Meta(max_length=MESSAGES_KEPT)]
+
+
+class _Meta(Struct, forbid_unknown_fields=True):
+    total_count: Annotated[int, Meta(ge=0)] = 0
+    filtered_count: Annotated[int, Meta(ge=0)] = 0
+    has_more: bool = False
+    next_cursor: str | None = None
+    last_user_message: str = ""
+    last_synced_at: str = ""
+
+
+_FORMS: Final[dict[str, Any]] = {
+    **dict.fromkeys((*_SESSION, "working_history", "last_user_message"), str),
+    **dict.fromkeys(_STRUCTURE, _Graph),
+    **dict.fromkeys(("node_context", "fetched_context"), dict[str, Any]),
+    **dict.fromkeys(_CONFIG, bool),
+    "config.history_length": Annotated[int, Meta(ge=1, le=HISTORY_MESSAGES_MAX)],
+    "config.auto_refresh_interval": Annotated[int, Meta(ge=0, le=REFRESH_SECONDS_MAX)],
+    MESSAGES: _Messages,
+    "messages_meta": _Meta,
+}
+assert _FORMS.keys() == {field for part in PARTS for field in FIELDS[part]}, "every field has a form"
+
+_MESSAGE: Final = msgspec.msgpack.Decoder(_Message)
+
+
+def check(event: BoardChanged | BoardMessageAppended) -> None:
+    """Raise ``msgspec.ValidationError`` for what no verb could have written."""
+    if isinstance(event, BoardMessageAppended):
+        if event.packed and _MESSAGE.decode(event.packed).id != event.id:
+            message = "its id is not that of its message"
+            raise msgspec.ValidationError(message)
+        return
+    values = _values(event)
+    unknown = [field for field in (*event.fields, *values) if field not in _FORMS or field not in event.fields]
+    if unknown:
+        message = f"a board has no field {unknown[0]!r} to change"
+        raise msgspec.ValidationError(message)
+    for field, packed in values.items():
+        msgspec.msgpack.decode(packed, type=_FORMS[field])
+
+
+# What the fold reads of events.
+
+
+class _Listed(Struct):
+    total: int
+    rows: list[tuple[int | None, Raw]]
+
+
+class _Identified(Struct):
+    id: str
+
+
+_VALUES: Final = msgspec.msgpack.Decoder(dict[str, Raw])
+_LISTED: Final = msgspec.msgpack.Decoder(_Listed)
+_IDENTIFIED: Final = msgspec.msgpack.Decoder(_Identified)
+
+
+def _values(event: BoardChanged) -> dict[str, bytes]:
+    return {field: bytes(packed) for field, packed in _VALUES.decode(event.packed).items()} if event.packed else {}
+
+
+def _listed(seq: int, packed: bytes) -> tuple[int, list[Posted]]:
+    """Return how many messages an event gave to a board, and those that it holds, as they were given."""
+    given = _LISTED.decode(packed)
+    rows = enumerate((created_ns, bytes(raw)) for created_ns, raw in given.rows)
+    return given.total, [Posted(seq, place, _IDENTIFIED.decode(raw).id, ns, raw) for place, (ns, raw) in rows]
+
+
+def _pack(board: Board) -> tuple[Any, list[int]]:
+    if board.is_empty:
+        return None, []
+    entries, pointed = board.entries.pack()
+    rows = [[posted.seq, posted.place, posted.id, posted.created_ns, not posted.packed] for posted in board.messages]
+    seqs = [posted.seq for posted in board.messages if posted.packed]
+    return [entries, rows, board.total, board.changed_ns], [*pointed, *seqs]
+
+
+_INLINE: Final = tuple[list[Any], list[tuple[int, int, str, int | None, bool]], int | None, int]
+
+
+def _unpack(inline: Any, events: Located) -> Board:
+    board = Board()
+    if inline is None:
+        return board
+    entries, rows, board.total, board.changed_ns = msgspec.convert(inline, _INLINE)
+    located = iter(events)
+    board.entries.unpack(entries, bytes, lambda field: _value_of(next(located)[0], field))
+    for seq, place, id_, created_ns, is_blank in rows:
+        packed = b"" if is_blank else _posted_by(*next(located), place)
+        board.messages.append(Posted(seq, place, id_, created_ns, packed))
+    return board
+
+
+def _value_of(event: Event, field: str) -> bytes:
+    assert isinstance(event, BoardChanged), f"{event!r} was packed as a value of a board"
+    return _values(event)[field]
+
+
+def _posted_by(event: Event, stamp: Stamp, place: int) -> bytes:
+    """Return a message that an event put on a board, the only one or the one at a place."""
+    if isinstance(event, BoardChanged):
+        return _listed(stamp.seq, _values(event)[MESSAGES])[1][place].packed
+    assert isinstance(event, BoardMessageAppended), f"seq {stamp.seq} was packed as a message of a board"
+    return event.packed
+
+
+def _logical(board: Board) -> Any:
+    if board.is_empty:
+        return None
+    entries = board.entries
+    rows = [[posted.seq, posted.place, posted.id, posted.created_ns, posted.packed] for posted in board.messages]
+    return [entries.rows(sorted(entries.values)), rows, board.total, board.changed_ns]
+
+
+def _plain(board: Board) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for field, packed in sorted(board.entries.values.items()):
+        part, _, name = field.partition(".")
+        if name:
+            shown.setdefault(part, {})[name] = unpack_json(packed)
+        else:
+            shown[part] = unpack_json(packed)
+    if board.total is not None:
+        shown[MESSAGES] = [unpack_json(posted.packed) if posted.packed else None for posted in board.messages]
+        shown["messages_total"] = board.total
+    return shown
+
+
+BOARD = View(
+    "board",
+    kinds=("board",),
+    empty=Board,
+    pack=_pack,
+    unpack=_unpack,
+    logical=_logical,
+    plain=_plain,
+    copy=Board.copy,
+)
+
+
+@BOARD.on(BoardChanged)
+def board_changed(board: Board, stamp: Stamp, event: BoardChanged) -> None:
+    """Hold the values, and drop the fields without one; an erased event has none, so nothing replaced comes back."""
+    board.changed_ns = stamp.time_ns
+    values = {} if stamp.erased else _values(event)
+    for field in event.fields:
+        if field not in values:
+            board.drop(field)
+        elif field == MESSAGES:
+            board.total, given = _listed(stamp.seq, values[field])
+            board.messages = sorted(given, key=order_of)[-MESSAGES_KEPT:]
+        else:
+            board.entries.put(stamp.seq, field, values[field])
+
+
+@BOARD.on(BoardMessageAppended)
+def board_message_appended(board: Board, stamp: Stamp, event: BoardMessageAppended) -> None:
+    """Put the message in its place; an erased one keeps it, so that none that was pushed out comes back."""
+    board.changed_ns = stamp.time_ns
+    board.post(Posted(stamp.seq, 0, event.id, event.created_ns, b"" if stamp.erased else event.packed))
+
+
+def changing(cited: tuple[int, ...], values: dict[str, Any], dropped: Iterable[str] = ()) -> BoardChanged:
+    """Return the event that gives fields their values, and takes them from others."""
+    return BoardChanged(cited, (*values, *dropped), pack_json(values))

@@ -1,0 +1,185 @@
+"""Given events, the board."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from refold import Event, fold
+from refold.event import pack_json
+from refold.views.board import (
+    BOARD,
+    MESSAGES_KEPT,
+    Board,
+    BoardChanged,
+    BoardMessageAppended,
+    Posted,
+    changing,
+    check,
+    order_of,
+)
+from tests.views.folding import Erased, folded
+
+Row = tuple[str, int | None]
+
+
+def said(id_: str, content: str = "x") -> dict[str, Any]:
+    fields = {"session_id": "", "node_id": None, "role": "user", "message_type": "", "created_at": ""}
+    return {"id": id_, "content": content} | fields
+
+
+def posted(id_: str, created_ns: int | None = None, content: str = "x") -> BoardMessageAppended:
+    return BoardMessageAppended((), id_, created_ns, pack_json(said(id_, content)))
+
+
+def listed(*rows: Row, total: int | None = None) -> BoardChanged:
+    given = [[created_ns, said(id_)] for id_, created_ns in rows]
+    return changing((), {"messages": {"total": len(rows) if total is None else total, "rows": given}})
+
+
+def changed(**values: Any) -> BoardChanged:
+    return changing((), values)
+
+
+VALUES: dict[str, tuple[list[Event | Erased], dict[str, Any]]] = {
+    "nothing": ([], {}),
+    "a value": ([changed(working_history="one")], {"working_history": "one"}),
+    "a value set again": ([changed(working_history="one"), changed(working_history="two")], {"working_history": "two"}),
+    "fields of one part by themselves": (
+        [changing((), {"session.project_id": "p"}), changing((), {"session.active_node_id": "n"})],
+        {"session.project_id": "p", "session.active_node_id": "n"},
+    ),
+    "a removed value": ([changed(working_history="one"), changing((), {}, ["working_history"])], {}),
+    "an erased value takes what it replaced": (
+        [changed(working_history="old", last_user_message="kept"), Erased(changed(working_history="new"))],
+        {"last_user_message": "kept"},
+    ),
+    "an erased removal brings nothing back": (
+        [changed(working_history="old"), Erased(changing((), {}, ["working_history"]))],
+        {},
+    ),
+    "a large value": (
+        [changed(working_history="x" * 1_000), changed(last_user_message="y")],
+        {
+            "working_history": "x" * 1_000,
+            "last_user_message": "y",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("what", VALUES)
+def test_the_values_after_events(what: str) -> None:
+    events, values = VALUES[what]
+    board = folded("board", *events).part(BOARD)
+    assert {field: msgspec.msgpack.decode(packed) for field, packed in board.entries.values.items()} == values
+
+
+ORDERS: dict[str, tuple[list[Event | Erased], list[str], int | None]] = {
+    "none": ([], [], None),
+    "in the order of their times": ([posted("c", 3), posted("a", 1), posted("b", 2)], ["a", "b", "c"], 3),
+    "an unknown time first": ([posted("a", -5), posted("b")], ["b", "a"], 2),
+    "equal times by number": (
+        [posted("10", 1), posted("9", 1), posted("x", 1), posted("8b", 1)],
+        [
+            *("8b", "9", "10", "x"),
+        ],
+        4,
+    ),
+    "messages without an id as they came": ([posted("", 1, "one"), posted("", 1, "two")], ["", ""], 2),
+    "one in the place of another with its id": ([posted("a", 1), posted("b", 2), posted("a", 3)], ["b", "a"], 2),
+    "a list in the place of all": ([posted("a", 1), listed(("c", 2), ("b", 1), total=9)], ["b", "c"], 9),
+    "an empty list": ([posted("a", 1), listed()], [], 0),
+    "a list and more": ([listed(("b", 2)), posted("a", 1)], ["a", "b"], 2),
+    "an erased one keeps its place": ([posted("a", 1), Erased(posted("b", 2)), posted("c", 3)], ["a", "b", "c"], 3),
+    "an erased list leaves nothing that it replaced": ([posted("a", 1), Erased(listed(("b", 2)))], [], None),
+    "a removed list": ([posted("a", 1), changing((), {}, ["messages"])], [], None),
+}
+
+
+@pytest.mark.parametrize("what", ORDERS)
+def test_the_messages_after_events(what: str) -> None:
+    events, ids, total = ORDERS[what]
+    board = folded("board", *events).part(BOARD)
+    assert [row.id for row in board.messages] == ids
+    assert board.total == total
+
+
+def test_the_board_holds_the_latest_messages_and_counts_all() -> None:
+    state = fold.empty("board")
+    board = state.part(BOARD)
+    for number in range(MESSAGES_KEPT + 5):
+        board.post(Posted(number + 1, 0, "", -number, b"\x80"))
+    assert [row.created_ns for row in board.messages] == [-number for number in range(MESSAGES_KEPT)][::-1]
+    assert board.total == MESSAGES_KEPT + 5
+
+
+def test_an_erased_message_lets_none_come_back_that_was_pushed_out() -> None:
+    events: list[Event | Erased] = [posted(f"m{number}", number) for number in range(MESSAGES_KEPT)]
+    events += [Erased(posted("last", 10_000))]
+    board = Board()
+    for seq, given in enumerate(events, 1):
+        event = given.event if isinstance(given, Erased) else given
+        assert isinstance(event, BoardMessageAppended)
+        board.post(Posted(seq, 0, event.id, event.created_ns, event.packed))
+    assert "m0" not in {row.id for row in board.messages}
+    assert [row.id for row in board.messages if not row.packed] == ["last"]
+
+
+def test_a_long_number_is_no_number() -> None:
+    rows = [Posted(1, 0, id_, 1, b"") for id_ in ("9" * 5_000, "-3", "+2", "1" * 18, "1" * 19, "2 of 3")]
+    assert [row.id[:6] for row in sorted(rows, key=order_of)][:4] == ["-3", "+2", "2 of 3", "111111"]
+
+
+def test_the_copy_goes_on_by_itself() -> None:
+    state = folded("board", posted("a", 1), changed(working_history="one"))
+    copy = fold.copied(state)
+    assert copy is not None
+    copy.part(BOARD).post(Posted(9, 0, "b", 2, b"\x80"))
+    copy.part(BOARD).drop("working_history")
+    assert [row.id for row in state.part(BOARD).messages] == ["a"]
+    assert "working_history" in state.part(BOARD).entries.values
+
+
+def test_an_empty_one_has_no_digest_and_shows_nothing() -> None:
+    state = folded("board", posted("a", 1), changing((), {}, ["messages"]))
+    assert (fold.digests(state), fold.plain(state)) == ([], {"board": {}})
+
+
+def test_what_a_person_compares() -> None:
+    state = folded("board", posted("a", 1), Erased(posted("b", 2)), changing((), {"config.history_length": 3}))
+    assert fold.plain(state)["board"] == {
+        "config": {"history_length": 3},
+        "messages": [said("a"), None],
+        "messages_total": 2,
+    }
+
+
+WRONG: dict[str, BoardChanged | BoardMessageAppended] = {
+    "no field": changing((), {"robot": 1}),
+    "a value without its field": BoardChanged((), (), pack_json({"working_history": "x"})),
+    "a history that is a number": changed(working_history=5),
+    "a history length of 0": changing((), {"config.history_length": 0}),
+    "a history length over its bound": changing((), {"config.history_length": 201}),
+    "a toggle that is a number": changing((), {"config.include_context": 1}),
+    "a graph without edges": changed(project_graph={"nodes": []}),
+    "a node that says too much": changed(
+        project_graph={"nodes": [{"id": "a", "label": "", "type": "", "builder": "", "data": 1}], "edges": []}
+    ),
+    "a message that lacks fields": changing((), {"messages": {"total": 1, "rows": [[None, {"id": "a"}]]}}),
+    "too many messages": listed(*[(str(number), number) for number in range(MESSAGES_KEPT + 1)]),
+    "no map": BoardChanged((), (), pack_json([1])),
+    "a message of another id": BoardMessageAppended((), "a", None, pack_json(said("b"))),
+    "no message": BoardMessageAppended((), "a", None, pack_json({"id": "a"})),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_no_verb_could_have_written_is_told(what: str) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        check(WRONG[what])
+
+
+def test_what_verbs_write_passes() -> None:
+    for event in (posted("a"), listed(("a", None)), changing((), {}, ["messages"]), BoardChanged((), ("messages",))):
+        assert check(event) is None  # type: ignore[func-returns-value]

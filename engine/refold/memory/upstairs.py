@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _HOMES: Final[dict[str, tuple[str, str]]] = {
     "context": ("refold.tools.contexts", "context"),
     "hooks": ("refold.tools.hooks", "hooks_of"),
+    "mirror": ("refold.tools.mirror", "mirror_of"),
     "rebuild": ("refold.tools.showing", "rebuild"),
     "show": ("refold.tools.showing", "show"),
     "skills": ("refold.tools.skills", "skills_of"),

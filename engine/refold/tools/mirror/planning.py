@@ -1,0 +1,94 @@
+"""What one round has to do with one file: decided from the file's bytes, the log's side and the base. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from refold.errors import RefoldError
+from refold.memory.moments import day_of as checked_day
+from refold.store.mirror_files import PROFILE_FILE, Found
+from refold.tools.mirror.merging import NotesMerge, merge_facts, merge_notes
+from refold.tools.mirror.pages import Unreadable, day_of, digest, facts_of, heading, text_of
+from refold.tools.mirror.reports import MirrorConflict, MirrorEdit
+from refold.tools.mirror.sides import Side
+from refold.tools.mirror.state import Base, base_of_profile
+
+_BOTH: Final = "the file and the log changed it differently"
+_GROWS: Final = "a journal only grows: add a correction at the end of the day, or erase a note by its seq"
+
+
+class Plan(Struct):
+    """What is to be done with a file; ``base`` is what it holds now, ``None`` where there is no file."""
+
+    name: str
+    found: Found
+    base: Base | None
+    edits: list[MirrorEdit] = []
+    conflicts: list[MirrorConflict] = []
+    beside: bytes = b""
+    """The hand's side of the conflicts, to be kept beside the file."""
+    problem: str = ""
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether a hand changed something."""
+        return bool(self.edits or self.conflicts)
+
+    def leave(self, problem: str) -> None:
+        """Leave the file and what a hand changed in it for now."""
+        self.problem, self.edits, self.conflicts, self.base = problem, [], [], None
+
+
+def planned(name: str, found: Found, side: Side, wanted: Base | None, bases: Sequence[Base]) -> Plan:
+    """Return what is to be done with a file that holds what was found, whose base is one of ``bases``, if any."""
+    if found.problem or found.seen is None:
+        return Plan(name, found, None, problem=found.problem)
+    held = digest(found.content)
+    for known in (wanted, *bases):
+        if known is not None and known.digest == held:
+            return Plan(name, found, known)
+    merge = _profile if name == PROFILE_FILE else _day
+    try:
+        return merge(name, found, side, bases)
+    except Unreadable as error:
+        return Plan(name, found, None, problem=str(error))
+
+
+def _profile(name: str, found: Found, side: Side, bases: Sequence[Base]) -> Plan:
+    hand = facts_of(found.content)
+    merge = merge_facts(hand, side.facts, [base.facts for base in bases])
+    edits = [MirrorEdit(name, "delete" if value is None else "set", key, value) for key, value in merge.edits.items()]
+    conflicts = [
+        MirrorConflict(name, key, value, side.facts.get(key), "", _BOTH) for key, value in merge.conflicts.items()
+    ]
+    beside = msgspec.json.format(msgspec.json.encode(merge.conflicts), indent=2) + b"\n" if conflicts else b""
+    return Plan(name, found, base_of_profile(hand, found.content), edits, conflicts, beside)
+
+
+def _day(name: str, found: Found, side: Side, bases: Sequence[Base]) -> Plan:
+    day = day_of(name)
+    try:
+        checked_day(day, "day")
+    except RefoldError as error:
+        raise Unreadable("names no day; rename it") from error
+    text = text_of(found.content)
+    merge = _merged(day, text, side, name, bases)
+    base = Base(digest(found.content), notes=tuple(merge.held))
+    if not merge.missing:
+        return Plan(name, found, base, [MirrorEdit(name, "append", day, added) for added in merge.added])
+    hand = "\n\n".join(merge.added)
+    texts = dict(side.days.get(name, ()))
+    log = "\n".join(texts[seq] for seq in merge.missing)
+    seqs = ", ".join(map(str, merge.missing))
+    beside = f"{heading(day)}, in the place of seq {seqs}\n\n{hand}\n".encode() if hand else b""
+    return Plan(name, found, base, [], [MirrorConflict(name, seqs, hand or None, log, "", _GROWS)], beside)
+
+
+def _merged(day: str, text: str, side: Side, name: str, bases: Sequence[Base]) -> NotesMerge:
+    """Return the merge with the base that the file goes on from: that of which it has all notes, if there is one."""
+    notes = side.days.get(name, ())
+    merges = [merge_notes(day, text, notes, base.notes) for base in bases]
+    whole = next((merge for merge in merges if not merge.missing), None)
+    return whole or (merges[-1] if merges else merge_notes(day, text, notes, None))

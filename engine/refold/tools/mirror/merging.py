@@ -6,9 +6,9 @@ stays as it is.
 """
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from refold.tools.mirror.limits import MIRROR_SEARCHED_BYTES_MAX
@@ -39,20 +39,27 @@ def facts_told(facts: Mapping[str, str]) -> dict[str, str]:
     return {digest(key.encode()): digest(value.encode()) for key, value in facts.items()}
 
 
-def merge_facts(hand: Mapping[str, str], log: Mapping[str, str], bases: Sequence[Mapping[str, str]]) -> FactsMerge:
+def merge_facts(
+    hand: Mapping[str, str],
+    log: Mapping[str, str],
+    bases: Sequence[Mapping[str, str]],
+    taking: Mapping[str, str] = MappingProxyType({}),
+) -> FactsMerge:
     """Return what a hand changed in a profile; of several bases, a value of any one is no change.
 
-    Without a base nothing was there before, so that nothing is taken for deleted.
+    Without a base nothing was there before, so that nothing is taken for deleted. ``taking`` are values, ``""`` for
+    none, that a round was about to take from the file when it was cut off: where the log has them, it got them there.
     """
     bases = bases or ({},)
     merge = FactsMerge({}, {})
     for key in dict.fromkeys((*hand, *log)):
-        ours, theirs = log.get(key), hand.get(key)
-        known = {base.get(digest(key.encode())) for base in bases}
+        ours, theirs, hashed = log.get(key), hand.get(key), digest(key.encode())
+        known = {base.get(hashed) for base in bases}
         if ours == theirs or told(theirs) in known:
             continue
-        # Both sides' bases are in doubt where there are several: then it has to be one that both may have seen.
-        is_conflict = told(ours) not in known or len(known) > 1
+        # Where there are several bases nobody knows which one the hand saw.
+        is_taken = hashed in taking and (told(ours) or "") == taking[hashed]
+        is_conflict = not is_taken and (told(ours) not in known or len(known) > 1)
         (merge.conflicts if is_conflict else merge.edits)[key] = theirs
     return merge
 
@@ -60,7 +67,7 @@ def merge_facts(hand: Mapping[str, str], log: Mapping[str, str], bases: Sequence
 class NotesMerge(NamedTuple):
     """What a hand changed in a day: texts that it added, and the seqs of notes that it changed or removed.
 
-    ``held`` is what the file holds, as a base knows it.
+    ``held`` is what the file holds, as a base knows it: in the order in which it stands there.
     """
 
     added: list[str]
@@ -68,43 +75,61 @@ class NotesMerge(NamedTuple):
     held: list[Part]
 
 
-def merge_notes(day: str, text: str, log: Sequence[tuple[int, str]], base: Sequence[Part] | None) -> NotesMerge:
+def merge_notes(
+    day: str, text: str, log: Sequence[tuple[int, str]], base: Sequence[Part] | None, taking: Sequence[Part] = ()
+) -> NotesMerge:
     """Return what a hand changed in the file of a day; ``Unreadable`` where that cannot be told.
 
     Notes of the base have to be there, in their order; what stands between them was added, unless the log has it too
-    by now, or it was erased. Without a base every note of the log may be there or not.
+    by now, or it was erased. Without a base every note of the log may be there or not. ``taking`` are notes that a
+    round was about to take from the file when it was cut off.
     """
     body = _Body(_without_heading(day, lines_of(text)))
-    waiting, others = Counter(base or ()), Counter[Part]()
+    waiting = _Waiting(log)
     missing: list[int] = []
-    held: list[Part] = []
-    for seq, note in log:
-        part = part_of(note)
-        is_based = waiting[part] > 0
-        waiting[part] -= is_based
-        if (base is None or is_based) and body.find(compared(lines_of(note))):
-            held.append(part)
-        elif is_based:
-            missing.append(seq)
+    gone: list[Part] = []
+    for part in waiting.parts if base is None else base:
+        found = waiting.take(part)
+        if found is None:
+            gone.append(part)
+        elif body.find(found[1]):
+            continue
+        elif base is None:
+            waiting.put_back(part, found)
         else:
-            others[part] += 1
-    pieces = _without(body.pieces(), (+waiting).elements())
-    texts = [text for text in map(_text, pieces) if text]
-    added = [text for text in texts if not _is_other(text, others)]
-    return NotesMerge(added, missing, [*held, *map(part_of, texts)])
+            missing.append(found[0])
+    for part in taking:
+        if waiting.has(part) and body.cut(part):
+            waiting.take(part)
+    for part in gone:
+        body.cut(part, keeps=False)
+    added = [text for text in body.rest() if waiting.take(part_of(text)) is None]
+    return NotesMerge(added, missing, body.held())
+
+
+class _Waiting:
+    """The notes of the log that nothing in the file was held for yet."""
+
+    def __init__(self, log: Sequence[tuple[int, str]]) -> None:
+        self.parts = [part_of(note) for _, note in log]
+        self._notes: dict[Part, list[tuple[int, list[str]]]] = {}
+        for part, (seq, note) in zip(self.parts, log, strict=True):
+            self._notes.setdefault(part, []).append((seq, compared(lines_of(note))))
+
+    def has(self, part: Part) -> bool:
+        return bool(self._notes.get(part))
+
+    def take(self, part: Part) -> tuple[int, list[str]] | None:
+        """Return the first note that is told so, its seq and its lines, and forget it."""
+        return self._notes[part].pop(0) if self.has(part) else None
+
+    def put_back(self, part: Part, note: tuple[int, list[str]]) -> None:
+        self._notes[part].insert(0, note)
 
 
 def _without_heading(day: str, lines: list[str]) -> list[str]:
     first = next((place for place, line in enumerate(lines) if line.strip()), None)
     return lines[first + 1 :] if first is not None and lines[first].rstrip() == heading(day) else lines
-
-
-def _is_other(text: str, others: Counter[Part]) -> bool:
-    """Return whether a text is one that the log has got meanwhile, each of which counts once."""
-    part = part_of(text)
-    is_known = others[part] > 0
-    others[part] -= is_known
-    return is_known
 
 
 def _text(lines: Sequence[str]) -> str:
@@ -118,13 +143,14 @@ class _Body:
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
-        trimmed = [line.rstrip() for line in lines]
-        self._text = "\n".join(("", *trimmed, ""))
-        self._begins = list(accumulate((len(line) + 1 for line in trimmed), initial=0))
+        self._trimmed = [line.rstrip() for line in lines]
+        self._text = "\n".join(("", *self._trimmed, ""))
+        self._begins = list(accumulate((len(line) + 1 for line in self._trimmed), initial=0))
         """Where the break before each line stands in the text."""
         self._at = 0
-        self._found: list[tuple[int, int]] = []
-        """The first line of each note that was found, and the one behind it."""
+        self._taken: list[tuple[int, int, bool]] = []
+        """The first line of what was found, the one behind it, and whether it still belongs there."""
+        self._left = MIRROR_SEARCHED_BYTES_MAX
 
     def find(self, block: Sequence[str]) -> bool:
         """Return whether a note stands behind the last one that was found; one without words stands anywhere."""
@@ -136,35 +162,34 @@ class _Body:
             return False
         self._at = place + len(wanted) - 1
         first = bisect_left(self._begins, place)
-        self._found.append((first, first + len(block)))
+        self._taken.append((first, first + len(block), True))
         return True
 
-    def pieces(self) -> list[list[str]]:
-        """Return the lines between the notes that were found."""
-        ends = [0, *(end for _, end in self._found)]
-        begins = [*(begin for begin, _ in self._found), len(self._lines)]
-        return [self._lines[end:begin] for end, begin in zip(ends, begins, strict=True)]
-
-
-def _without(pieces: list[list[str]], gone: Iterable[Part]) -> list[list[str]]:
-    """Return pieces without the notes that were erased, each of which goes once."""
-    left = MIRROR_SEARCHED_BYTES_MAX
-    for count, wanted in gone:
-        for place, piece in enumerate(pieces):
-            left -= count * sum(map(len, piece))
-            if left < 0:
+    def cut(self, part: Part, *, keeps: bool = True) -> bool:
+        """Return whether a note that is known by its digest stands among the rest, and is none of it any more."""
+        count, wanted = part
+        for begin, end in self._gaps():
+            self._left -= count * (self._begins[end] - self._begins[begin])
+            if self._left < 0:
                 raise Unreadable(_UNTOLD)
-            begin = _place_of(piece, count, wanted)
-            if begin is not None:
-                pieces = [*pieces[:place], piece[:begin], piece[begin + count :], *pieces[place + 1 :]]
-                break
-    return pieces
+            for first in range(begin, end - count + 1 if count else begin):
+                if digest("\n".join(self._trimmed[first : first + count]).encode()) == wanted:
+                    self._taken = sorted([*self._taken, (first, first + count, keeps)])
+                    return True
+        return False
 
+    def _gaps(self) -> list[tuple[int, int]]:
+        """Return the lines that nothing was found for: the first of each gap, and the one behind it."""
+        ends = [0, *(end for _, end, _ in self._taken)]
+        begins = [*(begin for begin, _, _ in self._taken), len(self._lines)]
+        return list(zip(ends, begins, strict=True))
 
-def _place_of(lines: Sequence[str], count: int, wanted: str) -> int | None:
-    """Return where a note stands whose text is known by its digest alone."""
-    trimmed = [line.rstrip() for line in lines]
-    for begin in range(len(lines) - count + 1 if count else 0):
-        if digest("\n".join(trimmed[begin : begin + count]).encode()) == wanted:
-            return begin
-    return None
+    def rest(self) -> list[str]:
+        """Return what stands between the notes, as notes."""
+        return [text for text in (_text(self._lines[begin:end]) for begin, end in self._gaps()) if text]
+
+    def held(self) -> list[Part]:
+        """Return what belongs there, found or not, as a base knows it."""
+        places = [*((begin, end) for begin, end, keeps in self._taken if keeps), *self._gaps()]
+        texts = [_text(self._lines[begin:end]) for begin, end in sorted(places)]
+        return [part_of(text) for text in texts if text]

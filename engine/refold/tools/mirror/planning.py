@@ -12,7 +12,7 @@ from refold.store.mirror_files import PROFILE_FILE, Found
 from refold.tools.mirror.merging import NotesMerge, merge_facts, merge_notes
 from refold.tools.mirror.pages import Unreadable, day_of, digest, facts_of, heading, text_of
 from refold.tools.mirror.reports import MirrorConflict, MirrorEdit
-from refold.tools.mirror.sides import Side
+from refold.tools.mirror.sides import Notes, Side
 from refold.tools.mirror.state import Base, base_of_profile
 
 _BOTH: Final = "the file and the log changed it differently"
@@ -41,8 +41,13 @@ class Plan(Struct):
         self.problem, self.edits, self.conflicts, self.base = problem, [], [], None
 
 
-def planned(name: str, found: Found, side: Side, wanted: Base | None, bases: Sequence[Base]) -> Plan:
-    """Return what is to be done with a file that holds what was found, whose base is one of ``bases``, if any."""
+def planned(
+    name: str, found: Found, side: Side, wanted: Base | None, bases: Sequence[Base], *, taking: Base | None
+) -> Plan:
+    """Return what is to be done with a file that holds what was found, whose base is one of ``bases``, if any.
+
+    ``taking`` is what a round was about to take from it when it was cut off.
+    """
     if found.problem or found.seen is None:
         return Plan(name, found, None, problem=found.problem)
     held = digest(found.content)
@@ -51,14 +56,14 @@ def planned(name: str, found: Found, side: Side, wanted: Base | None, bases: Seq
             return Plan(name, found, known)
     merge = _profile if name == PROFILE_FILE else _day
     try:
-        return merge(name, found, side, bases)
+        return merge(name, found, side, bases, taking or Base(""))
     except Unreadable as error:
         return Plan(name, found, None, problem=str(error))
 
 
-def _profile(name: str, found: Found, side: Side, bases: Sequence[Base]) -> Plan:
+def _profile(name: str, found: Found, side: Side, bases: Sequence[Base], taking: Base) -> Plan:
     hand = facts_of(found.content)
-    merge = merge_facts(hand, side.facts, [base.facts for base in bases])
+    merge = merge_facts(hand, side.facts, [base.facts for base in bases], taking.facts)
     edits = [MirrorEdit(name, "delete" if value is None else "set", key, value) for key, value in merge.edits.items()]
     conflicts = [
         MirrorConflict(name, key, value, side.facts.get(key), "", _BOTH) for key, value in merge.conflicts.items()
@@ -67,14 +72,14 @@ def _profile(name: str, found: Found, side: Side, bases: Sequence[Base]) -> Plan
     return Plan(name, found, base_of_profile(hand, found.content), edits, conflicts, beside)
 
 
-def _day(name: str, found: Found, side: Side, bases: Sequence[Base]) -> Plan:
+def _day(name: str, found: Found, side: Side, bases: Sequence[Base], taking: Base) -> Plan:
     day = day_of(name)
     try:
         checked_day(day, "day")
     except RefoldError as error:
         raise Unreadable("names no day; rename it") from error
     text = text_of(found.content)
-    merge = _merged(day, text, side, name, bases)
+    merge = _merged(day, text, side.days.get(name, ()), bases, taking)
     base = Base(digest(found.content), notes=tuple(merge.held))
     if not merge.missing:
         return Plan(name, found, base, [MirrorEdit(name, "append", day, added) for added in merge.added])
@@ -86,9 +91,8 @@ def _day(name: str, found: Found, side: Side, bases: Sequence[Base]) -> Plan:
     return Plan(name, found, base, [], [MirrorConflict(name, seqs, hand or None, log, "", _GROWS)], beside)
 
 
-def _merged(day: str, text: str, side: Side, name: str, bases: Sequence[Base]) -> NotesMerge:
+def _merged(day: str, text: str, notes: Notes, bases: Sequence[Base], taking: Base) -> NotesMerge:
     """Return the merge with the base that the file goes on from: that of which it has all notes, if there is one."""
-    notes = side.days.get(name, ())
-    merges = [merge_notes(day, text, notes, base.notes) for base in bases]
+    merges = [merge_notes(day, text, notes, base.notes, taking.notes) for base in bases]
     whole = next((merge for merge in merges if not merge.missing), None)
-    return whole or (merges[-1] if merges else merge_notes(day, text, notes, None))
+    return whole or (merges[-1] if merges else merge_notes(day, text, notes, None, taking.notes))

@@ -19,7 +19,7 @@ from refold.tools.mirror.pages import digest
 from refold.tools.mirror.planning import Plan, planned
 from refold.tools.mirror.reports import MirrorConflict, MirrorEdit, MirrorProblem, MirrorReport
 from refold.tools.mirror.sides import LogSide, Side
-from refold.tools.mirror.state import Base, Owner, State, packed, unpacked
+from refold.tools.mirror.state import Base, Owner, State, base_of_edits, packed, unpacked
 
 if TYPE_CHECKING:
     from refold.memory.memory import Memory
@@ -135,7 +135,7 @@ class Rounds:
         if name in trusted and wanted is not None and known == (seen, wanted.digest):
             return None
         found = self.tree.read(name)
-        plan = planned(name, found, side, wanted, self._bases(name))
+        plan = planned(name, found, side, wanted, self._bases(name), taking=self._state.taking.get(name))
         self.seen[name] = (found.seen, "" if plan.problem else digest(found.content))
         if plan.is_edited and not self._takes:
             return Plan(name, found, None, problem=_UNTAKEN)
@@ -172,15 +172,17 @@ class Rounds:
         edits = [edit for plan in plans for edit in plan.edits]
         if not edits:
             return
+        edited = [plan for plan in plans if plan.edits]
+        self._state.taking = {plan.name: base_of_edits(plan.edits, plan.found.content) for plan in edited}
+        self._store()
         try:
             with self._memory.batch():
                 self._append(edits, side)
         except WrongVersion as error:
             raise _Moved from error
         except (InvalidInput, LimitExceeded) as error:
-            for plan in plans:
-                if plan.edits:
-                    plan.leave(f"cannot be taken: {error}")
+            for plan in edited:
+                plan.leave(f"cannot be taken: {error}")
         self._door.engine.log.flush()
 
     def _append(self, edits: Sequence[MirrorEdit], side: Side) -> None:
@@ -229,6 +231,7 @@ class Rounds:
         for plan in plans:
             if plan.base is not None and (self._bases(plan.name) or plan.name in side.names):
                 self._state.files[plan.name] = plan.base
+        self._state.taking = {}
         bases = {plan.name: self._log.base(side, plan.name) for plan in behind}
         self._state.coming = {name: base for name, base in bases.items() if base is not None}
         if behind:

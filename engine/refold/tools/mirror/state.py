@@ -4,6 +4,7 @@ It is digests alone, so that what was erased does not live on in it. Before file
 hold stands beside what they held: whoever comes after a crash finds either.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -11,8 +12,9 @@ from msgspec import Struct
 
 from refold.errors import InvalidInput
 from refold.hashing import blake2b
-from refold.tools.mirror.merging import Part, facts_told
+from refold.tools.mirror.merging import Part, facts_told, told
 from refold.tools.mirror.pages import digest, part_of, profile_bytes
+from refold.tools.mirror.reports import MirrorEdit
 
 FORMAT: Final = 1
 
@@ -40,6 +42,8 @@ class State(Struct):
     owner: Owner
     seq: int = 0
     files: dict[str, Base] = {}
+    taking: dict[str, Base] = {}
+    """Of files that were edited, what is about to be taken: facts, ``""`` for a deletion, and notes."""
     coming: dict[str, Base] = {}
     format: int = FORMAT
 
@@ -85,6 +89,13 @@ def _checksum(content: bytes) -> str:
 def base_of_profile(facts: dict[str, str], content: bytes | None = None) -> Base:
     """Return the base of a profile's file, that of its own bytes or of those that a hand wrote."""
     return Base(digest(profile_bytes(facts) if content is None else content), facts=facts_told(facts))
+
+
+def base_of_edits(edits: Sequence[MirrorEdit], content: bytes) -> Base:
+    """Return what is about to be taken from a file."""
+    facts = {told(edit.name) or "": told(edit.text) or "" for edit in edits if edit.kind != "append"}
+    notes = tuple(part_of(edit.text) for edit in edits if edit.kind == "append" and edit.text)
+    return Base(digest(content), facts, notes)
 
 
 def base_of_day(content: bytes, texts: tuple[str, ...]) -> Base:

@@ -130,11 +130,11 @@ class Tree:
         finally:
             os.close(folder)
 
-    def read(self, name: str) -> Found:
+    def read(self, name: str, bytes_max: int = MIRROR_FILE_BYTES_MAX) -> Found:
         """Return what is at a name; it is read again while somebody writes to it, and no longer than a few times."""
         try:
             for _ in range(RETRIES_COUNT_MAX):
-                found = self._read_once(name)
+                found = self._read_once(name, bytes_max)
                 if found is not None:
                     return found
         except FileNotFoundError:
@@ -144,17 +144,16 @@ class Tree:
             return Found(None, problem=_LINK if is_link else f"cannot be read ({error.strerror})")
         return Found(None, problem="is being written to; it is looked at again later")
 
-    def _read_once(self, name: str) -> Found | None:
+    def _read_once(self, name: str, bytes_max: int) -> Found | None:
         with self._folder(name) as (folder, base):
             file = os.open(base, _READING, dir_fd=folder)
         try:
             before = os.fstat(file)
             if not stat.S_ISREG(before.st_mode):
                 return Found(None, problem="is no file; put a file there, or nothing")
-            if before.st_size > MIRROR_FILE_BYTES_MAX:
-                bound = f"MIRROR_FILE_BYTES_MAX = {MIRROR_FILE_BYTES_MAX:,}"
-                return Found(_seen(before), problem=f"is {before.st_size:,} bytes, over {bound}; shorten it")
-            content = _all_of(file)
+            if before.st_size > bytes_max:
+                return Found(_seen(before), problem=too_large(before.st_size))
+            content = _all_of(file, bytes_max)
             is_whole = _seen(os.fstat(file)) == _seen(before) and len(content) == before.st_size
             return Found(_seen(before), content) if is_whole else None
         finally:
@@ -236,7 +235,7 @@ class Tree:
             file = os.open(base, _READING, dir_fd=folder)
         except OSError:
             return False  # A link, or a folder: it was not found there.
-        if _all_of(file) != found.content:
+        if _all_of(file, len(found.content)) != found.content:
             os.close(file)
             return False
         self._held.append((name, file, _digest(found.content)))
@@ -248,7 +247,7 @@ class Tree:
             name, file, digest = self._held.pop()
             try:
                 os.lseek(file, 0, os.SEEK_SET)
-                content = _all_of(file)
+                content = _all_of(file, MIRROR_FILE_BYTES_MAX)
             finally:
                 os.close(file)
             if _digest(content) != digest:
@@ -312,10 +311,15 @@ def _digest(content: bytes) -> bytes:
     return blake2b(content, digest_size=16).digest()
 
 
-def _all_of(file: int) -> bytes:
+def too_large(size: int) -> str:
+    """Return what to say of a file that is over the bound."""
+    return f"is {size:,} bytes, over MIRROR_FILE_BYTES_MAX = {MIRROR_FILE_BYTES_MAX:,}; shorten it"
+
+
+def _all_of(file: int, bytes_max: int) -> bytes:
     """Return what a descriptor gives, at most one byte more than the bound."""
     parts: list[bytes] = []
-    left = MIRROR_FILE_BYTES_MAX + 1
+    left = bytes_max + 1
     while left and (part := os.read(file, min(left, 1024**2))):
         parts.append(part)
         left -= len(part)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from refold.limits import POLL_MS, VALUE_BYTES_MAX
+from refold.limits import POLL_MS
 
 MIRROR_POLL_MS: Final = 500
 """How often an open mirror looks at its files; an edit is taken when two looks in a row saw the same file."""
@@ -10,8 +10,4 @@ MIRROR_POLL_MS: Final = 500
 MIRROR_REDO_COUNT_MAX: Final = 16
 """How often one round begins anew because the log or a file moved while it was decided."""
 
-MIRROR_SEARCHED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""What is hashed of an edited file to find notes in it that were erased since."""
-
 assert POLL_MS < MIRROR_POLL_MS
-assert VALUE_BYTES_MAX < MIRROR_SEARCHED_BYTES_MAX

@@ -9,16 +9,18 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from refold.tools.mirror.limits import MIRROR_SEARCHED_BYTES_MAX
-from refold.tools.mirror.pages import Unreadable, compared, digest, heading, lines_of, part_of
-
-Part = tuple[int, str]
-"""A note of the base: how many lines it had, and their digest."""
-
-_UNTOLD: Final = (
-    "was edited by hand, and so much of the day was erased meanwhile that nobody can tell whose lines are whose"
+from refold.tools.mirror.pages import (
+    BLANK,
+    LINE_CHARS,
+    Part,
+    compared,
+    digest,
+    heading,
+    lines_of,
+    part_of,
+    part_of_lines,
 )
 
 
@@ -78,7 +80,7 @@ class NotesMerge(NamedTuple):
 def merge_notes(
     day: str, text: str, log: Sequence[tuple[int, str]], base: Sequence[Part] | None, taking: Sequence[Part] = ()
 ) -> NotesMerge:
-    """Return what a hand changed in the file of a day; ``Unreadable`` where that cannot be told.
+    """Return what a hand changed in the file of a day.
 
     Notes of the base have to be there, in their order; what stands between them was added, unless the log has it too
     by now, or it was erased. Without a base every note of the log may be there or not. ``taking`` are notes that a
@@ -102,8 +104,8 @@ def merge_notes(
         if waiting.has(part) and body.cut(part):
             waiting.take(part)
     for part in gone:
-        body.cut(part, keeps=False)
-    added = [text for text in body.rest() if waiting.take(part_of(text)) is None]
+        body.forget(part)
+    added = [text for text in body.rest() if waiting.take(part_of(text), text) is None]
     return NotesMerge(added, missing, body.held())
 
 
@@ -119,9 +121,11 @@ class _Waiting:
     def has(self, part: Part) -> bool:
         return bool(self._notes.get(part))
 
-    def take(self, part: Part) -> tuple[int, list[str]] | None:
-        """Return the first note that is told so, its seq and its lines, and forget it."""
-        return self._notes[part].pop(0) if self.has(part) else None
+    def take(self, part: Part, text: str | None = None) -> tuple[int, list[str]] | None:
+        """Return the first note that is told so, its seq and its lines, and forget it; that of a text, if it is it."""
+        if not self.has(part) or (text is not None and self._notes[part][0][1] != compared(lines_of(text))):
+            return None
+        return self._notes[part].pop(0)
 
     def put_back(self, part: Part, note: tuple[int, list[str]]) -> None:
         self._notes[part].insert(0, note)
@@ -150,7 +154,7 @@ class _Body:
         self._at = 0
         self._taken: list[tuple[int, int, bool]] = []
         """The first line of what was found, the one behind it, and whether it still belongs there."""
-        self._left = MIRROR_SEARCHED_BYTES_MAX
+        self._told = part_of_lines(self._trimmed)
 
     def find(self, block: Sequence[str]) -> bool:
         """Return whether a note stands behind the last one that was found; one without words stands anywhere."""
@@ -167,16 +171,23 @@ class _Body:
 
     def cut(self, part: Part, *, keeps: bool = True) -> bool:
         """Return whether a note that is known by its digest stands among the rest, and is none of it any more."""
-        count, wanted = part
-        for begin, end in self._gaps():
-            self._left -= count * (self._begins[end] - self._begins[begin])
-            if self._left < 0:
-                raise Unreadable(_UNTOLD)
-            for first in range(begin, end - count + 1 if count else begin):
-                if digest("\n".join(self._trimmed[first : first + count]).encode()) == wanted:
-                    self._taken = sorted([*self._taken, (first, first + count, keeps)])
-                    return True
+        for begin, end in self._gaps() if part else ():
+            first = self._told.find(part, begin * LINE_CHARS, end * LINE_CHARS)
+            while first % LINE_CHARS and first >= 0:
+                first = self._told.find(part, first + 1, end * LINE_CHARS)
+            if first >= 0:
+                line = first // LINE_CHARS
+                self._taken = sorted([*self._taken, (line, line + len(part) // LINE_CHARS, keeps)])
+                return True
         return False
+
+    def forget(self, part: Part) -> None:
+        """Leave out a note that was erased: whole, or those of its lines that a hand has left of it."""
+        if not self.cut(part, keeps=False):
+            for begin in range(0, len(part), LINE_CHARS):
+                line = part[begin : begin + LINE_CHARS]
+                if line != BLANK:
+                    self.cut(line, keeps=False)
 
     def _gaps(self) -> list[tuple[int, int]]:
         """Return the lines that nothing was found for: the first of each gap, and the one behind it."""

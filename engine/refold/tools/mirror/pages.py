@@ -2,14 +2,22 @@
 
 import json
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from refold import checks
 from refold.errors import RefoldError
 from refold.hashing import blake2b
 
 DIGEST_BYTES: Final = 8
+LINE_BYTES: Final = 6
+LINE_CHARS: Final = 8
+"""Of the digest of one line, as bytes and as text."""
+
+Part: TypeAlias = str
+"""A note without its text: the digests of its lines."""
+
 _BOM: Final = "\ufeff"
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _NUMBER: Final = object()
@@ -116,7 +124,18 @@ def compared(lines: Iterable[str]) -> list[str]:
     return trimmed[first : last + 1]
 
 
-def part_of(text: str) -> tuple[int, str]:
-    """Return what tells a note from others without its text: how many lines it has, and their digest."""
-    lines = compared(lines_of(text))
-    return len(lines), digest("\n".join(lines).encode())
+def part_of(text: str) -> Part:
+    """Return what tells a note from others, and each of its lines from others, without its text."""
+    return part_of_lines(compared(lines_of(text)))
+
+
+def part_of_lines(lines: Iterable[str]) -> Part:
+    """Return the digests of lines, one behind the other."""
+    return "".join(map(_line_told, lines))
+
+
+def _line_told(line: str) -> str:
+    return urlsafe_b64encode(blake2b(line.encode(), digest_size=LINE_BYTES).digest()).decode()
+
+
+BLANK: Final = _line_told("")

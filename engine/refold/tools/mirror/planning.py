@@ -8,12 +8,13 @@ from msgspec import Struct
 
 from refold.errors import RefoldError
 from refold.memory.moments import day_of as checked_day
-from refold.store.mirror_files import PROFILE_FILE, Found
+from refold.store.limits import MIRROR_FILE_BYTES_MAX
+from refold.store.mirror_files import PROFILE_FILE, Found, too_large
 from refold.tools.mirror.merging import NotesMerge, merge_facts, merge_notes
 from refold.tools.mirror.pages import Unreadable, day_of, digest, facts_of, heading, text_of
 from refold.tools.mirror.reports import MirrorConflict, MirrorEdit
 from refold.tools.mirror.sides import Notes, Side
-from refold.tools.mirror.state import Base, base_of_profile
+from refold.tools.mirror.state import Base, base_of_day, base_of_profile
 
 _BOTH: Final = "the file and the log changed it differently"
 _GROWS: Final = "a journal only grows: add a correction at the end of the day, or erase a note by its seq"
@@ -54,6 +55,8 @@ def planned(
     for known in (wanted, *bases):
         if known is not None and known.digest == held:
             return Plan(name, found, known)
+    if len(found.content) > MIRROR_FILE_BYTES_MAX:
+        return Plan(name, found, None, problem=too_large(len(found.content)))
     merge = _profile if name == PROFILE_FILE else _day
     try:
         return merge(name, found, side, bases, taking or Base(""))
@@ -80,7 +83,7 @@ def _day(name: str, found: Found, side: Side, bases: Sequence[Base], taking: Bas
         raise Unreadable("names no day; rename it") from error
     text = text_of(found.content)
     merge = _merged(day, text, side.days.get(name, ()), bases, taking)
-    base = Base(digest(found.content), notes=tuple(merge.held))
+    base = base_of_day(found.content, merge.held)
     if not merge.missing:
         return Plan(name, found, base, [MirrorEdit(name, "append", day, added) for added in merge.added])
     hand = "\n\n".join(merge.added)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from refold.errors import InvalidInput, LimitExceeded, StoreBusy, StoreError, WrongVersion
 from refold.memory.door import Door
+from refold.store.limits import MIRROR_FILE_BYTES_MAX
 from refold.store.mirror_files import STATE_FILE, Found, Seen, Tree
 from refold.tools.mirror.limits import MIRROR_REDO_COUNT_MAX
 from refold.tools.mirror.pages import digest
@@ -134,8 +135,11 @@ class Rounds:
         known = self.seen.get(name)
         if name in trusted and wanted is not None and known == (seen, wanted.digest):
             return None
-        found = self.tree.read(name)
-        plan = planned(name, found, side, wanted, self._bases(name), taking=self._state.taking.get(name))
+        bases = self._bases(name)
+        # What a mirror wrote itself may be larger than what it takes from a hand.
+        sizes = [base.size for base in (wanted, *bases) if base is not None]
+        found = self.tree.read(name, max(MIRROR_FILE_BYTES_MAX, *sizes, 0))
+        plan = planned(name, found, side, wanted, bases, taking=self._state.taking.get(name))
         self.seen[name] = (found.seen, "" if plan.problem else digest(found.content))
         if plan.is_edited and not self._takes:
             return Plan(name, found, None, problem=_UNTAKEN)

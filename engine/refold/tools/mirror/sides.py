@@ -6,7 +6,7 @@ from refold.engine.core import Engine
 from refold.fold import State
 from refold.memory.door import Door
 from refold.store.mirror_files import PROFILE_FILE
-from refold.tools.mirror.pages import day_bytes, day_of, file_of, profile_bytes
+from refold.tools.mirror.pages import day_bytes, day_of, file_of, part_of, profile_bytes
 from refold.tools.mirror.state import Base, base_of_day, base_of_profile
 from refold.views.journal import JOURNAL
 from refold.views.profile import PROFILE
@@ -74,7 +74,7 @@ class LogSide:
         if known is None or known[0] != seqs:
             content = side.content(name)
             assert content is not None, name
-            known = self._bases[name] = (seqs, base_of_day(content, tuple(text for _, text in notes)))
+            known = self._bases[name] = (seqs, base_of_day(content, (part_of(text) for _, text in notes)))
         return known[1]
 
 

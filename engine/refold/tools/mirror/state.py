@@ -4,7 +4,7 @@ It is digests alone, so that what was erased does not live on in it. Before file
 hold stands beside what they held: whoever comes after a crash finds either.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from refold.errors import InvalidInput
 from refold.hashing import blake2b
-from refold.tools.mirror.merging import Part, facts_told, told
-from refold.tools.mirror.pages import digest, part_of, profile_bytes
+from refold.tools.mirror.merging import facts_told, told
+from refold.tools.mirror.pages import Part, digest, part_of, profile_bytes
 from refold.tools.mirror.reports import MirrorEdit
 
 FORMAT: Final = 1
@@ -23,6 +23,7 @@ class Base(Struct, frozen=True):
     """What a file held: the digest of its bytes, and of its facts, or of its notes in their order."""
 
     digest: str
+    size: int = 0
     facts: dict[str, str] = {}
     notes: tuple[Part, ...] = ()
 
@@ -88,16 +89,17 @@ def _checksum(content: bytes) -> str:
 
 def base_of_profile(facts: dict[str, str], content: bytes | None = None) -> Base:
     """Return the base of a profile's file, that of its own bytes or of those that a hand wrote."""
-    return Base(digest(profile_bytes(facts) if content is None else content), facts=facts_told(facts))
+    content = profile_bytes(facts) if content is None else content
+    return Base(digest(content), len(content), facts=facts_told(facts))
 
 
 def base_of_edits(edits: Sequence[MirrorEdit], content: bytes) -> Base:
     """Return what is about to be taken from a file."""
     facts = {told(edit.name) or "": told(edit.text) or "" for edit in edits if edit.kind != "append"}
     notes = tuple(part_of(edit.text) for edit in edits if edit.kind == "append" and edit.text)
-    return Base(digest(content), facts, notes)
+    return Base(digest(content), len(content), facts, notes)
 
 
-def base_of_day(content: bytes, texts: tuple[str, ...]) -> Base:
-    """Return the base of a day's file."""
-    return Base(digest(content), notes=tuple(map(part_of, texts)))
+def base_of_day(content: bytes, parts: Iterable[Part]) -> Base:
+    """Return the base of a day's file that holds these notes."""
+    return Base(digest(content), len(content), notes=tuple(parts))

@@ -9,5 +9,7 @@ from tests.mirroring.machine import MirrorMachine
 def test_the_machine_finds_nothing() -> None:
     run_state_machine_as_test(
         MirrorMachine,
-        settings=settings(max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)),
+        settings=settings(
+            max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
     )

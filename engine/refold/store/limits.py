@@ -25,4 +25,7 @@ MIRROR_FILE_BYTES_MAX: Final = VALUE_BYTES_MAX
 MIRROR_FILES_COUNT_MAX: Final = 100_000
 """Files of days that a mirror looks at: 273 years of them."""
 
-assert MIRROR_FILE_BYTES_MAX <= VALUE_BYTES_MAX
+MIRROR_STATE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""What a mirror keeps of its files: digests, eight bytes for a line."""
+
+assert MIRROR_FILE_BYTES_MAX <= VALUE_BYTES_MAX < MIRROR_STATE_BYTES_MAX

@@ -18,7 +18,7 @@ from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreBusy, Stor
 from refold.hashing import blake2b
 from refold.limits import RETRIES_COUNT_MAX
 from refold.store.exchanging import exchanged
-from refold.store.limits import MIRROR_FILE_BYTES_MAX, MIRROR_FILES_COUNT_MAX
+from refold.store.limits import MIRROR_FILE_BYTES_MAX, MIRROR_FILES_COUNT_MAX, MIRROR_STATE_BYTES_MAX
 
 PROFILE_FILE: Final = "profile.json"
 STATE_FILE: Final = ".refold-mirror"
@@ -64,7 +64,7 @@ class Tree:
     def __init__(self, path: str, *, holds: bool = True) -> None:
         self.path = os.path.realpath(path)
         self._held: list[tuple[str, int, bytes]] = []
-        """Files that were replaced, by their name then: descriptors, and the digests of what was read of them."""
+        """Files that were replaced, by their name then: descriptors, and what was read of them."""
         with _telling(self.path):
             self._root = _opened_directory(self.path, makes=holds)
             try:
@@ -238,19 +238,19 @@ class Tree:
         if _all_of(file, len(found.content)) != found.content:
             os.close(file)
             return False
-        self._held.append((name, file, _digest(found.content)))
+        self._held.append((name, file, found.content))
         return True
 
     def late(self) -> Iterator[tuple[str, bytes]]:
         """Let go of the replaced files; return those, by name, that were written to after they had been read."""
         while self._held:
-            name, file, digest = self._held.pop()
+            name, file, known = self._held.pop()
             try:
                 os.lseek(file, 0, os.SEEK_SET)
-                content = _all_of(file, MIRROR_FILE_BYTES_MAX)
+                content = _all_of(file, max(MIRROR_FILE_BYTES_MAX, len(known)))
             finally:
                 os.close(file)
-            if _digest(content) != digest:
+            if content != known:
                 yield name, content
 
     def remove(self, name: str, found: Found) -> bool:
@@ -282,7 +282,7 @@ class Tree:
 
     def read_state(self) -> bytes:
         """Return what was last known of the files, empty where nothing is."""
-        return self.read(STATE_FILE).content
+        return self.read(STATE_FILE, MIRROR_STATE_BYTES_MAX).content
 
     def write_state(self, content: bytes) -> None:
         """Write what is known of the files, atomically and durably."""

@@ -128,11 +128,12 @@ class Mirror:
             message = "this mirror was opened with writes=False; open one that writes, or call check()"
             raise ReadOnly(message)
         with self._lock:
-            report = self._round()
+            report, is_due = self._round()
             for _ in range(MIRROR_REDO_COUNT_MAX):
-                if not self._is_due:
+                if not is_due:
                     break
-                report = joined(report, self._round())
+                following, is_due = self._round()
+                report = joined(report, following)
         self._tell(report)
         return report
 
@@ -191,12 +192,17 @@ class Mirror:
             raise Closed(message)
         self._door.engine.check_open()
 
-    def _round(self, **options: Any) -> MirrorReport:
+    def _round(self, **options: Any) -> tuple[MirrorReport, bool]:
+        """Do a round; return what it came to, and whether another one is due."""
         self._check_open()
-        self._is_due = True  # Until it turns out that it is not: a round that fails is done again.
-        report, self._is_due = self._rounds.run(**options)
+        self._is_due, is_due = False, True  # Lowered before: who rings meanwhile wants another one.
+        try:
+            report, is_due = self._rounds.run(**options)
+        finally:
+            if is_due:
+                self._is_due = True
         self.seq = report.seq
-        return report
+        return report, is_due
 
     def _tell(self, report: MirrorReport) -> None:
         """Hand out a report that has something to tell, and wake who waits."""
@@ -256,7 +262,7 @@ class Mirror:
         is_elsewhere = bool(self._door.branch) and self._door.engine.current_head() != self.seq
         if not (self._is_due or changed - moving or hot or is_elsewhere):
             return None
-        return self._round(trusted=now.keys() - changed - hot, skipped=moving)
+        return self._round(trusted=now.keys() - changed - hot, skipped=moving)[0]
 
 
 def joined(first: MirrorReport, second: MirrorReport) -> MirrorReport:

@@ -1,12 +1,14 @@
 """A profile and a journal as files: they follow the log, and what a hand writes into them becomes events."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from refold import Closed, InvalidInput, Memory, Mirror, MirrorReport, NotFound, ReadOnly, StoreBusy
+from refold.tools.mirror import handle
 from refold.views.journal import JournalAppended
 from refold.views.profile import ProfileDeleted, ProfileSet
 from tests.mirroring.files import (
@@ -25,6 +27,18 @@ from tests.support import Child, Clock, refused, remembering
 
 DAY = "2026-11-21"
 WAIT_SECONDS = 60
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    """A memory in RAM: files and log meet in the same way wherever the log is."""
+    with remembering() as memory:
+        yield memory
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handle, "_POLL_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -85,12 +99,14 @@ def test_closing_writes_what_is_left(memory: Memory, directory: Path) -> None:
         mirror.sync()
 
 
-def test_a_mirror_catches_up_when_it_is_opened(held: object, memory: Memory, directory: Path) -> None:
-    memory.mirror(directory).close()
-    filled(memory)
-    memory.mirror(directory).close()
-    assert held is not None
-    assert_in_step(memory, directory)
+@pytest.mark.parametrize("durability", ["durable", "delayed"])
+def test_a_mirror_catches_up_when_it_is_opened(tmp_path: Path, directory: Path, durability: str) -> None:
+    with remembering(tmp_path / "store", durability=durability) as memory:
+        memory.mirror(directory).close()
+        filled(memory)
+        memory.flush()
+    with remembering(tmp_path / "store", durability=durability) as memory, memory.mirror(directory):
+        assert_in_step(memory, directory)
 
 
 def test_what_another_process_writes_is_mirrored(tmp_path: Path, directory: Path) -> None:
@@ -322,6 +338,14 @@ def test_without_its_state_a_mirror_deletes_nothing(memory: Memory, directory: P
 # Conflicts.
 
 
+@contextmanager
+def untouched(memory: Memory) -> Iterator[None]:
+    """What happens inside leaves the log as it is."""
+    before = (memory.head, memory.state_hash())
+    yield
+    assert (memory.head, memory.state_hash()) == before
+
+
 def test_a_key_that_both_changed_stays_as_the_log_has_it(memory: Memory, directory: Path) -> None:
     filled(memory)
     memory.mirror(directory).close()
@@ -344,7 +368,7 @@ def test_a_note_that_a_hand_changed_stays_as_the_log_has_it(memory: Memory, dire
     filled(memory)
     with memory.mirror(directory) as mirror:
         path = day_path(directory, DAY)
-        with refused_by_report(memory):
+        with untouched(memory):
             put(path, path.read_text(encoding="utf-8").replace("LMDB", "SQLite") + "And more.\n")
             (conflict,) = mirror.sync().conflicts
         assert (conflict.hand, conflict.log, conflict.name) == ("Chose SQLite.\n\nAnd more.", "Chose LMDB.", "3")
@@ -352,23 +376,9 @@ def test_a_note_that_a_hand_changed_stays_as_the_log_has_it(memory: Memory, dire
     assert kept(directory) == {conflict.kept: f"# {DAY}, in the place of seq 3\n\nChose SQLite.\n\nAnd more.\n"}
 
 
-class refused_by_report:  # noqa: N801 - reads as what it asserts
-    """What happens inside leaves the log as it is."""
-
-    def __init__(self, memory: Memory) -> None:
-        self.memory = memory
-        self.before = (memory.head, memory.state_hash())
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        assert (self.memory.head, self.memory.state_hash()) == self.before
-
-
 def test_a_note_that_a_hand_removed_comes_back(memory: Memory, directory: Path) -> None:
     filled(memory)
-    with memory.mirror(directory) as mirror, refused_by_report(memory):
+    with memory.mirror(directory) as mirror, untouched(memory):
         put(day_path(directory, DAY), f"# {DAY}\n\nIt is fast.\nAnd safe.\n")
         (conflict,) = mirror.sync().conflicts
         assert (conflict.hand, conflict.log, conflict.kept) == (None, "Chose LMDB.", "")
@@ -383,7 +393,7 @@ def test_checking_changes_nothing(memory: Memory, directory: Path) -> None:
     memory.profile().set("city", "Oslo")
     put_facts(directory, {"theme": "blue", "user": "Mike", "pet": "cat"})
     before = everything(directory)
-    with refused_by_report(memory), memory.mirror(directory, writes=False) as mirror:
+    with untouched(memory), memory.mirror(directory, writes=False) as mirror:
         report = mirror.check()
         assert [edit.name for edit in report.edits] == ["pet"]
         assert [conflict.name for conflict in report.conflicts] == ["theme"]
@@ -401,7 +411,7 @@ def test_checking_changes_nothing(memory: Memory, directory: Path) -> None:
 
 def test_a_mirror_without_edits_leaves_what_a_hand_wrote(memory: Memory, directory: Path) -> None:
     filled(memory)
-    with memory.mirror(directory, edits="leave") as mirror, refused_by_report(memory):
+    with memory.mirror(directory, edits="leave") as mirror, untouched(memory):
         put_facts(directory, {"theme": "blue"})
         (problem,) = mirror.sync().problems
         assert "takes no edits" in problem.reason

@@ -130,7 +130,7 @@ class Mirror:
         with self._lock:
             report, is_due = self._round()
             for _ in range(MIRROR_REDO_COUNT_MAX):
-                if not is_due:
+                if not is_due or report.problems:
                     break
                 following, is_due = self._round()
                 report = joined(report, following)
@@ -201,7 +201,8 @@ class Mirror:
         finally:
             if is_due:
                 self._is_due = True
-        self.seq = report.seq
+        if not is_due:
+            self.seq = report.seq
         return report, is_due
 
     def _tell(self, report: MirrorReport) -> None:

@@ -115,10 +115,16 @@ class Rounds:
             plans = [plan for plan in self._plans(side, names, trusted) if plan.name not in skipped]
             self._keep(plans)
             try:
-                self._take(plans, side)
+                has_taken = self._take(plans, side)
             except _Moved:
                 continue
-            return self._write(plans, kept, {*names, *skipped, *(plan.name for plan in plans)})
+            if has_taken:
+                side = self._log.read()
+                plans = [*plans, *self._unplanned(side, {*names, *skipped, *(plan.name for plan in plans)})]
+            report, is_whole = self._write(side, plans)
+            report = replace(report, conflicts=(*kept, *report.conflicts))
+            # Files that were left out may lack what the log has by now.
+            return report, has_taken or bool(skipped) or not is_whole
         message = f"{self.tree.path}: the log moved {MIRROR_REDO_COUNT_MAX} times while edits were taken; try again"
         raise StoreBusy(message)
 
@@ -168,14 +174,14 @@ class Rounds:
                 else:
                     plan.conflicts = [replace(conflict, kept=kept) for conflict in plan.conflicts]
 
-    def _take(self, plans: Sequence[Plan], side: Side) -> None:
-        """Append all edits in one commit; raises ``_Moved`` where the log is not any more what they were held against.
+    def _take(self, plans: Sequence[Plan], side: Side) -> bool:
+        """Append all edits in one commit, durable when this returns; return whether there were any.
 
-        They are durable when this returns.
+        Raises ``_Moved`` where the log is not any more what they were held against.
         """
         edits = [edit for plan in plans for edit in plan.edits]
         if not edits:
-            return
+            return False
         edited = [plan for plan in plans if plan.edits]
         self._state.taking = {plan.name: base_of_edits(plan.edits, plan.found.content) for plan in edited}
         self._store()
@@ -188,6 +194,7 @@ class Rounds:
             for plan in edited:
                 plan.leave(f"cannot be taken: {error}")
         self._door.engine.log.flush()
+        return True
 
     def _append(self, edits: Sequence[MirrorEdit], side: Side) -> None:
         """Add edits to the open batch; what they read of the profile is checked again by the commit."""
@@ -204,11 +211,8 @@ class Rounds:
 
     # Files.
 
-    def _write(
-        self, plans: Sequence[Plan], kept: Sequence[MirrorConflict], known: Collection[str]
-    ) -> tuple[MirrorReport, bool]:
-        side = self._log.read()
-        plans = [*plans, *self._unplanned(side, known)]
+    def _write(self, side: Side, plans: Sequence[Plan]) -> tuple[MirrorReport, bool]:
+        """Write what is behind; return what that came to, and whether nothing moved meanwhile."""
         behind = [plan for plan in plans if self._is_behind(side, plan)]
         written: list[str] = []
         failed: list[MirrorProblem] = []
@@ -220,9 +224,7 @@ class Rounds:
                         written.append(plan.name)
             self._conclude(side, written)
         report = self._report(side, plans, written)
-        is_due = not failed and len(written) < len(behind)
-        conflicts, problems = (*kept, *report.conflicts), (*report.problems, *failed)
-        return replace(report, conflicts=conflicts, problems=problems), is_due
+        return replace(report, problems=(*report.problems, *failed)), not failed and len(written) == len(behind)
 
     def _unplanned(self, side: Side, known: Collection[str]) -> Iterable[Plan]:
         """Return plans for the files of days that began meanwhile, and that nobody has put there."""

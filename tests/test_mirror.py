@@ -364,6 +364,34 @@ def test_a_key_that_both_changed_stays_as_the_log_has_it(memory: Memory, directo
     assert_private(directory)
 
 
+def test_an_older_copy_that_is_edited_and_saved_reverts_nothing(memory: Memory, directory: Path) -> None:
+    filled(memory)
+    with memory.mirror(directory) as mirror:
+        older = facts_in(directory)
+        for key, value in (("city", "Oslo"), ("theme", "light")):
+            memory.profile().set(key, value)
+            mirror.sync()
+        put_facts(directory, older | {"pet": "cat"})
+        report = mirror.sync()
+        assert [edit.name for edit in report.edits] == ["pet"]
+        assert {(conflict.name, conflict.hand, conflict.log) for conflict in report.conflicts} == {
+            ("city", None, "Oslo"),
+            ("theme", "dark", "light"),
+        }
+        assert memory.profile().items() == [("theme", "light"), ("user", "Mike"), ("city", "Oslo"), ("pet", "cat")]
+        assert_in_step(memory, directory)
+    assert kept(directory) == {report.conflicts[0].kept: '{\n  "city": null,\n  "theme": "dark"\n}\n'}
+
+
+def test_a_key_that_the_log_has_just_added_may_be_removed(memory: Memory, directory: Path) -> None:
+    filled(memory)
+    with memory.mirror(directory) as mirror:
+        memory.profile().set("city", "Oslo")
+        mirror.sync()
+        put_facts(directory, {"theme": "dark", "user": "Mike"})
+        assert [(edit.kind, edit.name) for edit in mirror.sync().edits] == [("delete", "city")]
+
+
 def test_a_note_that_a_hand_changed_stays_as_the_log_has_it(memory: Memory, directory: Path) -> None:
     filled(memory)
     with memory.mirror(directory) as mirror:

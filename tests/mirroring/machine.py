@@ -37,6 +37,8 @@ class MirrorMachine(RuleBasedStateMachine):
         self.rounds.run()
         self.words = 0
         self.base: dict[str, str] = {}
+        self.past: list[dict[str, str]] = []
+        """What the profile's file was before and after each round."""
         self.written_by_hand: dict[str, set[str]] = {day: set() for day in DAYS}
         """Words that a hand put into a day's file since the last round, and that still stand there."""
         self.changed: set[str] = set()
@@ -168,6 +170,7 @@ class MirrorMachine(RuleBasedStateMachine):
         assert not again
         assert not is_due
         self.base = dict(self.memory.profile().items())
+        self.past += [hand, self.base]
         self.changed = set()
         self.written_by_hand = {day: set() for day in DAYS}
 
@@ -184,12 +187,23 @@ class MirrorMachine(RuleBasedStateMachine):
                 del expected[key]
             else:
                 expected[key] = theirs
+        for conflict in report.conflicts:
+            if "older copy" in conflict.reason:
+                self.check_older(conflict, hand)
+                conflicts[conflict.name] = conflict.hand
+                expected.pop(conflict.name, None)
+                expected |= {key: value for key, value in log.items() if key == conflict.name}
         assert dict(self.memory.profile().items()) == expected
         told = {conflict.name: conflict for conflict in report.conflicts if conflict.file == "profile.json"}
         assert {key: conflict.hand for key, conflict in told.items()} == conflicts
         for key, conflict in told.items():
             assert conflict.log == log.get(key)
             assert json.loads(kept(self.directory)[conflict.kept])[key] == conflict.hand
+
+    def check_older(self, conflict: Any, hand: dict[str, str]) -> None:
+        """Only what was there before is taken for an older copy, and only beside another edit."""
+        assert conflict.hand in {facts.get(conflict.name) for facts in self.past}
+        assert any(hand.get(key) != self.base.get(key) for key in {*hand, *self.base} - {conflict.name})
 
     def check_day(self, day: str, before: list[str], report: Any) -> None:
         """Nothing of the log moved, and every word that a hand wrote is in the journal once, or beside the file."""

@@ -219,7 +219,10 @@ class Mirror:
 
     def _hear(self, recorded: "Recorded") -> None:
         """Ring when an event may concern the files."""
-        if recorded.stamp.stream in self._rounds.streams or isinstance(recorded.event, Erased):
+        is_erasure = isinstance(recorded.event, Erased)
+        if is_erasure:
+            self._rounds.forget()
+        if is_erasure or recorded.stamp.stream in self._rounds.streams:
             self._ring()
 
     def _ring(self) -> None:

@@ -10,4 +10,7 @@ MIRROR_POLL_MS: Final = 500
 MIRROR_REDO_COUNT_MAX: Final = 16
 """How often one round begins anew because the log or a file moved while it was decided."""
 
+MIRROR_RECENT_COUNT_MAX: Final = 256
+"""Writes of a profile's file that an editor may have missed when it saves an older copy."""
+
 assert POLL_MS < MIRROR_POLL_MS

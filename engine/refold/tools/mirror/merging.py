@@ -6,7 +6,7 @@ stays as it is.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from types import MappingProxyType
 from typing import NamedTuple
@@ -64,6 +64,38 @@ def merge_facts(
         is_conflict = not is_taken and (told(ours) not in known or len(known) > 1)
         (merge.conflicts if is_conflict else merge.edits)[key] = theirs
     return merge
+
+
+class Passed(NamedTuple):
+    """How the profile's file changed once: by the log's write or by a hand, and what was there before, by digests.
+
+    What was not there is ``""``.
+    """
+
+    is_written: bool
+    before: dict[str, str]
+
+
+def outdated(hand: Mapping[str, str], edited: Collection[str], recent: Sequence[Passed]) -> set[str]:
+    """Return the edited keys in which a profile is as it was some changes ago, though it was edited in others too.
+
+    That is what an editor saves that had read an older copy: it has not seen what the log wrote since.
+    """
+    told_hand, by_hash = facts_told(hand), {digest(key.encode()): key for key in edited}
+    past, written, old = dict[str, str](), set[str](), set[str]()
+    for passed in reversed(recent):
+        past |= passed.before
+        written |= set(passed.before) if passed.is_written else set()
+        is_older = all(told_hand.get(hashed, "") == value for hashed, value in past.items())
+        if is_older and written & by_hash.keys():
+            old = set(past)
+    return {by_hash[hashed] for hashed in by_hash.keys() & old} if by_hash.keys() - old else set()
+
+
+def replaced(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """Return what a change of the profile's file replaces, by digests."""
+    changed = {hashed for hashed in {*before, *after} if before.get(hashed) != after.get(hashed)}
+    return {hashed: before.get(hashed, "") for hashed in sorted(changed)}
 
 
 class NotesMerge(NamedTuple):

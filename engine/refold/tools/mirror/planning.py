@@ -1,7 +1,7 @@
 """What one round has to do with one file: decided from the file's bytes, the log's side and the base. Pure."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -10,14 +10,22 @@ from refold.errors import RefoldError
 from refold.memory.moments import day_of as checked_day
 from refold.store.limits import MIRROR_FILE_BYTES_MAX
 from refold.store.mirror_files import PROFILE_FILE, Found, too_large
-from refold.tools.mirror.merging import NotesMerge, merge_facts, merge_notes
+from refold.tools.mirror.merging import NotesMerge, Passed, merge_facts, merge_notes, outdated
 from refold.tools.mirror.pages import Unreadable, day_of, digest, facts_of, heading, text_of
 from refold.tools.mirror.reports import MirrorConflict, MirrorEdit
 from refold.tools.mirror.sides import Notes, Side
 from refold.tools.mirror.state import Base, base_of_day, base_of_profile
 
 _BOTH: Final = "the file and the log changed it differently"
+_OLD: Final = "the file has what was there before the log's last writes, as if an older copy had been edited and saved"
 _GROWS: Final = "a journal only grows: add a correction at the end of the day, or erase a note by its seq"
+
+
+class Trail(NamedTuple):
+    """What a round was about to take from a file when it was cut off, and how it changed of late."""
+
+    taking: Base
+    recent: Sequence[Passed]
 
 
 class Plan(Struct):
@@ -42,12 +50,10 @@ class Plan(Struct):
         self.problem, self.edits, self.conflicts, self.base = problem, [], [], None
 
 
-def planned(
-    name: str, found: Found, side: Side, wanted: Base | None, bases: Sequence[Base], *, taking: Base | None
-) -> Plan:
+def planned(name: str, found: Found, side: Side, wanted: Base | None, bases: Sequence[Base], *, trail: Trail) -> Plan:
     """Return what is to be done with a file that holds what was found, whose base is one of ``bases``, if any.
 
-    ``taking`` is what a round was about to take from it when it was cut off.
+    ``trail`` is what else is known of the rounds before.
     """
     if found.problem or found.seen is None:
         return Plan(name, found, None, problem=found.problem)
@@ -59,30 +65,34 @@ def planned(
         return Plan(name, found, None, problem=too_large(len(found.content)))
     merge = _profile if name == PROFILE_FILE else _day
     try:
-        return merge(name, found, side, bases, taking or Base(""))
+        return merge(name, found, side, bases, trail)
     except Unreadable as error:
         return Plan(name, found, None, problem=str(error))
 
 
-def _profile(name: str, found: Found, side: Side, bases: Sequence[Base], taking: Base) -> Plan:
+def _profile(name: str, found: Found, side: Side, bases: Sequence[Base], trail: Trail) -> Plan:
     hand = facts_of(found.content)
-    merge = merge_facts(hand, side.facts, [base.facts for base in bases], taking.facts)
-    edits = [MirrorEdit(name, "delete" if value is None else "set", key, value) for key, value in merge.edits.items()]
-    conflicts = [
-        MirrorConflict(name, key, value, side.facts.get(key), "", _BOTH) for key, value in merge.conflicts.items()
+    merge = merge_facts(hand, side.facts, [base.facts for base in bases], trail.taking.facts)
+    reasons = dict.fromkeys(outdated(hand, merge.edits, trail.recent), _OLD) | dict.fromkeys(merge.conflicts, _BOTH)
+    edits = [
+        MirrorEdit(name, "delete" if value is None else "set", key, value)
+        for key, value in merge.edits.items()
+        if key not in reasons
     ]
-    beside = msgspec.json.format(msgspec.json.encode(merge.conflicts), indent=2) + b"\n" if conflicts else b""
+    sides = {key: hand.get(key) for key in reasons}
+    conflicts = [MirrorConflict(name, key, sides[key], side.facts.get(key), "", why) for key, why in reasons.items()]
+    beside = msgspec.json.format(msgspec.json.encode(sides, order="sorted"), indent=2) + b"\n" if conflicts else b""
     return Plan(name, found, base_of_profile(hand, found.content), edits, conflicts, beside)
 
 
-def _day(name: str, found: Found, side: Side, bases: Sequence[Base], taking: Base) -> Plan:
+def _day(name: str, found: Found, side: Side, bases: Sequence[Base], trail: Trail) -> Plan:
     day = day_of(name)
     try:
         checked_day(day, "day")
     except RefoldError as error:
         raise Unreadable("names no day; rename it") from error
     text = text_of(found.content)
-    merge = _merged(day, text, side.days.get(name, ()), bases, taking)
+    merge = _merged(day, text, side.days.get(name, ()), bases, trail.taking)
     base = base_of_day(found.content, merge.held)
     if not merge.missing:
         return Plan(name, found, base, [MirrorEdit(name, "append", day, added) for added in merge.added])

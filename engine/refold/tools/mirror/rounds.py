@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from refold.errors import InvalidInput, LimitExceeded, StoreBusy, StoreError, WrongVersion
+from refold.event import Erased
+from refold.fold import TAGS
 from refold.memory.door import Door
 from refold.store.limits import MIRROR_FILE_BYTES_MAX
-from refold.store.mirror_files import STATE_FILE, Found, Seen, Tree
-from refold.tools.mirror.limits import MIRROR_REDO_COUNT_MAX
+from refold.store.mirror_files import PROFILE_FILE, STATE_FILE, Found, Seen, Tree
+from refold.tools.mirror.limits import MIRROR_RECENT_COUNT_MAX, MIRROR_REDO_COUNT_MAX
+from refold.tools.mirror.merging import Passed, replaced
 from refold.tools.mirror.pages import digest
-from refold.tools.mirror.planning import Plan, planned
+from refold.tools.mirror.planning import Plan, Trail, planned
 from refold.tools.mirror.reports import MirrorConflict, MirrorEdit, MirrorProblem, MirrorReport
 from refold.tools.mirror.sides import LogSide, Side
 from refold.tools.mirror.state import Base, Owner, State, base_of_edits, packed, unpacked
@@ -62,6 +65,8 @@ class Rounds:
         except BaseException:
             self.tree.close()
             raise
+        if TAGS[Erased] in door.engine.tags:
+            self.forget()
         self.seen: dict[str, tuple[Seen | None, str]] = {}
         """Of each file, how it was seen last and the digest of what it held; empty for what could not be read."""
 
@@ -85,6 +90,10 @@ class Rounds:
     def streams(self) -> tuple[str, str]:
         """The streams that the files hold."""
         return f"profile/{self._profile}", f"journal/{self._journal}"
+
+    def forget(self) -> None:
+        """Forget what writes replaced: something was erased, and not even a digest of it is to stay."""
+        self._state.recent = []
 
     def close(self) -> tuple[MirrorConflict, ...]:
         """Let go of the directory; return what was kept of files that were written to while they were replaced."""
@@ -145,7 +154,9 @@ class Rounds:
         # What a mirror wrote itself may be larger than what it takes from a hand.
         sizes = [base.size for base in (wanted, *bases) if base is not None]
         found = self.tree.read(name, max(MIRROR_FILE_BYTES_MAX, *sizes, 0))
-        plan = planned(name, found, side, wanted, bases, taking=self._state.taking.get(name))
+        plan = planned(
+            name, found, side, wanted, bases, trail=Trail(self._state.taking.get(name, Base("")), self._state.recent)
+        )
         self.seen[name] = (found.seen, "" if plan.problem else digest(found.content))
         if plan.is_edited and not self._takes:
             return Plan(name, found, None, problem=_UNTAKEN)
@@ -234,14 +245,24 @@ class Rounds:
 
     def _announce(self, side: Side, plans: Iterable[Plan], behind: Collection[Plan]) -> None:
         """Say what the files held when they were read, and what is about to be in them."""
+        bases = {plan.name: self._log.base(side, plan.name) for plan in behind}
         for plan in plans:
+            if plan.name == PROFILE_FILE:
+                self._note_passed(plan.base, bases.get(plan.name))
             if plan.base is not None and (self._bases(plan.name) or plan.name in side.names):
                 self._state.files[plan.name] = plan.base
         self._state.taking = {}
-        bases = {plan.name: self._log.base(side, plan.name) for plan in behind}
         self._state.coming = {name: base for name, base in bases.items() if base is not None}
         if behind:
             self._store()
+
+    def _note_passed(self, held: Base | None, coming: Base | None) -> None:
+        """Note how the profile's file changes, so that an older copy of it is known when it is saved."""
+        known = self._state.files.get(PROFILE_FILE)
+        for is_written, before, after in ((False, known, held), (True, held, coming)):
+            if before is not None and after is not None and before.facts != after.facts:
+                self._state.recent.append(Passed(is_written, replaced(before.facts, after.facts)))
+        self._state.recent = self._state.recent[-MIRROR_RECENT_COUNT_MAX:]
 
     def _placed(self, side: Side, plan: Plan) -> bool:
         """Write a file; return whether it could be: whatever else is there by now stays."""

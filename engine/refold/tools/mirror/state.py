@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from refold.errors import InvalidInput
 from refold.hashing import blake2b
-from refold.tools.mirror.merging import facts_told, told
+from refold.tools.mirror.merging import Passed, facts_told, told
 from refold.tools.mirror.pages import Part, digest, part_of, profile_bytes
 from refold.tools.mirror.reports import MirrorEdit
 
@@ -46,6 +46,8 @@ class State(Struct):
     taking: dict[str, Base] = {}
     """Of files that were edited, what is about to be taken: facts, ``""`` for a deletion, and notes."""
     coming: dict[str, Base] = {}
+    recent: list[Passed] = []
+    """How the profile's file changed of late."""
     format: int = FORMAT
 
 

@@ -37,8 +37,16 @@ def memory() -> Iterator[Memory]:
 
 
 @pytest.fixture(autouse=True)
-def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def _looking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mirrors look often in tests that wait for it; in others all rounds are those of the test."""
     monkeypatch.setattr(handle, "_POLL_SECONDS", 0.02)
+    if not request.node.get_closest_marker("usefixtures"):
+        monkeypatch.setattr(handle.Mirror, "_look", lambda _: None)
+
+
+@pytest.fixture
+def looks() -> None:
+    """The mark of a test whose mirrors look by themselves."""
 
 
 @pytest.fixture
@@ -71,6 +79,7 @@ def test_the_files_hold_what_the_log_holds(memory: Memory, directory: Path) -> N
     assert_private(directory)
 
 
+@pytest.mark.usefixtures("looks")
 def test_the_files_follow_the_log(memory: Memory, directory: Path) -> None:
     with memory.mirror(directory) as mirror:
         assert facts_in(directory) == {}
@@ -109,6 +118,7 @@ def test_a_mirror_catches_up_when_it_is_opened(tmp_path: Path, directory: Path, 
         assert_in_step(memory, directory)
 
 
+@pytest.mark.usefixtures("looks")
 def test_what_another_process_writes_is_mirrored(tmp_path: Path, directory: Path) -> None:
     program = (
         "import sys; from refold import Memory; memory = Memory(sys.argv[1]); input(); "
@@ -132,6 +142,7 @@ def test_a_day_is_that_of_the_event_whatever_the_zone(directory: Path) -> None:
     assert note.day == "2026-11-22"
 
 
+@pytest.mark.usefixtures("looks")
 def test_a_restored_memory_takes_its_files_back(memory: Memory, directory: Path) -> None:
     filled(memory)
     with memory.mirror(directory) as mirror:
@@ -146,6 +157,7 @@ def test_a_restored_memory_takes_its_files_back(memory: Memory, directory: Path)
         assert held(directory) == before
 
 
+@pytest.mark.usefixtures("looks")
 def test_a_fork_has_files_of_its_own(memory: Memory, tmp_path: Path, directory: Path) -> None:
     filled(memory)
     fork = memory.fork("what if")
@@ -213,6 +225,7 @@ def test_edits_of_one_round_are_one_commit(memory: Memory, directory: Path) -> N
     assert memory.head == 3
 
 
+@pytest.mark.usefixtures("looks")
 def test_an_open_mirror_takes_edits_by_itself(memory: Memory, directory: Path) -> None:
     taken = threading.Event()
     reports: list[MirrorReport] = []
@@ -446,6 +459,7 @@ def test_a_mirror_without_edits_leaves_what_a_hand_wrote(memory: Memory, directo
         assert facts_in(directory) == {"theme": "blue"}
 
 
+@pytest.mark.usefixtures("looks")
 def test_a_read_only_memory_only_follows(tmp_path: Path, directory: Path) -> None:
     with remembering(tmp_path / "store") as memory:
         filled(memory)
@@ -509,6 +523,7 @@ def test_a_round_inside_a_batch_is_refused(memory: Memory, directory: Path) -> N
             memory.mirror(directory.with_name("other"))
 
 
+@pytest.mark.usefixtures("looks")
 def test_a_memory_may_be_closed_before_its_mirror(tmp_path: Path, directory: Path) -> None:
     with Memory(tmp_path / "store") as memory:
         mirror = memory.mirror(directory)
@@ -522,6 +537,7 @@ def test_a_memory_may_be_closed_before_its_mirror(tmp_path: Path, directory: Pat
 # Erasing.
 
 
+@pytest.mark.usefixtures("looks")
 def test_what_was_erased_is_in_no_file(memory: Memory, directory: Path) -> None:
     with memory.mirror(directory) as mirror:
         filled(memory)

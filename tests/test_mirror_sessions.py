@@ -124,7 +124,7 @@ def run(path: Path, said: list[str], edits: int) -> None:
                 thread.start()
             for thread in threads:
                 thread.join()
-            assert failed == []
+            assert failed == [], failed
         assert mirror.report.problems == ()
         assert_nothing_lost(memory, directory, hand, said)
         with memory.mirror(directory) as mirror:

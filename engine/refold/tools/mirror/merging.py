@@ -77,18 +77,17 @@ class Passed(NamedTuple):
 
 
 def outdated(hand: Mapping[str, str], edited: Collection[str], recent: Sequence[Passed]) -> set[str]:
-    """Return the edited keys in which a profile is as it was some changes ago, though it was edited in others too.
+    """Return the edited keys in which a profile lacks all that the log wrote since some moment, though others are new.
 
-    That is what an editor saves that had read an older copy: it has not seen what the log wrote since.
+    That is what an editor saves that read its copy at that moment: it has not seen what the log wrote since.
     """
     told_hand, by_hash = facts_told(hand), {digest(key.encode()): key for key in edited}
     past, written, old = dict[str, str](), set[str](), set[str]()
     for passed in reversed(recent):
         past |= passed.before
         written |= set(passed.before) if passed.is_written else set()
-        is_older = all(told_hand.get(hashed, "") == value for hashed, value in past.items())
-        if is_older and written & by_hash.keys():
-            old = set(past)
+        if all(told_hand.get(hashed, "") == past[hashed] for hashed in written):
+            old = set(written)
     return {by_hash[hashed] for hashed in by_hash.keys() & old} if by_hash.keys() - old else set()
 
 

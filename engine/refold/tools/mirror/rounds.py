@@ -210,11 +210,11 @@ class Rounds:
     def _append(self, edits: Sequence[MirrorEdit], side: Side) -> None:
         """Add edits to the open batch; what they read of the profile is checked again by the commit."""
         profile, journal = self._memory.profile(self._profile), self._memory.journal(self._journal)
-        if any(edit.kind != "append" for edit in edits) and dict(profile.items()) != side.facts:
-            raise _Moved
         for edit in edits:
             if edit.kind == "append":
                 journal.append(edit.text or "", day=edit.name)
+            elif profile.get(edit.name) != side.facts.get(edit.name):
+                raise _Moved
             elif edit.text is None:
                 profile.delete(edit.name)
             else:

@@ -1,4 +1,4 @@
-"""``python -m tests.mirroring.dying PLACE EDITS_AGAIN POINT...``: rounds of a mirror that are killed, and what is left.
+"""``python -m tests.mirroring.dying PLACE EDITS_AGAIN BEGIN STEP``: rounds of a mirror that are killed, and their ends.
 
 A round begins with edits by hand and changes of the log, some of them at odds. Each point is a call that changes a
 file or commits; the process dies before it, or half way through a write. Then, maybe after more edits, another process
@@ -183,14 +183,15 @@ def tried(place: Path, point: int, *, again: bool) -> dict[str, Any]:
     return {"point": point, **(died or {}), **judged}
 
 
-def main(place: Path, *, again: bool, points: list[int]) -> None:
-    """Try points."""
+def main(place: Path, *, again: bool, begin: int, step: int) -> None:
+    """Try point 0, and every ``step``-th one from ``begin`` on."""
     (place / "prepared").mkdir()
     prepared = in_child(place / "answer", lambda: prepare(place / "prepared"))
     assert prepared == {}, prepared
-    for point in points:
-        print(json.dumps(tried(place, point, again=again)), flush=True)  # noqa: T201 - its parent reads it
+    counted = tried(place, 0, again=again)
+    for result in (counted, *(tried(place, point, again=again) for point in range(begin, counted["points"] + 1, step))):
+        print(json.dumps(result), flush=True)  # noqa: T201 - its parent reads it
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), again=sys.argv[2] == "again", points=[int(point) for point in sys.argv[3:]])
+    main(Path(sys.argv[1]), again=sys.argv[2] == "again", begin=int(sys.argv[3]), step=int(sys.argv[4]))

@@ -15,6 +15,11 @@ def day_path(directory: Path, day: str) -> Path:
     return directory / compact[:6] / f"{compact}.md"
 
 
+def days(directory: Path) -> list[Path]:
+    """The files of days."""
+    return sorted(directory.glob("*/*.md"))
+
+
 def facts_in(directory: Path) -> dict[str, str]:
     """What the profile's file says."""
     facts: dict[str, str] = json.loads((directory / "profile.json").read_text(encoding="utf-8"))

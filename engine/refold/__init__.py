@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from refold.results import Upserted as Upserted
     from refold.text import ByteClassCounter as ByteClassCounter
     from refold.text import TokenCounter as TokenCounter
+    from refold.tools.again import rerun as rerun
     from refold.tools.budgets import ContextBudget as ContextBudget
     from refold.tools.contexts import Context as Context
     from refold.tools.contexts import ContextPart as ContextPart
@@ -83,7 +84,6 @@ if TYPE_CHECKING:
     from refold.tools.loop import Model as Model
     from refold.tools.loop import Reply as Reply
     from refold.tools.loop import Turn as Turn
-    from refold.tools.loop import rerun as rerun
     from refold.tools.mirror.handle import Mirror as Mirror
     from refold.tools.mirror.reports import MirrorConflict as MirrorConflict
     from refold.tools.mirror.reports import MirrorEdit as MirrorEdit
@@ -199,7 +199,8 @@ _HOMES = {
     "refold.tools.mirror.handle": ("Mirror",),
     "refold.tools.mirror.reports": ("MirrorConflict", "MirrorEdit", "MirrorProblem", "MirrorReport"),
     "refold.tools.defaults": ("default_hooks",),
-    "refold.tools.loop": ("AgentLoop", "Call", "Model", "Reply", "Turn", "rerun"),
+    "refold.tools.loop": ("AgentLoop", "Call", "Model", "Reply", "Turn"),
+    "refold.tools.again": ("rerun",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -20,6 +20,10 @@ TOOL_ARGUMENTS_BYTES_MAX: Final = 1024 * 1024
 TOOL_RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
 """What one call returns, as JSON."""
 
+TOOL_MESSAGE_CHARS_MAX: Final = 16 * 1024
+"""What a model is told of a call that failed; a longer message is cut."""
+
+assert TOOL_NAME_CHARS_MAX < TOOL_MESSAGE_CHARS_MAX < TOOL_SCHEMA_BYTES_MAX
 assert TOOL_SCHEMA_BYTES_MAX < TOOL_ARGUMENTS_BYTES_MAX < TOOL_RESULT_BYTES_MAX <= VALUE_BYTES_MAX
 
 # Contexts of a model.
@@ -71,8 +75,11 @@ EXTRACTED_CHARS_MAX: Final = 2_000
 EXTRACTED_COUNT_MAX: Final = 50
 """Memories of one extraction."""
 
-EXTRACTION_CHARS_MAX: Final = 6_000
-"""Characters of a conversation that a model is asked about: the newest ones."""
+EXTRACTION_CHARS_MAX: Final = 24_000
+"""Characters of a conversation that a model is asked about at once; a longer one is read in pages."""
+
+EXTRACTION_PAGES_COUNT_MAX: Final = 8
+"""Pages that one extraction reads; what is left waits for the next."""
 
 KNOWN_COUNT_MAX: Final = 50
 """Memories that a model is told are known already, the most important ones."""

@@ -3,6 +3,7 @@
 import shutil
 
 from refold import Memory, recover
+from tests.mirroring.files import days, held, rendered
 from tests.power.workloads import commit_end
 from tests.whole_rules import WholeRules
 
@@ -26,6 +27,18 @@ def carry_away(machine: WholeRules, place: int) -> None:
                 assert machine.branch_of(again, branch).state_hash(at=at) == hashed
     shutil.rmtree(backup)
     shutil.rmtree(new)
+
+
+def show_files(machine: WholeRules, memory: Memory) -> None:
+    """Mirror a memory in files, which hold its profile and its notes, and change neither."""
+    directory, before = machine.root / "mirror", memory.state_hash()
+    with memory.mirror(directory) as mirror:
+        assert (mirror.report.ok, mirror.report.edits) == (True, ())
+    assert held(directory) == rendered(
+        memory, [f"{path.stem[:4]}-{path.stem[4:6]}-{path.stem[6:]}" for path in days(directory)]
+    )
+    assert memory.state_hash() == before
+    shutil.rmtree(directory)
 
 
 def show_contexts(memory: Memory) -> None:

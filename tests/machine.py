@@ -20,7 +20,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule, run_s
 from refold import InvalidInput, Memory, ReadOnly, Recorded, Snapshot
 from tests.board_rules import BoardRules
 from tests.bounds import Clock, lowered
-from tests.carrying import carry_away, show_contexts
+from tests.carrying import carry_away, show_contexts, show_files
 from tests.chat_rules import GIVEN, drawn_rule
 from tests.comparing import check_chat, check_memory
 from tests.driving import (
@@ -411,6 +411,7 @@ class MemoryMachine(BoardRules):
             check_memory(self.branch_of(other), self.model, self._openings())
             for (branch, seq), hashed in self.hashes.items():
                 assert self.branch_of(other, branch).state_hash(at=seq) == hashed
+            show_files(self, self.branch_of(other))
             show_contexts(self.branch_of(other))
             assert other.verify().ok
 

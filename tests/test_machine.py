@@ -33,6 +33,7 @@ RULES = {
         "flush": "look_from_elsewhere",
         "fork": "fork_whole",
         "load": "look_from_elsewhere",
+        "mirror": "look_from_elsewhere",
         "recall": "recall",
         "reembed": "reembed",
         "restore": "restore_whole",

@@ -85,6 +85,11 @@ if TYPE_CHECKING:
     from refold.tools.loop import Model as Model
     from refold.tools.loop import Reply as Reply
     from refold.tools.loop import Turn as Turn
+    from refold.tools.mirror.handle import Mirror as Mirror
+    from refold.tools.mirror.reports import MirrorConflict as MirrorConflict
+    from refold.tools.mirror.reports import MirrorEdit as MirrorEdit
+    from refold.tools.mirror.reports import MirrorProblem as MirrorProblem
+    from refold.tools.mirror.reports import MirrorReport as MirrorReport
     from refold.tools.parsing import NoJson as NoJson
     from refold.tools.points import AfterLlmResult as AfterLlmResult
     from refold.tools.points import AfterToolResult as AfterToolResult
@@ -193,6 +198,8 @@ _HOMES = {
     "refold.tools.providers": ("CallableProvider", "HttpProvider", "JsonProvider", "JsonResult", "ProviderFailed"),
     "refold.tools.wires": ("PROVIDERS", "Quirks", "Usage"),
     "refold.tools.parsing": ("NoJson",),
+    "refold.tools.mirror.handle": ("Mirror",),
+    "refold.tools.mirror.reports": ("MirrorConflict", "MirrorEdit", "MirrorProblem", "MirrorReport"),
     "refold.tools.defaults": ("default_hooks",),
     "refold.tools.loop": ("AgentLoop", "Call", "Model", "Reply", "Turn"),
     "refold.tools.again": ("rerun",),
@@ -247,6 +254,11 @@ __all__ = [
     "Memory",
     "Message",
     "MiniLmEmbedder",
+    "Mirror",
+    "MirrorConflict",
+    "MirrorEdit",
+    "MirrorProblem",
+    "MirrorReport",
     "Model",
     "NoJson",
     "NotFound",

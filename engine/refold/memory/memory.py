@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     # The room above this one: types alone, of what `upstairs` finds when it is first asked for.
     from refold.tools.contexts import Context
     from refold.tools.hooks import Hooks
+    from refold.tools.mirror import Mirror
     from refold.tools.registry import ToolRegistry
     from refold.tools.showing import Rebuilt
     from refold.tools.skills import Skills
@@ -224,6 +225,11 @@ class Memory:
     def rebuild(self, seq: int) -> "Rebuilt":
         """Return the context that was shown at a seq, built again from the log, and whether it is the same bytes."""
         return cast("Rebuilt", upstairs.call("rebuild", self, self._door, seq))
+
+    def mirror(self, directory: "str | os.PathLike[str]", **options: Any) -> "Mirror":
+        """Keep profile and journal in files that people may edit; takes also ``profile``, ``journal`` and ``edits``."""
+        self._refuse_frozen("mirror")
+        return cast("Mirror", upstairs.call("mirror", self, self._door, directory, **options))
 
     # The whole through time.
 

@@ -17,6 +17,7 @@ _HOMES: Final[dict[str, tuple[str, str]]] = {
     "async_hooks": ("refold.tools.hooks_async", "async_hooks_of"),
     "context": ("refold.tools.contexts", "context"),
     "hooks": ("refold.tools.hooks", "hooks_of"),
+    "mirror": ("refold.tools.mirror", "mirror_of"),
     "rebuild": ("refold.tools.showing", "rebuild"),
     "show": ("refold.tools.showing", "show"),
     "skills": ("refold.tools.skills", "skills_of"),

@@ -1,0 +1,111 @@
+"""What one round has to do with one file: decided from the file's bytes, the log's side and the base. Pure."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from refold.errors import RefoldError
+from refold.memory.moments import day_of as checked_day
+from refold.store.limits import MIRROR_FILE_BYTES_MAX
+from refold.store.mirror_files import PROFILE_FILE, Found, too_large
+from refold.tools.mirror.merging import NotesMerge, Passed, merge_facts, merge_notes, outdated
+from refold.tools.mirror.pages import Unreadable, day_of, digest, facts_of, heading, text_of
+from refold.tools.mirror.reports import MirrorConflict, MirrorEdit
+from refold.tools.mirror.sides import Notes, Side
+from refold.tools.mirror.state import Base, base_of_day, base_of_profile
+
+_BOTH: Final = "the file and the log changed it differently"
+_OLD: Final = "the file has what was there before the log's last writes, as if an older copy had been edited and saved"
+_GROWS: Final = "a journal only grows: add a correction at the end of the day, or erase a note by its seq"
+
+
+class Trail(NamedTuple):
+    """What a round was about to take from a file when it was cut off, and how it changed of late."""
+
+    taking: Base
+    recent: Sequence[Passed]
+
+
+class Plan(Struct):
+    """What is to be done with a file; ``base`` is what it holds now, ``None`` where there is no file."""
+
+    name: str
+    found: Found
+    base: Base | None
+    edits: list[MirrorEdit] = []
+    conflicts: list[MirrorConflict] = []
+    beside: bytes = b""
+    """The hand's side of the conflicts, to be kept beside the file."""
+    problem: str = ""
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether a hand changed something."""
+        return bool(self.edits or self.conflicts)
+
+    def leave(self, problem: str) -> None:
+        """Leave the file and what a hand changed in it for now."""
+        self.problem, self.edits, self.conflicts, self.base = problem, [], [], None
+
+
+def planned(name: str, found: Found, side: Side, wanted: Base | None, bases: Sequence[Base], *, trail: Trail) -> Plan:
+    """Return what is to be done with a file that holds what was found, whose base is one of ``bases``, if any.
+
+    ``trail`` is what else is known of the rounds before.
+    """
+    if found.problem or found.seen is None:
+        return Plan(name, found, None, problem=found.problem)
+    held = digest(found.content)
+    for known in (wanted, *bases):
+        if known is not None and known.digest == held:
+            return Plan(name, found, known)
+    if len(found.content) > MIRROR_FILE_BYTES_MAX:
+        return Plan(name, found, None, problem=too_large(len(found.content)))
+    merge = _profile if name == PROFILE_FILE else _day
+    try:
+        return merge(name, found, side, bases, trail)
+    except Unreadable as error:
+        return Plan(name, found, None, problem=str(error))
+
+
+def _profile(name: str, found: Found, side: Side, bases: Sequence[Base], trail: Trail) -> Plan:
+    hand = facts_of(found.content)
+    merge = merge_facts(hand, side.facts, [base.facts for base in bases], trail.taking.facts)
+    reasons = dict.fromkeys(outdated(hand, merge.edits, trail.recent), _OLD) | dict.fromkeys(merge.conflicts, _BOTH)
+    edits = [
+        MirrorEdit(name, "delete" if value is None else "set", key, value)
+        for key, value in merge.edits.items()
+        if key not in reasons
+    ]
+    sides = {key: hand.get(key) for key in reasons}
+    conflicts = [MirrorConflict(name, key, sides[key], side.facts.get(key), "", why) for key, why in reasons.items()]
+    beside = msgspec.json.format(msgspec.json.encode(sides, order="sorted"), indent=2) + b"\n" if conflicts else b""
+    return Plan(name, found, base_of_profile(hand, found.content), edits, conflicts, beside)
+
+
+def _day(name: str, found: Found, side: Side, bases: Sequence[Base], trail: Trail) -> Plan:
+    day = day_of(name)
+    try:
+        checked_day(day, "day")
+    except RefoldError as error:
+        raise Unreadable("names no day; rename it") from error
+    text = text_of(found.content)
+    merge = _merged(day, text, side.days.get(name, ()), bases, trail.taking)
+    base = base_of_day(found.content, merge.held)
+    if not merge.missing:
+        return Plan(name, found, base, [MirrorEdit(name, "append", day, added) for added in merge.added])
+    hand = "\n\n".join(merge.added)
+    texts = dict(side.days.get(name, ()))
+    log = "\n".join(texts[seq] for seq in merge.missing)
+    seqs = ", ".join(map(str, merge.missing))
+    beside = f"{heading(day)}, in the place of seq {seqs}\n\n{hand}\n".encode() if hand else b""
+    return Plan(name, found, base, [], [MirrorConflict(name, seqs, hand or None, log, "", _GROWS)], beside)
+
+
+def _merged(day: str, text: str, notes: Notes, bases: Sequence[Base], taking: Base) -> NotesMerge:
+    """Return the merge with the base that the file goes on from: that of which it has all notes, if there is one."""
+    merges = [merge_notes(day, text, notes, base.notes, taking.notes) for base in bases]
+    whole = next((merge for merge in merges if not merge.missing), None)
+    return whole or (merges[-1] if merges else merge_notes(day, text, notes, None, taking.notes))

@@ -7,6 +7,7 @@ from refold import checks
 from refold.memory.door import Door
 
 _HOMES: Final[dict[str, tuple[str, str]]] = {
+    "aio": ("refold.memory.aio", "AsyncMemory"),
     "board": ("refold.memory.boards.handle", "Board"),
     "journal": ("refold.memory.handles", "Journal"),
     "profile": ("refold.memory.handles", "Profile"),

@@ -91,17 +91,14 @@ class Memory:
             witness=witness,
             doors=(clock_ns, random_bytes),
         )
-        self._made = {}
-        self._at = None
+        self._at, self._made = None, {}
         if clear_scratchpads_on_open:
             whole.clear_scratchpads(self)
 
     @staticmethod
     def _behind(door: Door, at: int | None) -> "Memory":
         memory = Memory.__new__(Memory)
-        memory._door = door  # noqa: SLF001 - its own kind
-        memory._at = at  # noqa: SLF001
-        memory._made = {}  # noqa: SLF001
+        memory._door, memory._at, memory._made = door, at, {}  # noqa: SLF001 - its own kind
         return memory
 
     def __enter__(self) -> Self:
@@ -137,9 +134,7 @@ class Memory:
     @property
     def aio(self) -> "AsyncMemory":
         """The same memory for asyncio: reads answer at once, mutations are awaited."""
-        from refold.memory.aio import AsyncMemory  # noqa: PLC0415 - loaded only by those who use it
-
-        return AsyncMemory(self._door, self)
+        return cast("AsyncMemory", lazily.verb("aio")(self._door, self))
 
     def profile(self, name: str = "default") -> "Profile":
         """Return a handle on a profile."""
@@ -214,9 +209,8 @@ class Memory:
         self, chat: Conversation, *, query: str | None = None, project: str | None = None, **options: Any
     ) -> "Context":
         """Return what a model is to be shown of a conversation, without a trace; takes also ``budget``, ``skills``."""
-        return cast(
-            "Context", upstairs.call("context", self, self._door, chat, query=query, project=project, **options)
-        )
+        said = {"query": query, "project": project, **options}
+        return cast("Context", upstairs.call("context", self, self._door, chat, **said))
 
     def show(self, context: "Context") -> int:
         """Record that a context was shown to a model, so that it can be built again; return the seq of that."""
@@ -390,10 +384,7 @@ class Memory:
             self._door.engine.flush()
 
     def close(self) -> None:
-        """Flush and release the store; a second call does nothing. A frozen memory has nothing to release.
-
-        A fork releases its own handles alone, and the store stays open.
-        """
+        """Flush and release the store, a fork its own handles alone; a frozen memory has nothing to release."""
         if self._at is None:
             self._door.close()
 

@@ -242,7 +242,7 @@ def test_an_open_mirror_takes_edits_by_itself(memory: Memory, directory: Path) -
     assert [edit.name for report in reports for edit in report.edits] == ["theme"]
 
 
-SAME = {
+SAME: dict[str, Callable[[str], str]] = {
     "as it is": lambda text: text,
     "with a byte order mark": lambda text: "\ufeff" + text,
     "with other line ends": lambda text: text.replace("\n", "\r\n"),

@@ -293,7 +293,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], *, can
 WAYS: dict[str, Callable[[Path, str], object]] = {
     "renamed over": put,
     "written in place": lambda path, text: path.write_text(text, encoding="utf-8"),
-    "removed and written": lambda path, text: (path.unlink(), path.write_text(text, encoding="utf-8")),
+    "removed and written": lambda path, text: path.unlink() or path.write_text(text, encoding="utf-8"),  # type: ignore[func-returns-value]
 }
 
 

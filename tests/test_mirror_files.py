@@ -290,10 +290,15 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], *, can
     monkeypatch.setattr(mirror_files, "exchanged", exchanged)
 
 
+def remove_and_write(path: Path, text: str) -> None:
+    path.unlink()
+    path.write_text(text, encoding="utf-8")
+
+
 WAYS: dict[str, Callable[[Path, str], object]] = {
     "renamed over": put,
     "written in place": lambda path, text: path.write_text(text, encoding="utf-8"),
-    "removed and written": lambda path, text: path.unlink() or path.write_text(text, encoding="utf-8"),  # type: ignore[func-returns-value]
+    "removed and written": remove_and_write,
 }
 
 

@@ -555,6 +555,7 @@ def test_what_was_erased_is_in_no_file(memory: Memory, directory: Path) -> None:
         assert mirror.wait(timeout_seconds=WAIT_SECONDS)
         assert not any(word in everything(directory) for word in (b"hunter2", b"swordfish", b"secret"))
         assert not day_path(directory, "2026-12-01").exists()
+        assert b'"recent":[]' in everything(directory)
         assert_in_step(memory, directory)
 
 

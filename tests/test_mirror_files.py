@@ -290,7 +290,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], *, can
     monkeypatch.setattr(mirror_files, "exchanged", exchanged)
 
 
-def removed_and_written(path: Path, text: str) -> None:
+def remove_and_write(path: Path, text: str) -> None:
     path.unlink()
     path.write_text(text, encoding="utf-8")
 
@@ -298,7 +298,7 @@ def removed_and_written(path: Path, text: str) -> None:
 WAYS: dict[str, Callable[[Path, str], object]] = {
     "renamed over": put,
     "written in place": lambda path, text: path.write_text(text, encoding="utf-8"),
-    "removed and written": removed_and_written,
+    "removed and written": remove_and_write,
 }
 
 

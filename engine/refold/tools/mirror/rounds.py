@@ -65,8 +65,7 @@ class Rounds:
         except BaseException:
             self.tree.close()
             raise
-        if TAGS[Erased] in door.engine.tags:
-            self.forget()
+        self._is_forgetting = TAGS[Erased] in door.engine.tags
         self.seen: dict[str, tuple[Seen | None, str]] = {}
         """Of each file, how it was seen last and the digest of what it held; empty for what could not be read."""
 
@@ -92,8 +91,8 @@ class Rounds:
         return f"profile/{self._profile}", f"journal/{self._journal}"
 
     def forget(self) -> None:
-        """Forget what writes replaced: something was erased, and not even a digest of it is to stay."""
-        self._state.recent = []
+        """Forget in the next round what writes replaced: something was erased, and no digest of it is to stay."""
+        self._is_forgetting = True
 
     def close(self) -> tuple[MirrorConflict, ...]:
         """Let go of the directory; return what was kept of files that were written to while they were replaced."""
@@ -251,6 +250,8 @@ class Rounds:
                 self._note_passed(plan.base, bases.get(plan.name))
             if plan.base is not None and (self._bases(plan.name) or plan.name in side.names):
                 self._state.files[plan.name] = plan.base
+        if self._is_forgetting:
+            self._is_forgetting, self._state.recent = False, []
         self._state.taking = {}
         self._state.coming = {name: base for name, base in bases.items() if base is not None}
         if behind:

@@ -136,10 +136,11 @@ def extract(
     """Let a model read a session and add what it learns to the project; return what became of it.
 
     ``messages`` are, unless given, all that were not read yet, those that left the window too. Where there is nothing
-    new to read the model is not asked; what is longer than EXTRACTION_CHARS_MAX is read in pages, the oldest first, each written
-    when it was read, at most EXTRACTION_PAGES_COUNT_MAX of them. With the setting ``memory_review_extracted`` memories
-    wait for approval. Raises what the provider raises, such as ``ProviderFailed``, and ``NoJson`` for JSON that is no
-    list of memories; then nothing of that page was written, and the next call goes on there.
+    new to read the model is not asked; what is longer than EXTRACTION_CHARS_MAX is read in pages, the oldest first,
+    each written when it was read, at most EXTRACTION_PAGES_COUNT_MAX of them. With the setting
+    ``memory_review_extracted`` memories wait for approval. Raises what the provider raises, such as ``ProviderFailed``,
+    and ``NoJson`` for JSON that is no list of memories; then nothing of that page was written, and the next call goes
+    on there.
     """
     _check(chat, provider, memory, messages, summary)
     session = chat.session

@@ -4,6 +4,7 @@ Each stands here with its reason; a name whose reason is gone goes too.
 """
 
 from tests.machine import MemoryMachine
+from tests.mcp.fixtures import Kept
 from tests.tampering import CarelessAlone, RelinkingAlone, TidyAlone
 from tests.test_embedder_extras import Endpoint
 from tests.test_replay import append_until_killed, print_script
@@ -71,3 +72,7 @@ for adapter in (CarelessAlone, TidyAlone, RelinkingAlone):
 # Rules that are there to be picked, not called.
 MemoryMachine.several_more  # noqa: B018
 MemoryMachine.several_others  # noqa: B018
+
+# What the SDK of the Model Context Protocol calls, of streams that go on where they were cut off.
+Kept.replay_events_after  # noqa: B018
+Kept.store_event  # noqa: B018

@@ -47,11 +47,12 @@ def _found(said: str) -> tuple[Any, bool] | None:
     begins = [found.start() for found in islice(_BEGINNING.finditer(said), JSON_BEGINNINGS_COUNT_MAX)]
     for begin in begins:
         whole = _decoded(said, begin)
-        if whole is not None and (isinstance(whole[0], dict) or not whole[0] or isinstance(whole[0][0], dict)):
-            return whole[0], False
         if whole is not None:
+            value: Any = whole[0]
+            if not value or said[begin] == "{" or isinstance(value[0], dict):
+                return value, False
             # A mark of a footnote, perhaps, or a list of numbers that was all there is.
-            passed = passed or (whole[0], False)
+            passed = passed or (value, False)
             continue
         if said[begin] == "[":
             items = _items(said, begin + 1)

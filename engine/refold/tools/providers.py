@@ -4,7 +4,7 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol, cast, runtime_checkable
 from urllib.parse import SplitResult, urlsplit
@@ -208,7 +208,7 @@ class HttpProvider:
 
 
 @contextmanager
-def _hung_up(connected: socket.socket, until: float, provider: str) -> Iterator[None]:
+def _hung_up(connected: socket.socket, until: float, provider: str) -> Generator[None]:
     """Hang up when the time is over: a reply that comes in drops, headers too, is no way around the time-out."""
 
     def hang_up() -> None:
@@ -231,7 +231,7 @@ def _url(url: str) -> SplitResult:
         found = urlsplit(url)
         is_one = found.scheme in ("http", "https") and bool(found.hostname) and (found.port or 1) > 0
     except ValueError:
-        is_one = False
+        found, is_one = SplitResult("", "", "", "", ""), False
     if not is_one or not url.isascii() or not url.isprintable() or " " in url:
         checks.invalid(f"url is {checks.shown(url)}; give one that begins with http:// or https://")
     return found

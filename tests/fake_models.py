@@ -2,9 +2,10 @@
 
 import http.server
 import json
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 
@@ -71,3 +72,26 @@ def serving(*answers: Any) -> Iterator[FakeModel]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def dripping(head: bytes, drop: bytes) -> Iterator[str]:
+    """The address of a server that answers with a head and then with drops, without an end."""
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.recv(65_536)
+                connection.sendall(head)
+                while not done.wait(0.02):
+                    connection.sendall(drop)
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        finally:
+            done.set()
+            thread.join()

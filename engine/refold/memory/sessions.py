@@ -11,6 +11,7 @@ from refold.event import ConversationOpened, Event
 from refold.fold import State
 from refold.limits import NAME_BYTES_MAX
 from refold.memory.door import Door
+from refold.message import MessageAppended
 from refold.results import SessionSummary
 from refold.views.window import WINDOW
 from refold.views.work import (
@@ -182,17 +183,27 @@ class SessionMemory:
         return self._read(lambda work: dict(sorted(work.calls.items())))
 
     def summary(self, *, success: bool = True) -> SessionSummary:
-        """Return what the session was: all that hooks and extraction are told at its end."""
+        """Return what the session was: all that hooks are told at its end; it looks through the whole stream."""
+        seen = self._heard()
 
         def query(state: State) -> SessionSummary:
             work = state.part(WORK)
             files = tuple((file.path, file.lines, file.size_bytes) for _, file in work.files.values())
-            turns = sum(message.role == "user" for message in state.part(WINDOW).live())
+            live = [message for message in state.part(WINDOW).live() if message.role == "user"]
+            # What came along with a fork or an import, or is not committed yet, is no event of the stream.
+            inherited = sum(message.event.id not in seen for message in live)
             calls = dict(sorted(work.calls.items()))
             session_id = self._stream.partition("/")[2]
-            return SessionSummary(session_id, work.task, files, tuple(work.findings), calls, turns, success)
+            return SessionSummary(
+                session_id, work.task, files, tuple(work.findings), calls, len(seen) + inherited, success
+            )
 
         return self._door.read(self._stream, query, self._at)
+
+    def _heard(self) -> set[str]:
+        """Return the ids of all messages of the user in the stream, evicted ones too."""
+        events = self._door.engine.events(self._door.key(self._stream), 0, self._at)
+        return {event.id for event, _ in events if isinstance(event, MessageAppended) and event.role == "user"}
 
     def to_text(self) -> str:
         """Return the session's memory as a model is shown it, empty where there is none."""

@@ -57,10 +57,13 @@ def check(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
 
 def check_schema(schema: Mapping[str, Any], what: str) -> None:
     """Raise ``InvalidInput`` for a schema whose own fields are of a wrong type, so that no call stumbles over it."""
-    properties, required = schema.get("properties", {}), schema.get("required", [])
-    if not isinstance(properties, dict) or not all(isinstance(held, (dict, bool)) for held in properties.values()):
+    properties: object = schema.get("properties", {})
+    required: object = schema.get("required", [])
+    held = cast("dict[str, object]", properties).values() if isinstance(properties, dict) else (None,)
+    if not all(isinstance(one, (dict, bool)) for one in held):
         checks.invalid(f"the properties of {what} must be an object of schemas")
-    if not isinstance(required, list) or not all(isinstance(field, str) for field in required):
+    fields = cast("list[object]", required) if isinstance(required, list) else (None,)
+    if not all(isinstance(field, str) for field in fields):
         checks.invalid(f"what is required of {what} must be an array of names")
 
 

@@ -149,7 +149,9 @@ def context(
 
 def _at_one_time(memory: Memory, door: Door, chat: Conversation) -> tuple[Memory, Conversation]:
     """Return both frozen at the same seq where one of them is frozen: a context is never of two times."""
-    own, stands = chat._door, (memory._at, chat._at)  # noqa: SLF001 - whether they are of one log, and frozen where
+    # Whether they are of one log, and frozen where, is nothing that their users ask.
+    own = chat._door  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    stands = (memory._at, chat._at)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     if (own.engine, own.branch) != (door.engine, door.branch):
         checks.invalid(f"conversation {chat.id!r} is of another memory; make its context with that one")
     seqs = {seq for seq in stands if seq is not None}
@@ -184,17 +186,18 @@ def _allowed(budget: ContextBudget, settings: dict[str, bool | int]) -> ContextB
     return ContextBudget(**fields)
 
 
-def _skill(skill: Any) -> tuple[str, str, float]:
+def _skill(skill: object) -> tuple[str, str, float]:
     """Return name, text and score of a skill: a match of one, or texts without one, which were surely wanted."""
+    whole = skill
     if isinstance(skill, (tuple, list)):
         given = cast("Sequence[Any]", skill)
         name, body, score = (*given, float("1e9"))[:3] if len(given) in _LENGTHS else (None, None, None)
     else:
-        of = getattr(skill, "skill", skill)
+        of: object = getattr(skill, "skill", skill)
         name, body, score = (getattr(of, "name", None), getattr(skill, "body", None), getattr(skill, "score", None))
     if name is None or not isinstance(score, (int, float)) or not isfinite(score):
         shape = "a (name, text), a (name, text, score), or has a name, a body and a score"
-        checks.invalid(f"a skill is {shape}, unlike {checks.shown(skill)}")
+        checks.invalid(f"a skill is {shape}, unlike {checks.shown(whole)}")
     return checks.text(name, "a skill's name"), checks.text(body, "a skill's text"), float(score)
 
 

@@ -8,7 +8,7 @@ from refold.memory.memory import Memory
 from refold.message import Message
 from refold.results import SessionSummary
 from refold.tools import points, rendering
-from refold.tools.extraction import extract
+from refold.tools.extraction import extract, unread
 from refold.tools.hooks import Hooks
 from refold.tools.points import BeforeToolResult, HookContext, UserMessageResult
 from refold.tools.providers import JsonProvider
@@ -146,7 +146,10 @@ def _extracting_at_end(provider: JsonProvider) -> Callable[[HookContext, Session
 
 def _extracting_evicted(provider: JsonProvider) -> Callable[[HookContext, Sequence[Message]], None]:
     def extract_evicted(context: HookContext, evicted: Sequence[Message]) -> None:
-        if _may_extract(context):
-            extract(context.conversation, provider, memory=context.memory, messages=evicted, project=context.project)
+        if _may_extract(context) and evicted:
+            # What an earlier extraction failed at, and what is pinned, is read too: nobody comes back to it.
+            until = max(message.seq for message in evicted)
+            messages = [message for message in unread(context.conversation) if message.seq <= until]
+            extract(context.conversation, provider, memory=context.memory, messages=messages, project=context.project)
 
     return extract_evicted

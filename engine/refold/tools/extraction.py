@@ -17,18 +17,23 @@ from refold.limits import SOURCES_COUNT_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.memory.project import Project
-from refold.message import Message
+from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
 from refold.tools import learning
 from refold.tools.learning import Learnt
 from refold.tools.limits import (
+    ECHO_EVENTS_COUNT_MAX,
     EXTRACTION_CHARS_MAX,
     EXTRACTION_PAGES_COUNT_MAX,
+    EXTRACTION_SECTION_CHARS_MAX,
     KNOWN_COUNT_MAX,
     PROVIDER_SECONDS_DEFAULT,
 )
-from refold.tools.providers import JsonProvider, JsonResult
+from refold.tools.providers import JsonProvider, JsonResult, ProviderFailed
 from refold.views.contexts import ContextShown
+from refold.views.work import FindingNoted, MemoriesExtracted
+
+_IDLE_SECONDS_MAX: Final = 10**9
 
 SYSTEM: Final = (
     "You are a memory extraction system. Analyze the following session data and extract facts worth remembering for "
@@ -132,19 +137,19 @@ def extract(
 ) -> Extracted:
     """Let a model read a session and add what it learns to the project; return what became of it.
 
-    ``messages`` are the window's unless given, without those that were read before. Where there is nothing new to read
-    the model is not asked; what is longer than EXTRACTION_CHARS_MAX is read in pages, the oldest first, each written
-    when it was read, at most EXTRACTION_PAGES_COUNT_MAX of them. With the setting ``memory_review_extracted`` memories
-    wait for approval. Raises what the provider raises, such as ``ProviderFailed``, and ``NoJson`` for JSON that is no
-    list of memories; then nothing of that page was written, and the next call goes on there.
+    ``messages`` are, unless given, all that were not read yet, those that left the window too. Where there is nothing
+    new to read the model is not asked; what is longer than EXTRACTION_CHARS_MAX is read in pages, the oldest first,
+    each written when it was read, at most EXTRACTION_PAGES_COUNT_MAX of them. With the setting
+    ``memory_review_extracted`` memories wait for approval. Raises what the provider raises, such as ``ProviderFailed``,
+    and ``NoJson`` for JSON that is no list of memories; then nothing of that page was written, and the next call goes
+    on there.
     """
-    if not isinstance(cast("object", provider), JsonProvider):
-        checks.invalid(f"provider needs an id and complete_json, which {checks.shown(provider)} lacks")
+    _check(chat, provider, memory, messages, summary)
     session = chat.session
     read = session.extracted_seq()
-    fresh = [message for message in (chat.window() if messages is None else messages) if message.seq > read]
-    told = session.summary() if summary is None else summary
-    if not fresh and not told.key_findings:
+    fresh = unread(chat) if messages is None else [message for message in messages if message.seq > read]
+    told = _told(chat) if summary is None else summary
+    if not fresh and not (told.key_findings and _has_findings(chat, read)):
         return Extracted()
     kept = memory.project(project or chat.project or "default")
     echoes = _echoes(kept, chat, read)
@@ -153,12 +158,60 @@ def extract(
     for page in pages[:EXTRACTION_PAGES_COUNT_MAX]:
         asked = [{"role": "user", "content": prompt(told, page, known(kept))}]
         answer = provider.complete_json(asked, [SYSTEM], SCHEMA, timeout_seconds=timeout_seconds)
+        if not isinstance(cast("object", answer), JsonResult):
+            message = (
+                f"{provider.id} returned {checks.shown(answer)}, not a JsonResult; nothing of this page was written"
+            )
+            raise ProviderFailed(message)
         learnt = learning.learnt(answer.value, is_cut_off=answer.is_cut_off, echoes=echoes)
         learnt = Learnt(learnt.items, (*_shortened(page), *learnt.dropped))
         sources = [message.seq for message in page][-SOURCES_COUNT_MAX:]
         ids = _written(memory, kept, chat, learnt, sources=sources, provider=provider.id)
         found = _joined(found, ids, learnt, answer)
     return replace(found, unread=sum(len(page) for page in pages[EXTRACTION_PAGES_COUNT_MAX:]))
+
+
+def _check(chat: object, provider: object, memory: object, messages: object, summary: object) -> None:
+    """Refuse what cannot be read or written before any model is asked."""
+    if not isinstance(chat, Conversation) or not isinstance(memory, Memory):
+        checks.invalid(f"extract takes a Conversation and memory=, not {checks.shown(chat)} and {checks.shown(memory)}")
+    if not isinstance(provider, JsonProvider):
+        checks.invalid(f"provider needs an id and complete_json, which {checks.shown(provider)} lacks")
+    whole = messages
+    given = cast("Sequence[object]", messages) if isinstance(messages, (list, tuple)) else ()
+    if messages is not None and (given is not messages or not all(isinstance(one, Message) for one in given)):
+        checks.invalid(f"messages must be a list of Message, not {checks.shown(whole)}")
+    if summary is not None and not isinstance(summary, SessionSummary):
+        checks.invalid(f"summary must be a SessionSummary, not {checks.shown(summary)}")
+    chat.session.check_writable()
+    with memory.batch():
+        pass  # Inside of another batch this is refused: what is not committed yet cannot be a source.
+
+
+def unread(chat: Conversation) -> list[Message]:
+    """Return the messages that no model has read yet, oldest first: in the window, or evicted before one could."""
+    read = chat.session.extracted_seq()
+    found = {message.seq: message for message in chat.window() if message.seq > read}
+    for event, stamp in chat.events(read):
+        if isinstance(event, MessageAppended):
+            found.setdefault(stamp.seq, Message(event, stamp))
+    return [found[seq] for seq in sorted(found)]
+
+
+def _told(chat: Conversation) -> SessionSummary:
+    """Return what a model is told of a session, which is all but its turns."""
+    session = chat.session
+    files = tuple((file.path, file.lines, file.size_bytes) for file in session.files())
+    findings = tuple(session.findings())
+    return SessionSummary(chat.id, session.task(), files, findings, session.calls(), 0, success=True)
+
+
+def _has_findings(chat: Conversation, read: int) -> bool:
+    """Return whether something was found out since a model was last told."""
+    is_new = False
+    for event, _ in chat.events(read):
+        is_new = isinstance(event, FindingNoted) or (is_new and not isinstance(event, MemoriesExtracted))
+    return is_new
 
 
 def _pages(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
@@ -202,13 +255,38 @@ def known(project: Project) -> list[str]:
 
 def prompt(summary: SessionSummary, messages: Sequence[Message], known: Sequence[str]) -> str:
     """Return what a model is asked, the same for the same session; nothing in it is read as a part of the prompt."""
+    files = [f"- {path} ({lines} lines)" for path, lines, _ in summary.files_read]
     return _PROMPT.format(
-        task=summary.task_description or "(none)",
-        files="\n".join(f"- {path} ({lines} lines)" for path, lines, _ in summary.files_read) or "(none)",
-        findings="\n".join(f"- {text}" for text in summary.key_findings) or "(none)",
+        task=_section([summary.task_description]),
+        files=_section(_newest(files)),
+        findings=_section(_newest([f"- {text}" for text in summary.key_findings])),
         conversation=_conversation(messages) or "(none)",
-        known="\n".join(known) or "(none)",
+        known=_section(known),
     )
+
+
+def _newest(lines: Sequence[str]) -> Sequence[str]:
+    """Return the newest lines of those that are too many, in their order."""
+    size = count = 0
+    for line in reversed(lines):
+        size += min(len(line), EXTRACTION_SECTION_CHARS_MAX) + 1
+        if count and size > EXTRACTION_SECTION_CHARS_MAX:
+            break
+        count += 1
+    return lines[len(lines) - count :]
+
+
+def _section(lines: Sequence[str]) -> str:
+    """Return the first lines of a section, as many as a question holds; the first one is cut if it is too long."""
+    kept: list[str] = []
+    size = 0
+    for line in lines:
+        cut = line[:EXTRACTION_SECTION_CHARS_MAX]
+        size += len(cut) + 1
+        if kept and size > EXTRACTION_SECTION_CHARS_MAX:
+            break
+        kept.append(cut)
+    return "\n".join(kept) or "(none)"
 
 
 def _conversation(messages: Sequence[Message]) -> str:
@@ -236,9 +314,11 @@ def _said(message: Message) -> str:
 
 def _echoes(project: Project, chat: Conversation, after: int) -> list[str]:
     """Return what was recalled or shown in the conversation since it was last read: hearing it again is no news."""
+    began = next((stamp.seq for _, stamp in chat.events()), 0)
+    since = max(after, began - ECHO_EVENTS_COUNT_MAX, 0)
     recalled = [
         event.ids
-        for event, _ in project.events(after)
+        for event, _ in project.events(since)
         if isinstance(event, MemoriesRecalled) and event.conversation == chat.id
     ]
     shown = [event.ids for event, _ in chat.events(after) if isinstance(event, ContextShown)]
@@ -282,7 +362,9 @@ def extract_idle(
     Returns what came of each, by id. ``now_ns`` is the clock's unless given. A provider that fails raises, and the
     conversations before it stay extracted.
     """
-    if not memory.settings.get("memory_auto_extract"):
+    if not isinstance(cast("object", idle_seconds), (int, float)) or not 0 <= idle_seconds < _IDLE_SECONDS_MAX:
+        checks.invalid(f"idle_seconds is {checks.shown(idle_seconds)}; give a number from 0 to {_IDLE_SECONDS_MAX:,}")
+    if not (memory.settings.get("memory_enabled") and memory.settings.get("memory_auto_extract")):
         return {}
     found: dict[str, Extracted] = {}
     for name in memory.conversations():

@@ -3,6 +3,7 @@
 Pure. Every item that is dropped has its reason, which never shows a secret.
 """
 
+import re
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any, Final, NamedTuple, cast
@@ -20,6 +21,11 @@ _LISTS: Final = ("memories", "items")
 _IMPORTANCE: Final = 0.5
 _ECHO_RATIO: Final = 0.8
 _KEYWORD_CHARS_MAX: Final = 100
+_WORD: Final = re.compile(r"[\w']+")
+_DENIAL: Final = re.compile(
+    r"\b(?:not|no|never|none|without|cannot|don't|doesn't|isn't|aren't|can't|won't|stop|avoid)\b"
+)
+"""What turns a statement into its opposite; none of it is a keyword."""
 
 
 class LearntItem(Struct, frozen=True):
@@ -32,10 +38,11 @@ class LearntItem(Struct, frozen=True):
 
 
 class _Told(NamedTuple):
-    """A text as two are compared: in lower case, and its keywords."""
+    """A text as two are compared: in lower case, its keywords in their order, and how often it denies something."""
 
     plain: str
-    words: frozenset[str]
+    words: tuple[str, ...]
+    denials: int
 
 
 class Learnt(Struct, frozen=True):
@@ -130,18 +137,23 @@ def _is_storable(text: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.lower().split()).strip(" .!?")
+    return " ".join(_WORD.findall(text.lower()))
 
 
 def _told(text: str) -> _Told:
     """Return what a text says in a form in which two are compared; of a long one only so much counts."""
     plain = _plain(text[: 2 * EXTRACTED_CHARS_MAX])
-    return _Told(plain, frozenset(keywords_of(plain)))
+    return _Told(plain, tuple(dict.fromkeys(keywords_of(plain))), len(_DENIAL.findall(plain)))
 
 
 def _is_echo(said: _Told, known: _Told) -> bool:
     """Return whether a text says what another one said: it is in it, or nearly all of their keywords are the same."""
-    if said.plain in known.plain:
+    if said.denials != known.denials:
+        return False
+    if f" {said.plain} " in f" {known.plain} ":
         return True
-    both = len(said.words | known.words)
-    return both > 0 and len(said.words & known.words) / both >= _ECHO_RATIO
+    both = {*said.words, *known.words}
+    shared = [word for word in said.words if word in known.words]
+    # "Use npm, not pnpm" has all the words of "Use pnpm, not npm".
+    is_in_order = shared == [word for word in known.words if word in said.words]
+    return bool(both) and is_in_order and len(shared) / len(both) >= _ECHO_RATIO

@@ -56,6 +56,10 @@ assert HOOK_SECONDS_DEFAULT < HOOK_SECONDS_MAX
 PROVIDER_SECONDS_DEFAULT: Final = 30
 """What one question to a model may take, all its channels together."""
 
+PROVIDER_SECONDS_MAX: Final = 3_600
+
+assert PROVIDER_SECONDS_DEFAULT < PROVIDER_SECONDS_MAX
+
 REPLY_BYTES_MAX: Final = 16 * 1024 * 1024
 """What a provider may answer with."""
 
@@ -78,13 +82,19 @@ EXTRACTED_COUNT_MAX: Final = 50
 EXTRACTION_CHARS_MAX: Final = 24_000
 """Characters of a conversation that a model is asked about at once; a longer one is read in pages."""
 
+EXTRACTION_SECTION_CHARS_MAX: Final = 8_000
+"""Characters of each other section of the question: the task, the files, the findings, what is known."""
+
+ECHO_EVENTS_COUNT_MAX: Final = 1_000
+"""Events of the log before a conversation began in which it is looked for what was recalled for it."""
+
 EXTRACTION_PAGES_COUNT_MAX: Final = 8
 """Pages that one extraction reads; what is left waits for the next."""
 
 KNOWN_COUNT_MAX: Final = 50
 """Memories that a model is told are known already, the most important ones."""
 
-assert EXTRACTED_CHARS_MAX < EXTRACTION_CHARS_MAX < REPLY_CHARS_MAX < REPLY_BYTES_MAX
+assert EXTRACTED_CHARS_MAX < EXTRACTION_SECTION_CHARS_MAX < EXTRACTION_CHARS_MAX < REPLY_CHARS_MAX < REPLY_BYTES_MAX
 
 # The loop.
 LOOP_STEPS_COUNT_DEFAULT: Final = 20

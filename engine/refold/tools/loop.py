@@ -223,7 +223,7 @@ def _usable(reply: object) -> Reply:
 def _usable_call(call: object) -> Call:
     if not isinstance(call, Call):
         checks.invalid(f"a reply's calls must be a tuple of Call, not {checks.shown(call)}")
-    said: object = call.arguments
+    said = cast("object", call.arguments)
     try:
         arguments = said if isinstance(said, str) else msgspec.json.encode(said).decode()
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):

@@ -42,17 +42,23 @@ def _spoken(text: str) -> list[str]:
 
 
 def _found(said: str) -> tuple[Any, bool] | None:
-    """Return the first JSON object or array, and whether it was cut off; ``None`` where there is none."""
+    """Return the first JSON object or array of such, and whether it was cut off; another array where there is none."""
+    passed: tuple[Any, bool] | None = None
     begins = [found.start() for found in islice(_BEGINNING.finditer(said), JSON_BEGINNINGS_COUNT_MAX)]
     for begin in begins:
         whole = _decoded(said, begin)
         if whole is not None:
-            return whole[0], False
+            value: Any = whole[0]
+            if not value or said[begin] == "{" or isinstance(value[0], dict):
+                return value, False
+            # A mark of a footnote, perhaps, or a list of numbers that was all there is.
+            passed = passed or (value, False)
+            continue
         if said[begin] == "[":
             items = _items(said, begin + 1)
             if items:
                 return items, True
-    return None
+    return passed
 
 
 def _decoded(text: str, begin: int) -> tuple[Any, int] | None:

@@ -1,10 +1,13 @@
 """Models that answer in JSON: a protocol, one provider for both wires over HTTP, and one made of a function."""
 
 import http.client
+import socket
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, runtime_checkable
-from urllib.parse import urlsplit
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Protocol, cast, runtime_checkable
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -12,7 +15,7 @@ from msgspec import Struct
 from refold import checks
 from refold.errors import InvalidInput, RefoldError
 from refold.tools import wires
-from refold.tools.limits import PROVIDER_SECONDS_DEFAULT, REPLY_BYTES_MAX, REPLY_TOKENS_DEFAULT
+from refold.tools.limits import PROVIDER_SECONDS_DEFAULT, PROVIDER_SECONDS_MAX, REPLY_BYTES_MAX, REPLY_TOKENS_DEFAULT
 from refold.tools.parsing import NoJson, parsed
 from refold.tools.wires import PROVIDERS, Question, Quirks, Usage
 
@@ -107,14 +110,14 @@ class HttpProvider:
     def __init__(
         self, provider: str | Quirks, model: str, *, api_key: str | None = None, url: str | None = None
     ) -> None:
-        if isinstance(provider, str) and provider not in PROVIDERS:
+        if not isinstance(cast("object", provider), Quirks) and provider not in tuple(PROVIDERS):
             checks.invalid(f"provider is {checks.shown(provider)}; give one of {', '.join(PROVIDERS)}, or Quirks")
         self._quirks = PROVIDERS[provider] if isinstance(provider, str) else provider
         self._model = checks.name(model, "model")
         self._api_key = None if api_key is None else checks.text(api_key, "api_key")
-        self._url = urlsplit(checks.text(url or self._quirks.url, "url"))
-        if self._url.scheme not in ("http", "https") or not self._url.hostname:
-            checks.invalid(f"url is {checks.shown(url)}; give one that begins with http:// or https://")
+        if not (api_key or "").isascii() or not (api_key or "").isprintable():
+            checks.invalid("api_key holds what no header can; was a newline read with it?")
+        self._url = _url(checks.text(url or self._quirks.url, "url"))
 
     def __repr__(self) -> str:
         """Return the provider without its key."""
@@ -147,7 +150,7 @@ class HttpProvider:
             temperature=temperature,
             max_tokens=max_tokens,
         )
-        until = time.monotonic() + timeout_seconds
+        until = time.monotonic() + checked_seconds(timeout_seconds)
         problem = ProviderFailed(f"{self.id} has no channel")
         for channel in self._quirks.ladder:
             try:
@@ -159,7 +162,11 @@ class HttpProvider:
         raise problem
 
     def _asked(self, channel: str, question: Question, until: float) -> JsonResult:
-        status, content = self._sent(msgspec.json.encode(wires.body(self._quirks, channel, question)), until)
+        try:
+            asked = msgspec.json.encode(wires.body(self._quirks, channel, question))
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+            checks.invalid(f"the question holds what JSON cannot: {error}")
+        status, content = self._sent(asked, until)
         if status != _OK:
             message = f"{self.id} answered {status} to channel {channel}; see the provider's documentation"
             raise ProviderFailed(message, status)
@@ -177,28 +184,65 @@ class HttpProvider:
         connection = kind(self._url.hostname or "", self._url.port, timeout=_left(until, self.id))
         target = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
         try:
-            connection.request("POST", target, content, wires.headers(self._quirks, self._api_key))
-            response = connection.getresponse()
-            return response.status, self._read(connection, response, until)
-        except (OSError, http.client.HTTPException) as error:
+            connection.connect()
+            with _hung_up(connection.sock, until, self.id):
+                connection.request("POST", target, content, wires.headers(self._quirks, self._api_key))
+                response = connection.getresponse()
+                return response.status, self._read(response)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            _left(until, self.id)
             message = f"{self.id} could not be asked ({type(error).__name__}: {error}); try again later"
             raise ProviderFailed(message) from error
         finally:
             connection.close()
 
-    def _read(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse, until: float) -> bytes:
-        """Return a reply's content; one that comes in drops is no way around the time-out."""
+    def _read(self, response: http.client.HTTPResponse) -> bytes:
+        """Return a reply's content."""
         content = bytearray()
-        while True:
-            if connection.sock is not None:
-                connection.sock.settimeout(_left(until, self.id))
-            piece = response.read1(_READ_BYTES)
-            if not piece:
-                return bytes(content)
+        while piece := response.read1(_READ_BYTES):
             content += piece
             if len(content) > REPLY_BYTES_MAX:
                 message = f"{self.id} answered with more than REPLY_BYTES_MAX = {REPLY_BYTES_MAX:,} bytes"
                 raise ProviderFailed(message)
+        return bytes(content)
+
+
+@contextmanager
+def _hung_up(connected: socket.socket, until: float, provider: str) -> Generator[None]:
+    """Hang up when the time is over: a reply that comes in drops, headers too, is no way around the time-out."""
+
+    def hang_up() -> None:
+        with suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(_left(until, provider), hang_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+    _left(until, provider)
+
+
+def _url(url: str) -> SplitResult:
+    """Return an address in its parts."""
+    try:
+        found = urlsplit(url)
+        is_one = found.scheme in ("http", "https") and bool(found.hostname) and (found.port or 1) > 0
+    except ValueError:
+        found, is_one = SplitResult("", "", "", "", ""), False
+    if not is_one or not url.isascii() or not url.isprintable() or " " in url:
+        checks.invalid(f"url is {checks.shown(url)}; give one that begins with http:// or https://")
+    return found
+
+
+def checked_seconds(seconds: object) -> float:
+    """Return a time-out of a question."""
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds <= PROVIDER_SECONDS_MAX:
+        bound = f"PROVIDER_SECONDS_MAX = {PROVIDER_SECONDS_MAX}"
+        checks.invalid(f"timeout_seconds is {checks.shown(seconds)}; give a number over 0, at most {bound}")
+    return float(seconds)
 
 
 def _left(until: float, provider: str) -> float:

@@ -125,13 +125,15 @@ def _openai_body(_: Quirks, channel: str, question: Question) -> dict[str, Any]:
         JSON_OBJECT: {"response_format": {"type": "json_object"}},
         PROMPT: {},
     }
-    return {"messages": [{"role": "system", "content": system}, *question.messages]} | forms[channel]
+    first = [{"role": "system", "content": system}] if system else []
+    return {"messages": [*first, *question.messages]} | forms[channel]
 
 
 def _anthropic_body(quirks: Quirks, channel: str, question: Question) -> dict[str, Any]:
-    texts = [*question.system, *_reminder(channel, question)]
+    texts = [text for text in (*question.system, *_reminder(channel, question)) if text]
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text} for text in texts]
-    blocks[-1]["cache_control"] = {"type": "ephemeral"}
+    if blocks:
+        blocks[-1]["cache_control"] = {"type": "ephemeral"}
     forms: dict[str, dict[str, Any]] = {
         JSON_SCHEMA: {"output_config": {"format": {"type": "json_schema", "schema": dict(question.schema)}}},
         TOOL: {
@@ -141,7 +143,7 @@ def _anthropic_body(quirks: Quirks, channel: str, question: Question) -> dict[st
         PROMPT: {},
     }
     system = blocks if quirks.caches else "\n\n".join(texts)
-    return {"system": system, "messages": list(question.messages)} | forms[channel]
+    return ({"system": system} if texts else {}) | {"messages": list(question.messages)} | forms[channel]
 
 
 def _reminder(channel: str, question: Question) -> list[str]:

@@ -66,7 +66,7 @@ def test_a_round_that_is_killed_is_done_by_the_next(tmp_path: Path) -> None:
 @pytest.mark.slow
 @AGAIN
 def test_a_round_that_is_killed_at_many_points_is_done_by_the_next(tmp_path: Path, again: str) -> None:
-    run_points(tmp_path, again, 6)
+    run_points(tmp_path, again, 10)
 
 
 @pytest.mark.soak

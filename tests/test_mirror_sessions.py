@@ -80,7 +80,7 @@ WAYS = (Hand.add_in_place, Hand.rewrite, Hand.change, Hand.change_older)
 
 def speak(memory: Memory, said: list[str], pause: Callable[[], object]) -> None:
     """What an agent does with a session: messages, notes by day, facts."""
-    chat = memory.conversation("session")
+    chat = memory.conversation("session", window_tokens=10_000_000)
     for number, text in enumerate(said):
         chat.append("user", text)
         memory.journal().append(f"note {number:04} {text}", day=DAYS[number % 2])

@@ -5,6 +5,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from refold import Conversation, Journal, Memory, Message, Profile, Project, Snapshot
+from tests.file_rules import check_files
 from tests.model import STORE, Model, day_of
 from tests.remembered import Shared, scores, touches
 from tests.states import Chat, Line, Opening
@@ -189,5 +190,7 @@ def check_memory(memory: Memory, model: Model, openings: dict[str, Opening], at:
     assert memory.search("tea milk", now=now_ns) == memory.project().search("tea milk", now=now_ns)
     for name in model.names("project"):
         check_project(memory.project(name), model, now_ns, at)
+    for name in model.names("files"):
+        check_files(memory.files(name), model.state(f"files/{name}", at))
     for name in model.names("journal"):
         check_journal(memory.journal(name), model, now_ns, at)

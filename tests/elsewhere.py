@@ -12,11 +12,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from refold import Conversation, Journal, Memory, Profile, Project, RefoldError, Snapshot
+from refold import Conversation, Files, Journal, Memory, Profile, Project, RefoldError, Snapshot
 from tests.bounds import Clock, lowered, seeded_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
-HANDLES = (Memory, Conversation, Journal, Profile, Project, Snapshot, type(Memory().conversation("any").state))
+HANDLES = (Memory, Conversation, Files, Journal, Profile, Project, Snapshot, type(Memory().conversation("any").state))
 
 
 class Held(NamedTuple):

@@ -38,7 +38,7 @@ from tests.driving import (
     texts,
 )
 from tests.elsewhere import Elsewhere
-from tests.fact_rules import FactRules
+from tests.file_rules import FileRules
 from tests.model import Model, Options, day_of
 from tests.refusals import CHAT_MUTATIONS, MEMORY_MUTATIONS, REFUSALS
 from tests.states import Opening
@@ -76,6 +76,7 @@ WEIGHTED = [
     *["set", "delete", "note", "set_state", "fork", "restore", "restore", "close"] * 2,
     *["learn", "learn", "upsert", "update", "unmerge", "unmerge", "compact", "tick"] * 2,
     *["go", "go", "fork_whole", "restore_whole"] * 2,
+    *["write_file", "edit_file", "edit_file"],
 ]
 
 AT_HOME = ("go", "keep", "restore")
@@ -98,7 +99,7 @@ def actions(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return verb, draw(st.fixed_dictionaries(GIVEN[verb]))
 
 
-class MemoryMachine(FactRules):
+class MemoryMachine(FileRules):
     """Everything beside the verbs of one conversation: travels, the other handles, the store, and what must hold."""
 
     @initialize(bounds=st.sampled_from(SMALL))

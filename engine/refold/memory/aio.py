@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from refold.engine import batch as batches
 from refold.engine.batch import Batch
+from refold.memory.aio_files import AsyncFiles
 from refold.memory.aio_project import AsyncProject
 from refold.memory.awaiting import hopping, reading, writing
 from refold.memory.conversation import Conversation
@@ -238,6 +239,10 @@ class AsyncMemory:
     def journal(self, name: str = "default") -> AsyncJournal:
         """Return a handle on a journal."""
         return AsyncJournal(self.door, self.plain.journal(name))
+
+    def files(self, name: str = "default") -> AsyncFiles:
+        """Return a handle on the files that a model keeps."""
+        return AsyncFiles(self.door, self.plain.files(name))
 
     async def snapshot(self, name: str | None = None, **options: Any) -> Snapshot:
         """Return a pointer to the present state of everything; takes what ``Memory.snapshot`` takes."""

@@ -7,6 +7,7 @@ from refold import checks
 from refold.memory.door import Door
 
 _HOMES: Final[dict[str, tuple[str, str]]] = {
+    "files": ("refold.memory.files", "Files"),
     "journal": ("refold.memory.handles", "Journal"),
     "profile": ("refold.memory.handles", "Profile"),
     "project": ("refold.memory.project", "Project"),

@@ -21,6 +21,7 @@ from refold.results import SessionSummary
 from refold.tools import points
 from refold.tools.arguments import decoded
 from refold.tools.builtin import BUILT_IN_NAMES
+from refold.tools.filing import files_tool
 from refold.tools.hooks import Hooks
 from refold.tools.limits import LOOP_STEPS_COUNT_DEFAULT
 from refold.tools.points import HookContext
@@ -238,18 +239,23 @@ class _Rerun(AgentLoop):
         made = _next(self.recording.calls, "call")
         output = _next(self.recording.outputs, "output").text or ""
         arguments, told = msgspec.json.decode(made.arguments), msgspec.json.decode(made.result)
-        if made.name in BUILT_IN_NAMES and made.outcome != SKIPPED:
+        if made.outcome != SKIPPED and self._is_of_memory(made.name):
             return _Executed(self._execute(call, arguments), output)
         self.chat.session.record_call(made.name, arguments, told, outcome=made.outcome, call_id=made.call_id)
         return _Executed(ToolResult(made.name, made.outcome, made.result), output)
+
+    def _is_of_memory(self, name: str) -> bool:
+        """Return whether a tool changes nothing but the memory; that of files does where it is registered."""
+        return name in BUILT_IN_NAMES or self.memory.tools.get(name) is files_tool()
 
 
 def rerun(chat: Conversation, memory: Memory, *, ended: bool = False) -> Conversation:
     """Run a recorded session again in another memory, without its model and its tools; return the conversation there.
 
-    The other memory should be as the first one was when the session began. The tools of the memory itself run, all
-    others answer what they answered; hooks are not called, what they changed is in the record. Raises ``InvalidInput``
-    where the other memory has the conversation already, or where the record is not one of this loop.
+    The other memory should be as the first one was when the session began. The tools of the memory itself run, that of
+    files if it is registered there too; all others answer what they answered. Hooks are not called: what they changed
+    is in the record. Raises ``InvalidInput`` where the other memory has the conversation already, or where the record
+    is not one of this loop.
     """
     again = memory.conversation(chat.id, project=chat.project, window_tokens=chat.window_tokens)
     if again.version:

@@ -6,6 +6,7 @@ from refold.event import View
 from refold.views.contexts import CONTEXTS
 from refold.views.episodes import EPISODES
 from refold.views.facts import FACTS
+from refold.views.files import FILES
 from refold.views.journal import JOURNAL
 from refold.views.profile import PROFILE
 from refold.views.scratch import SCRATCH
@@ -31,5 +32,6 @@ VIEWS: Final[tuple[View[Any], ...]] = (
     CONTEXTS,
     SWITCHES,
     SKILLS,
+    FILES,
 )
 """A new one comes last: checkpoint rows of before it was there lack its part, which was empty then."""

@@ -21,8 +21,14 @@ def told(value: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}]}
 
 
+def say(line: str) -> None:
+    """Write a line."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def die(_: dict[str, Any]) -> Any:
-    print("I am dying of this", file=sys.stderr, flush=True)
+    os.write(2, b"I am dying of this\n")
     os._exit(3)
 
 
@@ -32,7 +38,7 @@ def hang(_: dict[str, Any]) -> Any:
 
 def noisy(given: dict[str, Any]) -> Any:
     for line in ("this is no JSON", '{"neither": "is this a message"}', "[1]", "\u2603", ""):
-        print(line, flush=True)
+        say(line)
     os.write(1, b"\xff\xfe not even text\n")
     return told(given.get("text", ""))
 
@@ -133,7 +139,7 @@ def main() -> None:
     if "stubborn" in MANNERS:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "dead" in MANNERS:
-        print("no licence found", file=sys.stderr)
+        os.write(2, b"no licence found\n")
         sys.exit(4)
     if "mute" in MANNERS:
         time.sleep(3_600)
@@ -143,7 +149,7 @@ def main() -> None:
             continue
         result = answer(asked["method"], asked.get("params") or {})
         said = {"error": {"code": -32601, "message": "no such method"}} if result is None else {"result": result}
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}), flush=True)
+        say(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}))
     if "stubborn" in MANNERS:
         time.sleep(3_600)
 

@@ -29,7 +29,7 @@ class Manners:
 
 
 @contextmanager
-def serving(held: Manners, port: int = 0) -> Iterator[str]:
+def serving(held: Manners, port: int = 0) -> Iterator[str]:  # noqa: C901 - a server, whole
     """The url of a server that answers by the same rules as the program."""
 
     class Handler(BaseHTTPRequestHandler):

@@ -51,7 +51,7 @@ def has_gone(pid: int) -> bool:
 @pytest.fixture
 def remote() -> Iterator[McpToolset]:
     """A toolset of a memory; at its end no thread and no open file of it is left."""
-    files = set(os.listdir("/proc/self/fd"))
+    files = set(Path("/proc/self/fd").iterdir())
     with remembering() as memory:
         built_in = memory.tools.names()
         with McpToolset(memory) as remote:
@@ -60,7 +60,7 @@ def remote() -> Iterator[McpToolset]:
         assert memory.tools.names() == built_in
     assert threads() == set()
     gc.collect()
-    assert len(set(os.listdir("/proc/self/fd")) - files) == 0
+    assert len(set(Path("/proc/self/fd").iterdir()) - files) == 0
 
 
 def called(remote: McpToolset, tool: str, **arguments: Any) -> ToolResult:

@@ -56,6 +56,18 @@ def checked(server: McpServer) -> McpServer:
     """Return a server that may be tried; raises ``InvalidInput`` for what could never be reached."""
     if not isinstance(cast("object", server), McpServer):
         checks.invalid(f"a server is described by an McpServer, not by {checks.shown(server)}")
+    _check_place(server)
+    for what in ("connect_seconds", "call_seconds"):
+        if not 0 < getattr(server, what) <= MCP_SECONDS_MAX:
+            bound = f"over 0 and up to MCP_SECONDS_MAX = {MCP_SECONDS_MAX:.0f}"
+            shown = checks.shown(getattr(server, what))
+            checks.invalid(f"{what} of server {server.name!r} is {shown}; give a number {bound}")
+    checks.integer(server.result_bytes_max, "result_bytes_max", 1, TOOL_RESULT_BYTES_MAX, "TOOL_RESULT_BYTES_MAX")
+    return server
+
+
+def _check_place(server: McpServer) -> None:
+    """Refuse what says neither where a server is nor how it is spoken to."""
     name = checks.text(server.name, "a server's name", NAME_BYTES_MAX, "NAME_BYTES_MAX")
     if not name or ":" in name or not name.isprintable():
         checks.invalid(f"a server's name is {checks.shown(name)}; give printable characters without a colon")
@@ -65,14 +77,8 @@ def checked(server: McpServer) -> McpServer:
         checks.invalid(f"the url of server {name!r} is {checks.shown(server.url)}; give one of http or https")
     if server.protocol not in _PROTOCOLS:
         checks.invalid(f"the protocol of server {name!r} is {checks.shown(server.protocol)}; give auto or legacy")
-    for what in ("connect_seconds", "call_seconds"):
-        if not 0 < getattr(server, what) <= MCP_SECONDS_MAX:
-            bound = f"over 0 and up to MCP_SECONDS_MAX = {MCP_SECONDS_MAX:.0f}"
-            checks.invalid(f"{what} of server {name!r} is {checks.shown(getattr(server, what))}; give a number {bound}")
-    checks.integer(server.result_bytes_max, "result_bytes_max", 1, TOOL_RESULT_BYTES_MAX, "TOOL_RESULT_BYTES_MAX")
     if any("\0" in text for text in (server.command, *server.args, *server.env, *server.env.values())):
         checks.invalid(f"the command of server {name!r} holds a zero character; no program can be given one")
-    return server
 
 
 class _Entry(Struct):

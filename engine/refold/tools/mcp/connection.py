@@ -1,7 +1,7 @@
 """One connection to a server: opened, asked, closed, each within its time, by one task that owns it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -124,12 +124,11 @@ class Connection:
             return self._failed(BROKEN, self._watched.fault or "ended the connection during a request")
         return self._explained(error)
 
-    def _explained(self, error: BaseException) -> McpFailed:
+    def _explained(self, raised: BaseException) -> McpFailed:
         """Return what went wrong as one failure: the innermost reason of a group of tasks."""
+        error = _innermost(raised)
         if isinstance(error, McpFailed):
             return error
-        while isinstance(error, BaseExceptionGroup) and error.exceptions:
-            error = error.exceptions[0]
         if isinstance(error, (FileNotFoundError, PermissionError)) and self.server.command:
             return self._failed(UNREACHABLE, f"cannot be started: {error}")
         said = " ".join(str(error).partition(_ADVERTISING)[0].split()) or type(error).__name__
@@ -152,6 +151,14 @@ class Connection:
         self.stop()
         if self._task is not None:
             await asyncio.wait([self._task])
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Return the first error of a group, of a group in it, and so on."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    inner: Sequence[BaseException] = error.exceptions  # pyright: ignore[reportUnknownMemberType]
+    return _innermost(inner[0])
 
 
 def _is_of_network(error: BaseException) -> bool:

@@ -30,7 +30,7 @@ MCP_PAGES_COUNT_MAX: Final = 64
 MCP_ATTEMPTS_COUNT_MAX: Final = 5
 """How often a connection is tried anew before a call or a reconnection gives up."""
 
-MCP_WAIT_SECONDS_FIRST: Final = 0.5
+MCP_FIRST_WAIT_SECONDS: Final = 0.5
 """The wait behind the first attempt that failed; each further one is twice as long."""
 
 MCP_WAIT_SECONDS_MAX: Final = 30.0
@@ -44,13 +44,13 @@ MCP_COMPLAINT_CHARS_MAX: Final = 2_000
 MCP_SCHEMA_DEPTH_MAX: Final = 24
 """Schemas inside each other: what lies deeper is described and no longer checked."""
 
-MCP_SCHEMA_PARTS_MAX: Final = 4_096
+MCP_SCHEMA_PARTS_COUNT_MAX: Final = 4_096
 """Schemas inside of one, each reference counted wherever it is used."""
 
 MCP_NOTE_CHARS_MAX: Final = 500
 """What a description says of a rule that providers do not take."""
 
 assert MCP_CONNECT_SECONDS_DEFAULT <= MCP_CALL_SECONDS_DEFAULT <= MCP_SECONDS_MAX
-assert MCP_WAIT_SECONDS_FIRST < MCP_WAIT_SECONDS_MAX < MCP_CALL_SECONDS_DEFAULT
+assert MCP_FIRST_WAIT_SECONDS < MCP_WAIT_SECONDS_MAX < MCP_CALL_SECONDS_DEFAULT
 assert TOOL_SCHEMA_BYTES_MAX < MCP_RESULT_BYTES_DEFAULT <= TOOL_RESULT_BYTES_MAX < MCP_MESSAGE_BYTES_MAX
 assert MCP_NOTE_CHARS_MAX < MCP_DESCRIPTION_CHARS_MAX

@@ -60,7 +60,7 @@ _UNITED: Final = frozenset({"type", "properties", "required", "additionalPropert
 
 def _property(name: str, branches: Sequence[Schema]) -> Schema:
     """Return what a property may be in one of several objects, or in all of them."""
-    known: list[Schema] = []
+    known: list[Any] = []
     for branch in branches:
         held = branch.get("properties", {}).get(name)
         if held is None and branch.get("additionalProperties") is False:
@@ -76,12 +76,11 @@ def _property(name: str, branches: Sequence[Schema]) -> Schema:
     return noted({}, f"one of: {shown}")
 
 
-def intersection(one: object, other: list[Any]) -> list[Any]:
+def intersection(one: Any, other: list[Any]) -> list[Any]:
     """Return the values that stand in both lists; where there are none, those of the first."""
-    if not isinstance(one, list):
+    if one is None:
         return other
-    held = cast("list[Any]", one)
-    return [value for value in held if any(_same(value, candidate) for candidate in other)] or held
+    return [value for value in one if any(_same(value, candidate) for candidate in other)] or one
 
 
 def _same(one: object, other: object) -> bool:
@@ -102,9 +101,14 @@ def _first(one: Any, _: Any) -> Any:
     return one
 
 
+def kinds_of(kinds: Any) -> list[str]:
+    """Return the types that a schema names, one or several, as a list."""
+    return [kinds] if isinstance(kinds, str) else list(cast("list[str]", kinds))
+
+
 def _types(one: Any, other: Any) -> Any:
     """Return the types that both allow; an integer is a number."""
-    ones, others = (value if isinstance(value, list) else [value] for value in (one, other))
+    ones, others = kinds_of(one), kinds_of(other)
     both = [kind for kind in ones if kind in others or (kind == "integer" and "number" in others)]
     both += [kind for kind in others if kind == "integer" and "number" in ones and kind not in both]
     return one if not both else both[0] if len(both) == 1 else both
@@ -127,19 +131,33 @@ def _texts(one: str, other: str) -> str:
     return one if other in one else f"{one}\n{other}"[:MCP_DESCRIPTION_CHARS_MAX]
 
 
-_JOINED: Final[dict[str, Callable[[Any, Any], Any]]] = (
-    {
-        "type": _types,
-        "properties": _properties,
-        "required": lambda one, other: [*one, *(name for name in other if name not in one)],
-        "enum": intersection,
-        "items": merged,
-        "additionalProperties": _others,
-        "description": _texts,
-        "uniqueItems": lambda one, other: one or other,
-        "default": _first,
-    }
-    | dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), max)
-    | dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), min)
-)
+def _names(one: Any, other: Any) -> Any:
+    return [*one, *(name for name in other if name not in one)]
+
+
+def _either(one: Any, other: Any) -> Any:
+    return one or other
+
+
+def _more(one: Any, other: Any) -> Any:
+    return max(one, other)
+
+
+def _less(one: Any, other: Any) -> Any:
+    return min(one, other)
+
+
+_JOINED: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "type": _types,
+    "properties": _properties,
+    "required": _names,
+    "enum": intersection,
+    "items": merged,
+    "additionalProperties": _others,
+    "description": _texts,
+    "uniqueItems": _either,
+    "default": _first,
+    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), _more),
+    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), _less),
+}
 """How the two values of a word become one; of any other word the first stays."""

@@ -18,9 +18,9 @@ from refold.tools.mcp.limits import (
     MCP_DESCRIPTION_CHARS_MAX,
     MCP_NOTE_CHARS_MAX,
     MCP_SCHEMA_DEPTH_MAX,
-    MCP_SCHEMA_PARTS_MAX,
+    MCP_SCHEMA_PARTS_COUNT_MAX,
 )
-from refold.tools.mcp.merging import Schema, intersection, merged, noted, rule, union
+from refold.tools.mcp.merging import Schema, intersection, kinds_of, merged, noted, rule, union
 
 _TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _SILENT: Final = frozenset(
@@ -49,20 +49,33 @@ def _is_type(value: object) -> bool:
     return bool(kinds) and all(isinstance(kind, str) and kind in _TYPES for kind in kinds)
 
 
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_some(value: object) -> bool:
+    return isinstance(value, list) and bool(cast("list[object]", value))
+
+
+def _is_anything(_: object) -> bool:
+    return True
+
+
+_COUNTS: Final = (
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+)
 _KEPT: Final[dict[str, Callable[[object], bool]]] = {
     "type": _is_type,
     "description": _is_text,
-    "default": lambda _: True,
-    "enum": lambda value: isinstance(value, list) and bool(cast("list[object]", value)),
+    "default": _is_anything,
+    "enum": _is_some,
     "required": _is_texts,
     "format": _is_text,
     "pattern": _is_text,
-    "uniqueItems": lambda value: isinstance(value, bool),
-} | dict.fromkeys(
-    ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "minItems")
-    + ("maxItems", "minProperties", "maxProperties"),
-    _is_count,
-)
+    "uniqueItems": _is_flag,
+    **dict.fromkeys(_COUNTS, _is_count),
+}
 """What stays as it is, if it is what the specification says it is."""
 
 
@@ -143,7 +156,7 @@ class _Reader:
             return {}
         self._parts += 1
         given = cast("Mapping[str, Any]", schema)
-        if place.depth >= self._depth_max or self._parts > MCP_SCHEMA_PARTS_MAX:
+        if place.depth >= self._depth_max or self._parts > MCP_SCHEMA_PARTS_COUNT_MAX:
             return noted(_outline(given, described_only="$ref" in given), "not all of it is shown")
         if given is not place.document and isinstance(given.get("$id"), str):
             place = place._replace(document=given, open=())
@@ -193,7 +206,7 @@ class _Reader:
         if isinstance(items, Mapping) and "prefixItems" not in schema:
             found["items"] = self.read(cast("object", items), place.below())
         elif items is not None and items is not True:
-            found = noted(found, rule("items", items))
+            found = noted(found, rule("items", cast("object", items)))
         return found
 
     def _referred(self, reference: object, place: _Place) -> Schema:
@@ -235,7 +248,7 @@ def _alternatives(branches: list[Schema]) -> Schema:
         return {"anyOf": branches} if others else {"type": "null"}
     found = dict(others[0])
     if "type" in found:
-        kinds = found["type"] if isinstance(found["type"], list) else [found["type"]]
+        kinds = kinds_of(found["type"])
         found["type"] = [*kinds, *(["null"] if "null" not in kinds else [])]
     if "enum" in found and None not in found["enum"]:
         found["enum"] = [*found["enum"], None]

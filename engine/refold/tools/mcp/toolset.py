@@ -19,7 +19,7 @@ from refold.tools.mcp.connection import Connection
 from refold.tools.mcp.limits import (
     MCP_ATTEMPTS_COUNT_MAX,
     MCP_DESCRIPTION_CHARS_MAX,
-    MCP_WAIT_SECONDS_FIRST,
+    MCP_FIRST_WAIT_SECONDS,
     MCP_WAIT_SECONDS_MAX,
 )
 from refold.tools.mcp.naming import qualified_name, wire_name
@@ -193,7 +193,7 @@ class McpToolset:
         return [held.status for held in list(self._held.values())]
 
     def qualified_name(self, name: str) -> str:
-        """Return ``mcp:server:tool`` for the name by which models know a tool; ``NotFound`` where it is none of ours."""
+        """Return ``mcp:server:tool`` for the name by which models know a tool; ``NotFound`` for another one."""
         for held in self._held.values():
             if name in held.tools:
                 return qualified_name(held.server.name, held.tools[name])
@@ -310,7 +310,7 @@ class McpToolset:
             await connection.open()
         except McpFailed as error:
             held.failures, held.error = held.failures + 1, error
-            doubled = MCP_WAIT_SECONDS_FIRST * 2.0 ** (held.failures - 1)
+            doubled = MCP_FIRST_WAIT_SECONDS * 2.0 ** (held.failures - 1)
             held.not_before = self._clock() + min(doubled, MCP_WAIT_SECONDS_MAX)
             self._leave(connection)
             raise
@@ -354,7 +354,7 @@ class McpToolset:
         server, tool = held.server.name, str(remote.name)
         toolset = weakref.ref(self)
 
-        def execute(arguments: dict[str, Any], context: ToolContext) -> Any:
+        def execute(arguments: dict[str, Any], _: ToolContext) -> Any:
             found = toolset()
             if found is None:
                 message = f"the toolset of server {server!r} is gone; keep it as long as its tools are used"

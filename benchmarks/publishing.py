@@ -18,7 +18,10 @@ PUBLISHED = Path(__file__).resolve().parent / "published.json"
 BEGIN = "<!-- These figures are made by tools/bench publish, from benchmarks/published.json. -->"
 END = "<!-- End of the figures. -->"
 
-GROUPS = ("append", "together", "batch", "window", "replay", "import", "search", "search-large", "projects")
+GROUPS = (
+    *("append", "together", "batch", "window", "replay", "import"),
+    *("search", "search-large", "projects", "projects-large"),
+)
 """The groups whose targets are published, in this order."""
 
 PEER_GROUPS = ("peers-log", "peers-search", "peers-search-large", "peers-window")

@@ -1,12 +1,17 @@
 """What rankings find on recorded conversations stays what was published; left out where they are not on the machine."""
 
+from collections import Counter
+from collections.abc import Iterator
 from functools import cache
+from math import log
 
 import pytest
 from retrieval import DATA, EMBEDDERS, counted, loaded, recall
 from retrieval_sets import SETS, beam, locomo, skills
 
+from refold.measuring.cases import Case
 from refold.measuring.vectors import Embedded
+from refold.rank.stemming import terms_of
 
 LOADERS = {"LoCoMo": locomo, "BEAM-100K": beam, "skills": skills}
 
@@ -16,6 +21,8 @@ PUBLISHED = [
     ("LoCoMo", "seed-without-recency, stemmed", 45.7, 1.0),
     ("LoCoMo", "seed-exponential, stemmed", 31.9, 1.0),
     ("BEAM-100K", "seed-exponential, stemmed", 46.4, 1.0),
+    ("LoCoMo", "cosine", 42.4, 0.3),
+    ("BEAM-100K", "cosine", 56.9, 0.5),
     ("LoCoMo", "window", 75.8, 0.3),
     ("BEAM-100K", "window", 63.4, 0.3),
 ]
@@ -33,6 +40,32 @@ def conversations(name: str) -> list[Embedded]:
 @pytest.mark.parametrize(("name", "label", "published", "margin"), PUBLISHED)
 def test_a_published_figure_is_reproduced(name: str, label: str, published: float, margin: float) -> None:
     assert recall(conversations(name), label, SETS[name][1]) == pytest.approx(published, abs=margin)
+
+
+def test_the_ranking_by_terms_finds_what_the_formula_finds_that_is_written_out() -> None:
+    """Published: 60.3, with another list of common words; without the auxiliary verbs in ours it is 60.2."""
+    cases = [each.case for each in conversations("LoCoMo")]
+    found = [part for case in cases for part in written_out(case, saturation=0.9, length=0.4)]
+    expected = 100 * sum(found) / len(found)
+    assert recall(conversations("LoCoMo"), "bm25, no dates", 10) == pytest.approx(expected, abs=0.3)
+    assert expected == pytest.approx(60.3, abs=1.2)
+
+
+def written_out(case: Case, *, saturation: float, length: float) -> Iterator[float]:
+    """The part of the evidence among the ten best of Okapi BM25, for each question: one loop over all texts."""
+    counts = [Counter(terms_of(item.text, "light")[0]) for item in case.items]
+    mean = sum(sum(each.values()) for each in counts) / len(counts)
+    holders = Counter(term for each in counts for term in each)
+    for question in case.questions:
+        if question.evidence:
+            points = [0.0] * len(counts)
+            for term in set(terms_of(question.text, "light")[0]) & set(holders):
+                rarity = log(1 + (len(counts) - holders[term] + 0.5) / (holders[term] + 0.5))
+                for row, each in enumerate(counts):
+                    bound = saturation * (1 - length + length * sum(each.values()) / mean)
+                    points[row] += rarity * each[term] * (saturation + 1) / (each[term] + bound) if term in each else 0
+            first = sorted(range(len(points)), key=lambda row: (-points[row], row))[:10]
+            yield len(set(first) & set(question.evidence)) / len(set(question.evidence))
 
 
 @pytest.mark.parametrize(("name", "label", "least"), LEAST)

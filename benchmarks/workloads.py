@@ -75,7 +75,7 @@ FULL = Sizes(
     search_projects=1_000,
     spread_projects=10_000,
     growth_events=(1_000, 10_000, 100_000, 1_000_000),
-    growth_memories=(1_000, 10_000, 100_000),
+    growth_memories=(1_000, 10_000, 100_000, 1_000_000),
 )
 QUICK = FULL._replace(
     log_events=20_000,

@@ -4,6 +4,7 @@ Each stands here with its reason; a name whose reason is gone goes too.
 """
 
 from tests.machine import MemoryMachine
+from tests.mcp.fixtures import Kept
 from tests.tampering import CarelessAlone, RelinkingAlone, TidyAlone
 from tests.test_embedder_extras import Endpoint
 from tests.test_replay import append_until_killed, print_script
@@ -15,6 +16,7 @@ from refold.event import FLAG_ENCRYPTED
 from refold.store.record import Header
 from refold.tools.builtin import tools_of
 from refold.tools.hooks import hooks_of
+from refold.tools.hooks_async import async_hooks_of
 
 # Bits and fields of the format that are written as zero today, so that their first use changes no offset.
 FLAG_ENCRYPTED  # noqa: B018
@@ -26,6 +28,7 @@ HashedEmbedder.compact_threshold  # noqa: B018
 HashedEmbedder.merge_threshold  # noqa: B018
 
 # What a memory finds by name in the room above it.
+async_hooks_of  # noqa: B018
 hooks_of  # noqa: B018
 tools_of  # noqa: B018
 
@@ -69,3 +72,7 @@ for adapter in (CarelessAlone, TidyAlone, RelinkingAlone):
 # Rules that are there to be picked, not called.
 MemoryMachine.several_more  # noqa: B018
 MemoryMachine.several_others  # noqa: B018
+
+# What the SDK of the Model Context Protocol calls, of streams that go on where they were cut off.
+Kept.replay_events_after  # noqa: B018
+Kept.store_event  # noqa: B018

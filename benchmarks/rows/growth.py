@@ -28,6 +28,11 @@ FLAT = ("append", "window", "at", "fork")
 
 OPERATIONS = 10
 BATCH = 1_000
+ROUNDS_MAX = 20
+"""Rounds over memories: a search of a million takes a tenth of a second, ten times in each."""
+
+ROOM_BYTES = 8 * 1024**3
+"""What a store of memories may hold in RAM: a million with their vectors of 384 numbers take about half of it."""
 
 Call = Callable[[], object]
 
@@ -162,9 +167,9 @@ def memories_grown(options: Options) -> dict[str, list[Point]]:
     with ExitStack() as closing:
         calls: dict[int, dict[str, Call]] = {}
         for size in options.sizes.growth_memories:
-            memory = closing.enter_context(Memory(options.directory / f"grown-{size}"))
+            memory = closing.enter_context(Memory(options.directory / f"grown-{size}", memory_bytes=ROOM_BYTES))
             calls[size] = Memories(memory, size).calls()
-        return measured(calls, options.rounds)
+        return measured(calls, min(options.rounds, ROUNDS_MAX))
 
 
 def rows(options: Options) -> Iterator[Row]:

@@ -33,7 +33,7 @@ _ASCII_WORDS: Final = re.compile(r"[a-z0-9]+")
 _DROPPED_CATEGORIES: Final = frozenset({"Cf"})
 _WORD_CATEGORIES: Final = frozenset({"Ll", "Lm", "Lo", "Lt", "Lu", "Nd", "Nl", "No"})
 _MARK_CATEGORIES: Final = frozenset({"Mc", "Me", "Mn"})
-_UNSPACED: Final = re.compile(
+_UNSPACED: Final = (
     "["
     "\u0e00-\u0eff"  # Thai, Lao
     "\u1000-\u109f\u1780-\u17ff"  # Burmese, Khmer
@@ -117,12 +117,12 @@ def words(text: str) -> list[str]:
 
 def is_unspaced(word: str) -> bool:
     """Return whether a word of ``words`` comes from a script that does not part words."""
-    return _UNSPACED.match(word) is not None
+    return _unspaced().match(word) is not None
 
 
 def _split_unspaced(run: str) -> Iterator[str]:
     end = 0
-    for found in _UNSPACED.finditer(run):
+    for found in _unspaced().finditer(run):
         yield from _led_by_letter(run[end : found.start()])
         piece, end = found.group(), found.end()
         yield from (piece[i : i + 2] for i in range(max(1, len(piece) - 1)))
@@ -150,6 +150,12 @@ class _Breaks(dict[int, int | None]):
 @cache
 def _breaks() -> _Breaks:
     return _Breaks()
+
+
+@cache
+def _unspaced() -> re.Pattern[str]:
+    """Compiled when a text beyond ASCII comes: it takes longer than the rest of this module does to load."""
+    return re.compile(_UNSPACED)
 
 
 def countable(content: str | list[dict[str, Any]] | None, tool_calls: list[dict[str, Any]] | None) -> Iterator[str]:

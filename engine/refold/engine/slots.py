@@ -1,6 +1,5 @@
 """Slots: where one stream stands, and what of it is in RAM."""
 
-import logging
 from typing import TYPE_CHECKING
 
 from refold import fold
@@ -10,8 +9,6 @@ from refold.limits import EVENT_OVERHEAD_BYTES, STREAM_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from refold.engine.stock import Stock
-
-_logger = logging.getLogger("refold")
 
 
 class Slot:
@@ -104,5 +101,8 @@ def told(slot: Slot, stamp: Stamp, event: Event) -> None:
         assert slot.state is not None, slot.name
         slot.stock.follow(slot.state, stamp, event)
     except Exception:
-        _logger.exception("the rows of %s could not follow seq %d; they are filled anew", slot.name, stamp.seq)
+        import logging  # noqa: PLC0415 - only a failure needs it
+
+        logger = logging.getLogger("refold")
+        logger.exception("the rows of %s could not follow seq %d; they are filled anew", slot.name, stamp.seq)
         slot.stock.detach()

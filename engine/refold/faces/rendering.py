@@ -8,7 +8,7 @@ from refold.faces.console import shortened
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from refold import Change, Conversation, Memory, Message, Recorded, Step
+    from refold import Change, Conversation, Entry, Memory, Message, Recorded, Step
 
 _EPOCH: Final = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
 _MESSAGE_FIELDS: Final = ("seq", "role", "content", "name", "tool_calls", "tool_call_id", "tokens", "metadata")
@@ -30,6 +30,13 @@ def message_json(message: "Message") -> dict[str, Any]:
     flags = {"pinned": message.pinned, "erased": message.erased}
     times = {"time_ns": message.time_ns, "occurred_ns": message.occurred_ns}
     return said | {flag: True for flag, is_on in flags.items() if is_on} | times
+
+
+def entry_json(entry: "Entry") -> dict[str, Any]:
+    """Return a memory as plain values, which ``refold import --facts`` takes."""
+    fields = ("id", "content", "category", "keywords", "importance", "access_count", "status", "metadata", "source")
+    times = ("created_ns", "updated_ns", "accessed_ns", "occurred_ns")
+    return {field: getattr(entry, field) for field in (*fields, *times, "erased")}
 
 
 def message_text(message: "Message") -> str:

@@ -7,12 +7,14 @@ write are coroutines. What many tasks write at the same time travels together: o
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from refold.engine import batch as batches
 from refold.engine.batch import Batch
+from refold.memory import upstairs
 from refold.memory.aio_files import AsyncFiles
 from refold.memory.aio_project import AsyncProject
+from refold.memory.aio_session import AsyncSession, AsyncSettings
 from refold.memory.awaiting import hopping, reading, writing
 from refold.memory.conversation import Conversation
 from refold.memory.door import Door
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
     from refold.embedders import Embedder
     from refold.memory.memory import Memory
+    from refold.tools.contexts import Context
+    from refold.tools.hooks_async import AsyncHooks
+    from refold.tools.showing import Rebuilt
 
 R = TypeVar("R")
 
@@ -158,6 +163,11 @@ class AsyncConversation:
         """The JSON values under ``temp:``, ``session:`` and ``project:`` keys."""
         return AsyncState(self.door, self.plain.state)
 
+    @property
+    def session(self) -> AsyncSession:
+        """What this conversation has worked on: its task, files, findings and calls of tools."""
+        return AsyncSession(self.door, self.plain.session)
+
     def at(self, at: "int | datetime.datetime") -> "AsyncConversation":
         """Return the conversation as it was at a seq or an aware datetime."""
         return AsyncConversation(self.door, self.plain.at(at))
@@ -243,6 +253,28 @@ class AsyncMemory:
     def files(self, name: str = "default") -> AsyncFiles:
         """Return a handle on the files that a model keeps."""
         return AsyncFiles(self.door, self.plain.files(name))
+
+    @property
+    def settings(self) -> AsyncSettings:
+        """What is turned on and off for this store."""
+        return AsyncSettings(self.door, self.plain.settings)
+
+    @property
+    def hooks(self) -> "AsyncHooks":
+        """The functions that are called at eight points of a session; the points are awaited."""
+        return cast("AsyncHooks", upstairs.call("async_hooks", self.plain))
+
+    async def context(self, chat: AsyncConversation, **options: Any) -> "Context":
+        """Return what a model is to be shown; takes what ``Memory.context`` takes. A thread embeds the query."""
+        return await self._hop("building a context", partial(self.plain.context, chat.plain, **options))
+
+    async def show(self, context: "Context") -> int:
+        """Record that a context was shown to a model; return the seq of that."""
+        return await self._hop("showing a context", partial(self.plain.show, context))
+
+    async def rebuild(self, seq: int) -> "Rebuilt":
+        """Return the context that was shown at a seq, built again from the log."""
+        return await self._hop("building a context again", partial(self.plain.rebuild, seq))
 
     async def snapshot(self, name: str | None = None, **options: Any) -> Snapshot:
         """Return a pointer to the present state of everything; takes what ``Memory.snapshot`` takes."""

@@ -368,8 +368,8 @@ class Memory:
         """Give every memory and episode a vector of an embedder, and embed with it from then on; return the counts.
 
         They are made in pages, which no search sees, and count all at once; what was made before a stop waits for the
-        next call. ``None`` is the embedder that the memory was opened with; ``progress(done, all)`` is called after
-        each page. Raises what the embedder raises, ``StoreBusy`` while others never stop writing.
+        next call. ``None`` is the embedder that it embeds with by now; ``progress(done, all)`` is called as they are
+        made, with no lock held. Raises what the embedder raises, ``StoreBusy`` while others never stop writing.
         """
         self._refuse_frozen("reembed")
         return cast("Reembedded", lazily.verb("reembed")(self._door, embedder, progress))

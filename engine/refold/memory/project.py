@@ -128,7 +128,7 @@ class Project:
         """Take the merge at a seq apart; return the memory that had taken the other one in, and that one if it is back.
 
         Only what still holds the merged value is as before. Raises ``NotFound`` where there is no merge, or its memory
-        was deleted, ``InvalidInput`` if it was taken apart or erased.
+        was deleted, ``InvalidInput`` if it was taken apart or erased, or another memory says by now what would be back.
         """
         return parting.unmerge(self._place, seq, Options(expected, request_id, sources))
 

@@ -4,7 +4,7 @@ A page is one commit. What was made before a stop, a kill or a failing embedder 
 the same embedder goes on from there.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -98,12 +98,14 @@ class _Reembedding:
             if (is_other or vector_seq == NO_VECTOR) and episode.id not in waiting:
                 yield _Text(episode.id, text_of(episode), vector_seq, seq)
 
-    def embed(self, looks: dict[str, _Look]) -> None:
+    def embed(self, left: dict[str, int]) -> None:
         """Embed what is left, a page at a time, and let it wait in the log."""
-        whole = self.made + sum(len(look.texts) for look in looks.values())
-        for stream, look in looks.items():
-            for begin in range(0, len(look.texts), REEMBEDDED_PAGE_COUNT):
-                page = look.texts[begin : begin + REEMBEDDED_PAGE_COUNT]
+        whole = self.made + sum(left.values())
+        for stream in left:
+            # Looked at one by one: all texts of all projects at once would be held beside what `memory_bytes` bounds.
+            texts = self.look(stream).texts
+            for begin in range(0, len(texts), REEMBEDDED_PAGE_COUNT):
+                page = texts[begin : begin + REEMBEDDED_PAGE_COUNT]
                 self._commit(stream, page)
                 self.made += len(page)
                 if not self.is_held:
@@ -136,10 +138,11 @@ class _Reembedding:
             else:
                 yield (text.prior,)
 
-    def switch(self, looks: dict[str, _Look]) -> int | None:
+    def switch(self, streams: Collection[str]) -> int | None:
         """Let what waits count, everywhere in one commit; return its seq, ``None`` if others wrote meanwhile."""
         pending = Pending()
-        for stream, look in looks.items():
+        for stream in streams:
+            look = self.look(stream)
             if look.texts:
                 return None
             key = self.door.key(stream)
@@ -151,12 +154,12 @@ class _Reembedding:
             self.commit(pending)
         except WrongVersion:
             return None
-        self.switched += len(looks)
-        return last[0] - len(looks) + 1
+        self.switched += len(streams)
+        return last[0] - len(streams) + 1
 
 
 def reembed(door: Door, embedder: object, progress: Callable[[int, int], None] | None) -> Reembedded:
-    """Give everything in every project a vector of an embedder, ``None``: of the one that the memory was opened with.
+    """Give everything in every project a vector of an embedder, ``None``: of the one it embeds with.
 
     From the switch on this memory embeds with it. Raises what the embedder raises; what was made until then is kept for
     the next call. ``StoreBusy`` if others never stop writing.
@@ -182,11 +185,11 @@ def reembed(door: Door, embedder: object, progress: Callable[[int, int], None] |
 
 def _attempt(work: _Reembedding, embedding: Embedding) -> bool:
     """Embed what is behind and switch; return whether nothing was left to do."""
-    looks = _behind(work)
-    if looks:
-        work.embed(looks)
-        work.door.switch(embedding, partial(_switched, work, looks))
-    return not looks
+    left = _behind(work)
+    if left:
+        work.embed(left)
+        work.door.switch(embedding, partial(work.switch, left))
+    return not left
 
 
 def _held_attempt(work: _Reembedding, embedding: Embedding) -> bool:
@@ -196,13 +199,9 @@ def _held_attempt(work: _Reembedding, embedding: Embedding) -> bool:
         return _attempt(work, embedding)
 
 
-def _switched(work: _Reembedding, looks: dict[str, _Look]) -> int | None:
-    return work.switch({stream: work.look(stream) for stream in looks})
-
-
-def _behind(work: _Reembedding) -> dict[str, _Look]:
-    """Return the projects that have anything to embed or to switch."""
+def _behind(work: _Reembedding) -> dict[str, int]:
+    """Return the projects that have anything to embed or to switch, and how many texts are to be embedded."""
     door = work.door
     names = history.ids(door.engine, door.branch, "project", at=None, after=None, limit=None)
-    looks = {stream: work.look(stream) for stream in (f"project/{name}" for name in names)}
-    return {stream: look for stream, look in looks.items() if look.is_behind}
+    looks = ((stream, work.look(stream)) for stream in (f"project/{name}" for name in names))
+    return {stream: len(look.texts) for stream, look in looks if look.is_behind}

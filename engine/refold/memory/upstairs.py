@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from refold.memory.memory import Memory
 
 _HOMES: Final[dict[str, tuple[str, str]]] = {
+    "async_hooks": ("refold.tools.hooks_async", "async_hooks_of"),
     "context": ("refold.tools.contexts", "context"),
     "hooks": ("refold.tools.hooks", "hooks_of"),
     "rebuild": ("refold.tools.showing", "rebuild"),

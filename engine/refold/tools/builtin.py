@@ -7,7 +7,7 @@ from refold.tools import knowing, scratching
 from refold.tools.protocol import FunctionTool
 from refold.tools.registry import ToolRegistry
 
-_READS: Final = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+READS: Final = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 _ADDS: Final = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
 _CHANGES: Final = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": False}
 
@@ -53,7 +53,7 @@ SCRATCHPAD_TOOLS: Final = (
             "properties": {"key": _text("Key to look up (omit to return all stored data)")},
         },
         scratching.read,
-        annotations=_READS,
+        annotations=READS,
     ),
 )
 """They check their arguments themselves: the order of their checks and their texts are a contract."""

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from refold import checks
 from refold.errors import NotFound
+from refold.results import Hits
 from refold.tools.protocol import ToolContext
 
 _TOP_COUNT: Final = 10
@@ -39,13 +40,24 @@ def add(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
 
 def search(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     """Recall memories of the project: what a model was shown is recorded."""
+    return _shown(context.project.recall(**_asked(arguments), conversation=context.conversation))
+
+
+def look(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    """Find memories of the project as ``search`` does, without a trace: for a memory that is only read."""
+    return _shown(context.project.search(**_asked(arguments)))
+
+
+def _asked(arguments: dict[str, Any]) -> dict[str, Any]:
     category = arguments.get("category")
-    hits = context.project.recall(
-        arguments["query"],
-        top_k=_given(arguments, "top_k", _TOP_COUNT),
-        categories=None if category is None else [category],
-        conversation=context.conversation,
-    )
+    return {
+        "query": arguments["query"],
+        "top_k": _given(arguments, "top_k", _TOP_COUNT),
+        "categories": None if category is None else [category],
+    }
+
+
+def _shown(hits: Hits) -> dict[str, Any]:
     found = [
         {
             "id": hit.entry.id,

@@ -71,8 +71,11 @@ EXTRACTED_CHARS_MAX: Final = 2_000
 EXTRACTED_COUNT_MAX: Final = 50
 """Memories of one extraction."""
 
-EXTRACTION_CHARS_MAX: Final = 6_000
-"""Characters of a conversation that a model is asked about: the newest ones."""
+EXTRACTION_CHARS_MAX: Final = 24_000
+"""Characters of a conversation that a model is asked about at once; a longer one is read in pages."""
+
+EXTRACTION_PAGES_COUNT_MAX: Final = 8
+"""Pages that one extraction reads; what is left waits for the next."""
 
 KNOWN_COUNT_MAX: Final = 50
 """Memories that a model is told are known already, the most important ones."""

@@ -8,6 +8,7 @@ import click
 from refold.faces.commands.root import FunctionType, cli, db_option, json_option, moment_option, seq_of
 from refold.faces.console import Console, print_json, progress_bar, shortened
 from refold.faces.embedding import embedder_option
+from refold.faces.rendering import entry_json
 from refold.faces.reproducible import reading, writing
 
 if TYPE_CHECKING:
@@ -280,13 +281,6 @@ def _maintain(
 
 def _project_at(memory: "Memory", name: str, at: "int | datetime.datetime | None") -> "Project":
     return memory.at(seq_of(memory, at)).project(name) if at is not None else memory.project(name)
-
-
-def entry_json(entry: "Entry") -> dict[str, Any]:
-    """Return a memory as plain values, which ``refold import --facts`` takes."""
-    fields = ("id", "content", "category", "keywords", "importance", "access_count", "status", "metadata", "source")
-    times = ("created_ns", "updated_ns", "accessed_ns", "occurred_ns")
-    return {field: getattr(entry, field) for field in (*fields, *times, "erased")}
 
 
 def hit_json(hit: "Hit") -> dict[str, Any]:

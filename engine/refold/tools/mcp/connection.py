@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from refold.errors import NotFound
 from refold.tools.limits import TOOL_RESULT_BYTES_MAX
@@ -157,7 +157,7 @@ def _innermost(error: BaseException) -> BaseException:
     """Return the first error of a group, of a group in it, and so on."""
     if not isinstance(error, BaseExceptionGroup):
         return error
-    inner: Sequence[BaseException] = error.exceptions  # pyright: ignore[reportUnknownMemberType]
+    inner = cast("Sequence[BaseException]", error.exceptions)  # pyright: ignore[reportUnknownMemberType]
     return _innermost(inner[0])
 
 

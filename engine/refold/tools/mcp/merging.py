@@ -67,9 +67,9 @@ def _property(name: str, branches: Sequence[Schema]) -> Schema:
             continue
         others = branch.get("additionalProperties")
         known.append(held if held is not None else others if isinstance(others, dict) else {})
-    distinct = [schema for place, schema in enumerate(known) if schema not in known[:place]]
+    distinct = [held for place, held in enumerate(known) if not any(_same(held, one) for one in known[:place])]
     if len(distinct) == 1:
-        return distinct[0]
+        return dict(distinct[0])
     if {} not in distinct:
         return {"anyOf": distinct}
     shown = msgspec.json.encode([schema for schema in distinct if schema]).decode()

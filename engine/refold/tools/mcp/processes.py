@@ -89,7 +89,7 @@ async def _hear(
     """Hand on each line that is a message."""
     import anyio  # noqa: PLC0415 - as above
     from mcp.shared.message import SessionMessage  # noqa: PLC0415 - as above
-    from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415 - as above
+    from mcp.types import jsonrpc_message_adapter  # noqa: PLC0415 - as above
 
     assert process.stdout is not None, "a process that is started with pipes has them"
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):

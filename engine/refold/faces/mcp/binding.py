@@ -1,0 +1,59 @@
+"""What a server is bound to: the memory, and what its host says of conversation, project, profile and journal."""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
+
+from refold import checks
+
+if TYPE_CHECKING:
+    from refold import Conversation, Memory
+
+CONVERSATION_META: Final = "refold/conversation"
+"""The key of a request's ``_meta`` under which a host names the conversation; a model does not write it."""
+
+_DRAWN_BYTES: Final = 8
+
+
+def _drawn() -> str:
+    return f"mcp-{os.urandom(_DRAWN_BYTES).hex()}"
+
+
+class Binding(Struct, frozen=True):
+    """What a server serves, decided by who starts it and never by a model, unless ``asks_model`` says so.
+
+    Without a ``conversation`` each session has its own: one that the host names in ``_meta``, that of its HTTP session,
+    or ``own``, drawn when the server starts. Without a ``project`` it is the conversation's.
+    """
+
+    memory: "Memory"
+    conversation: str | None = None
+    project: str | None = None
+    profile: str = "default"
+    journal: str = "default"
+    readonly: bool = False
+    asks_model: bool = False
+    """Whether tools take the id of a conversation among their arguments."""
+    own: str = field(default_factory=_drawn)
+
+    def conversation_id(self, meta: Mapping[str, Any] | None, session: str | None) -> str:
+        """Return the id of the conversation of a request, of its ``_meta`` and of its session's id."""
+        if self.conversation is not None:
+            return self.conversation
+        named = None if meta is None else meta.get(CONVERSATION_META)
+        if named is not None:
+            return checks.text(named, CONVERSATION_META)
+        return self.own if session is None else f"mcp-{session}"
+
+    def chat(self, conversation_id: str) -> "Conversation":
+        """Return a handle on a conversation; one that is not there yet will be opened in the project."""
+        chat = self.memory.conversation(conversation_id)
+        if self.project is None or chat.version:
+            return chat
+        return self.memory.conversation(conversation_id, project=self.project)
+
+    def project_of(self, chat: "Conversation") -> str:
+        """Return the name of the project whose memories are used in a conversation."""
+        return self.project or chat.project or "default"

@@ -1,0 +1,90 @@
+"""Running a server: over the standard streams of this process, or over HTTP that only this machine reaches."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import uvicorn
+from mcp.server.transport_security import TransportSecuritySettings
+
+from refold.faces.console import tell
+from refold.faces.mcp import piping
+from refold.faces.mcp.limits import BODY_BYTES_MAX, SESSIONS_COUNT_MAX, SHUTDOWN_SECONDS
+from refold.faces.mcp.pipes import standard_streams
+from refold.faces.mcp.server import MemoryServer
+
+HOST: Final = "127.0.0.1"
+PATH: Final = "/mcp"
+_NAMES: Final = (HOST, "localhost")
+_BACKLOG_COUNT: Final = 128
+
+
+def over_stdio(server: MemoryServer) -> None:
+    """Serve the client at the other end of stdin and stdout until it closes stdin; nothing else reaches stdout."""
+    with _ended_by_signals():
+        asyncio.run(_over_stdio(server))
+
+
+async def _over_stdio(server: MemoryServer) -> None:
+    async with standard_streams() as (lines, writer), piping.messages(lines, writer) as (read, write):
+        await server.low_level.run(read, write, server.low_level.create_initialization_options())
+
+
+def over_http(server: MemoryServer, port: int) -> None:
+    """Serve any number of clients on this machine until the process is told to end; 0 takes a port that is free."""
+    with _ended_by_signals(), listening_on(port) as listening:
+        tell(f"refold: serving http://{HOST}:{listening.getsockname()[1]}{PATH}")
+        asyncio.run(web_server(server).serve([listening]))
+
+
+def listening_on(port: int) -> socket.socket:
+    """Return a socket that listens on a port of this machine, 0 for one that is free."""
+    # With the protocol named: asyncio sends small answers at once on such sockets only, else each waits for 40 ms.
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((HOST, port))
+        listening.listen(_BACKLOG_COUNT)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def web_server(server: MemoryServer, **options: Any) -> uvicorn.Server:
+    """Return a web server of a memory that only answers requests made to this machine's own names.
+
+    A page of a browser cannot reach it under a name of its own, nor from its own origin. ``options`` go to the SDK.
+    """
+    app = server.low_level.streamable_http_app(
+        streamable_http_path=PATH,
+        host=HOST,
+        max_request_body_size=BODY_BYTES_MAX,
+        max_sessions=SESSIONS_COUNT_MAX,
+        transport_security=TransportSecuritySettings(
+            allowed_hosts=[f"{name}{port}" for name in _NAMES for port in ("", ":*")],
+            allowed_origins=[f"http://{name}{port}" for name in _NAMES for port in ("", ":*")],
+        ),
+        **options,
+    )
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=SHUTDOWN_SECONDS
+    )
+    return uvicorn.Server(config)
+
+
+@contextmanager
+def _ended_by_signals() -> Generator[None]:
+    """Let SIGTERM end the block as Ctrl-C does: through every ``finally``, so that the memory is closed."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,67 @@
+"""The conformance suite of the protocol against our server: a scenario passes, or stands in a list with its reason."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold import Memory
+from refold.faces.mcp.binding import Binding
+from refold.faces.mcp.server import MemoryServer
+from tests.mcp.fixtures import Kept, add_fixtures
+from tests.mcp.serving import http
+from tests.nodejs import node, package_file
+
+SUITE = "@modelcontextprotocol/conformance/dist/index.js"
+LISTED: dict[str, Any] = json.loads((Path(__file__).parent / "conformance.json").read_text())
+TIMEOUT_SECONDS = 100
+RETRY_MS = 50
+
+pytestmark = pytest.mark.slow
+
+
+def suite(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [node(), package_file(SUITE), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+
+
+def verdicts(folder: Path) -> dict[str, str]:
+    """What became of each scenario; one without a check that succeeded has not passed."""
+    found: dict[str, str] = {}
+    for path in folder.glob("server-*/checks.json"):
+        name = re.sub(r"-\d{4}-\d\d-\d\dT.*", "", path.parent.name.removeprefix("server-"))
+        states = {check["status"] for check in json.loads(path.read_text())}
+        worst = next((state for state in ("FAILURE", "WARNING", "SUCCESS") if state in states), "NOTHING")
+        found[name] = worst
+    return found
+
+
+def test_every_scenario_passes_or_stands_in_the_list(memory: Memory, tmp_path: Path) -> None:
+    server = MemoryServer(Binding(memory))
+    add_fixtures(server)
+    with http(server, event_store=Kept(), retry_interval=RETRY_MS) as url:
+        run = suite("server", "--url", url, "--suite", "all", "--output-dir", str(tmp_path / "out"))
+    found = verdicts(tmp_path / "out")
+    passed = {name for name, verdict in found.items() if verdict == "SUCCESS"}
+    assert passed == set(LISTED["server"]["pass"]), run.stdout + run.stderr
+    assert set(found) - passed == set(LISTED["server"]["others"]), found
+    assert "FAILURE" not in found.values()
+
+
+def test_the_list_knows_every_scenario_of_the_suite() -> None:
+    servers, clients = suite("list").stdout.split("Client scenarios")
+    named = re.compile(r"^  - (\S+)", re.MULTILINE)
+    assert set(named.findall(servers)) == {*LISTED["server"]["pass"], *LISTED["server"]["others"]}
+    assert set(named.findall(clients)) == set(LISTED["client"]["others"])
+    reasons = [*LISTED["server"]["others"].values(), *LISTED["client"]["others"].values()]
+    assert all(reasons), "each of the others has its reason"
+
+
+def test_a_server_without_what_a_scenario_asks_for_fails_it(memory: Memory, tmp_path: Path) -> None:
+    with http(MemoryServer(Binding(memory))) as url:
+        for name in ("tools-call-simple-text", "resources-subscribe"):
+            suite("server", "--url", url, "--scenario", name, "--output-dir", str(tmp_path / "out"))
+    assert set(verdicts(tmp_path / "out").values()) == {"FAILURE"}

@@ -1,0 +1,235 @@
+"""The SDK's client over every transport, while another process writes to the same store."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, MCPDeprecationWarning, MCPError, types
+from mcp.shared.subscriptions import ResourceUpdated
+
+from refold import Memory
+from refold.faces.mcp.binding import Binding
+from refold.faces.mcp.server import MemoryServer
+from tests.mcp.serving import http, http_child, stdio
+from tests.mcp.touring import call, read, tour
+from tests.support import assert_sound
+
+MODES = ("auto", "legacy")
+SECONDS = 60
+ODD = "chat/42 ?#\N{SNOWMAN}"
+"""An id that no address holds as it is."""
+
+WRITER = """
+import sys, threading
+from refold import Memory
+
+told = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), told.set()), daemon=True).start()
+with Memory(sys.argv[1]) as memory:
+    chat, number = memory.conversation("other"), 0
+    print("ready", flush=True)
+    while not told.is_set() or number == 0:
+        chat.append("user", f"message {number}", tokens=1)
+        chat.set("number", str(number))
+        memory.project("theirs").add(f"The other process wrote {number}")
+        memory.journal().append(f"theirs {number}")
+        number += 1
+print(number, flush=True)
+"""
+
+
+@contextmanager
+def somebody_writing(path: Path) -> Iterator[None]:
+    """Another process writes to the store until the block ends; then all that it wrote is there."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield
+        told, _ = process.communicate(timeout=SECONDS)
+    finally:
+        process.kill()
+        process.communicate()
+    count = int(told)
+    with Memory(path, readonly=True) as memory:
+        theirs = memory.conversation("other")
+        assert [message.content for message in theirs.window()] == [f"message {number}" for number in range(count)]
+        assert theirs.get("number") == str(count - 1)
+        assert memory.project("theirs").count() == count
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Path]:
+    """Where a store is, or will be; at the end its replay is what it is."""
+    path = tmp_path / "store"
+    yield path
+    with Memory(path) as memory:
+        live = assert_sound(memory)
+    with Memory(path) as memory:
+        assert assert_sound(memory) == live
+
+
+@asynccontextmanager
+async def connected(target: Any, mode: str = "auto", **options: Any) -> AsyncIterator[Client]:
+    async with asyncio.timeout(SECONDS), Client(target, mode=mode, **options) as client:
+        yield client
+
+
+async def tour_all(target: Any, chat: str, label: str) -> None:
+    for mode in MODES:
+        async with connected(target, mode) as client:
+            await tour(client, chat, f"{label}-{mode}")
+
+
+def test_everything_in_process(store: Path) -> None:
+    with Memory(store) as memory, somebody_writing(store):
+        asyncio.run(tour_all(MemoryServer(Binding(memory, conversation="chat-42")).low_level, "chat-42", "direct"))
+
+
+@pytest.mark.slow
+def test_everything_over_stdio(store: Path) -> None:
+    with Memory(store):
+        pass
+    with somebody_writing(store):
+        asyncio.run(tour_all(stdio("--db", str(store), "--conversation", ODD), ODD, "stdio"))
+
+
+def test_everything_over_http(store: Path) -> None:
+    with (
+        Memory(store) as memory,
+        somebody_writing(store),
+        http(MemoryServer(Binding(memory, conversation="chat-42"))) as url,
+    ):
+        asyncio.run(tour_all(url, "chat-42", "http"))
+
+
+@pytest.mark.slow
+def test_clients_of_two_transports_and_python_write_one_conversation(store: Path) -> None:
+    async def write(client: Client, label: str) -> None:
+        for number in range(20):
+            await call(client, "memory_write", {"action": "note", "value": f"{label} {number}"})
+
+    async def all_at_once(memory: Memory, url: str) -> None:
+        aio = memory.aio.conversation("chat-42")
+        async with (
+            connected(stdio("--db", str(store), "--conversation", "chat-42")) as beside,
+            connected(url) as first,
+            connected(url, "legacy") as second,
+        ):
+            writing = [write(client, label) for client, label in ((beside, "stdio"), (first, "one"), (second, "two"))]
+            await asyncio.gather(*writing, *(aio.note(f"python {number}") for number in range(20)))
+
+    with Memory(store) as memory, http(MemoryServer(Binding(memory, conversation="chat-42"))) as url:
+        asyncio.run(all_at_once(memory, url))
+        notes = memory.conversation("chat-42").notes()
+    for label in ("stdio", "one", "two", "python"):
+        mine = [note for note in notes if note.startswith(label)]
+        assert mine == [f"{label} {number}" for number in range(20)], "nothing is lost, and each one's order is kept"
+
+
+# What others write is told to who watches.
+
+
+async def told_modern(target: Any, uri: str, write: Callable[[], object]) -> None:
+    async with connected(target) as client, client.listen(resource_subscriptions=[uri]) as changes:
+        await asyncio.to_thread(write)
+        assert await anext(aiter(changes)) == ResourceUpdated(uri)
+
+
+async def told_legacy(target: Any, uri: str, write: Callable[[], object]) -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
+
+    async def hear(message: object) -> None:
+        if isinstance(message, types.ResourceUpdatedNotification):
+            told.put_nowait(message.params.uri)
+
+    async with connected(target, "legacy", message_handler=hear) as client:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MCPDeprecationWarning)
+            await client.subscribe_resource(uri)
+            await asyncio.to_thread(write)
+            assert await told.get() == uri
+            await client.unsubscribe_resource(uri)
+
+
+@pytest.mark.parametrize("tell", [told_modern, told_legacy])
+def test_what_another_process_writes_is_told_over_http(store: Path, tell: Callable[..., Any]) -> None:
+    program = (
+        "import sys; from refold import Memory; Memory(sys.argv[1]).conversation('chat-42').set('from', 'elsewhere')"
+    )
+
+    def write() -> None:
+        subprocess.run([sys.executable, "-c", program, str(store)], check=True, timeout=SECONDS)
+
+    with Memory(store) as memory, http(MemoryServer(Binding(memory))) as url:
+        memory.conversation("chat-42").set("from", "here")
+        asyncio.run(tell(url, "memory://conversations/chat-42/scratchpad", write))
+        assert memory.conversation("chat-42").get("from") == "elsewhere"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tell", [told_modern, told_legacy])
+def test_what_another_process_writes_is_told_over_stdio(store: Path, tell: Callable[..., Any]) -> None:
+    with Memory(store) as memory:
+        target = stdio("--db", str(store))
+        asyncio.run(tell(target, "memory://profile", lambda: memory.profile().set("theme", "dark")))
+
+
+# How a server ends.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_command_cleanly(store: Path, number: signal.Signals) -> None:
+    async def use(url: str, process: subprocess.Popen[str]) -> None:
+        async with connected(url, "legacy") as client:
+            await call(client, "memory_set", {"key": "theme", "value": "dark"})
+            process.send_signal(number)
+            assert await asyncio.to_thread(process.wait, SECONDS) == 130
+
+    with http_child("--db", str(store)) as (process, url):
+        with suppress(MCPError):  # The client says goodbye to nobody.
+            asyncio.run(use(url, process))
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    with Memory(store, readonly=True) as memory:
+        assert memory.profile().get("theme") == "dark"
+
+
+def test_requests_under_a_foreign_name_are_refused(memory: Memory) -> None:
+    import httpx2
+
+    with http(MemoryServer(Binding(memory))) as url:
+        body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        with httpx2.Client(headers={"Accept": "application/json, text/event-stream"}) as client:
+            assert client.post(url, json=body, headers={"Host": "evil.example.com"}).status_code == 421
+            assert client.post(url, json=body, headers={"Origin": "http://evil.example.com"}).status_code == 403
+            assert client.post(url, json=body, headers={"Host": "localhost.evil.example.com:80"}).status_code == 421
+            assert client.post(url, content=b"x" * 5_000_000).status_code == 413
+            assert client.post(url, content=b"{broken", headers={"Content-Type": "application/json"}).status_code == 400
+    assert memory.head == 0
+
+
+def test_a_session_over_http_has_a_conversation_of_its_own(memory: Memory) -> None:
+    async def write_in_two(url: str) -> None:
+        async with connected(url, "legacy") as first, connected(url, "legacy") as second:
+            await call(first, "memory_write", {"action": "set", "key": "who", "value": "first"})
+            await call(second, "memory_write", {"action": "set", "key": "who", "value": "second"})
+            assert (await call(first, "memory_read", {"key": "who"}))["value"] == "first"
+            assert (await call(second, "memory_read", {"key": "who"}))["value"] == "second"
+            own = memory.conversations()
+            assert len(own) == 2
+            assert await read(first, f"memory://conversations/{own[0]}/scratchpad")
+
+    with http(MemoryServer(Binding(memory))) as url:
+        asyncio.run(write_in_two(url))
+    assert all(name.startswith("mcp-") for name in memory.conversations())

@@ -1,0 +1,78 @@
+"""Extraction of sessions that are longer than what a model is asked about at once."""
+
+import re
+from typing import Any
+
+import pytest
+
+from refold import CallableProvider, Memory, ProviderFailed, extract
+from refold.tools.limits import EXTRACTION_CHARS_MAX, EXTRACTION_PAGES_COUNT_MAX
+
+PORT = {"category": "fact", "content": "", "keywords": [], "importance": 0.4}
+
+
+def long_chat(memory: Memory, count: int) -> Any:
+    chat = memory.conversation("long", project="acme")
+    with memory.batch():
+        for number in range(count):
+            chat.append("user", f"number {number} ".ljust(EXTRACTION_CHARS_MAX // 4, "x"), tokens=1)
+    return chat
+
+
+def test_a_long_session_is_read_in_pages_and_nothing_of_it_is_left_out(memory: Memory) -> None:
+    chat = long_chat(memory, 4 * EXTRACTION_PAGES_COUNT_MAX)
+    heard: list[str] = []
+
+    def answer(messages: list[Any], _: list[str], __: dict[str, Any]) -> list[Any]:
+        heard.append(messages[0]["content"])
+        return [PORT | {"content": f"Page {len(heard)} of colour {'abcdefghijklmnopqrstuvwxyz'[len(heard)] * 5}."}]
+
+    provider = CallableProvider(answer)
+    first = extract(chat, provider, memory=memory)
+    assert len(heard) == EXTRACTION_PAGES_COUNT_MAX
+    assert 0 < first.unread < 4 * EXTRACTION_PAGES_COUNT_MAX
+    assert chat.session.extracted_seq() == chat.window()[-first.unread - 1].seq
+    while (later := extract(chat, provider, memory=memory)).unread:
+        assert later.unread < first.unread
+    read = [int(number) for number in re.findall(r"user: number (\d+) ", "".join(heard))]
+    assert read == list(range(4 * EXTRACTION_PAGES_COUNT_MAX)), "each once, in order"
+    assert memory.project("acme").count() == len(heard)
+    assert all(text in heard[1] for text in ("Page 1 of colour bbbbb.", "Already Known"))
+
+
+def test_a_provider_that_fails_on_a_later_page_keeps_the_earlier_ones(memory: Memory) -> None:
+    chat = long_chat(memory, 9)
+    asked = 0
+
+    def answer(_: list[Any], __: list[str], ___: dict[str, Any]) -> list[Any]:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise ProviderFailed("down", 503)
+        return [PORT | {"content": f"Fact {asked} is about {'abc'[asked % 3] * 9}."}]
+
+    provider = CallableProvider(answer)
+    with pytest.raises(ProviderFailed):
+        extract(chat, provider, memory=memory)
+    assert memory.project("acme").count() == 1
+    read = chat.session.extracted_seq()
+    assert chat.window()[0].seq < read < chat.window()[-1].seq
+    assert extract(chat, provider, memory=memory).unread == 0
+    assert chat.session.extracted_seq() == chat.window()[-1].seq
+    assert asked == 4
+
+
+def test_of_a_message_that_is_longer_than_a_page_the_ends_are_read(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    chat.append("tool", "begin " + "x" * 3 * EXTRACTION_CHARS_MAX + " end", tokens=1)
+    heard: list[str] = []
+
+    def answer(messages: list[Any], _: list[str], __: dict[str, Any]) -> list[Any]:
+        heard.append(messages[0]["content"])
+        return []
+
+    extracted = extract(chat, CallableProvider(answer), memory=memory)
+    assert "message 2: only its ends were read" in extracted.dropped[0]
+    assert "tool: begin xxx" in heard[0]
+    assert "xxx end\n" in heard[0]
+    assert len(heard[0]) < 2 * EXTRACTION_CHARS_MAX

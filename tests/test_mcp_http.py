@@ -64,8 +64,6 @@ def serving(held: Manners, port: int = 0) -> Iterator[str]:  # noqa: C901 - a se
         def do_GET(self) -> None:
             self.told(405, b"")
 
-        do_DELETE = do_GET  # noqa: N815 - as above
-
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
 

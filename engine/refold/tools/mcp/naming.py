@@ -22,7 +22,7 @@ def wire_name(server: str, tool: str) -> str:
     so that prompts and records stay as they are.
 
     >>> wire_name("files", "read"), wire_name("my files", "read")
-    ('mcp__files__read', 'mcp__my_files__read_9b34a01a39')
+    ('mcp__files__read', 'mcp__my_files__read_12d4bf92f1')
     """
     plain = f"mcp__{server}__{tool}"
     is_clear = "__" not in server and not server.endswith("_")

@@ -8,14 +8,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from typing import Any, Final, Self, TypeVar
 
-from msgspec import Struct
-
 from refold import checks
 from refold.errors import InvalidInput, NotFound
 from refold.memory.memory import Memory
 from refold.tools.mcp.answers import TIMEOUT, McpFailed
 from refold.tools.mcp.configuring import McpServer, checked
 from refold.tools.mcp.connection import Connection
+from refold.tools.mcp.held import Held, McpStatus
 from refold.tools.mcp.limits import (
     MCP_ATTEMPTS_COUNT_MAX,
     MCP_DESCRIPTION_CHARS_MAX,
@@ -36,46 +35,6 @@ _HINTS: Final = {
     "idempotent_hint": "idempotentHint",
     "open_world_hint": "openWorldHint",
 }
-
-
-class McpStatus(Struct, frozen=True):
-    """A server as it stands: what it calls itself, its tools by the names that models use, and what was left out.
-
-    ``error`` says why it is not connected. ``skipped`` are tools that cannot be offered, each with the reason.
-    """
-
-    name: str
-    is_live: bool
-    about: str
-    protocol: str
-    tools: tuple[str, ...]
-    skipped: tuple[tuple[str, str], ...]
-    error: str = ""
-
-
-class _Held:
-    """A server, its present connection, and how its last attempts went."""
-
-    def __init__(self, server: McpServer) -> None:
-        self.server = server
-        self.connection: Connection | None = None
-        self.lock = asyncio.Lock()
-        self.failures = 0
-        self.not_before = 0.0
-        self.error: McpFailed | None = None
-        self.tools: dict[str, str] = {}
-        """The name for models -> the server's own."""
-        self.skipped: list[tuple[str, str]] = []
-
-    @property
-    def status(self) -> McpStatus:
-        """How it stands."""
-        connection = self.connection
-        is_live = connection is not None and connection.is_live
-        error = None if is_live else self.error or (connection.end if connection is not None else None)
-        about, protocol = ("", "") if connection is None else (connection.about, connection.protocol)
-        said = "" if error is None else str(error)
-        return McpStatus(self.server.name, is_live, about, protocol, tuple(self.tools), tuple(self.skipped), said)
 
 
 class McpToolset:
@@ -101,7 +60,7 @@ class McpToolset:
         self._registry: ToolRegistry = memory.tools
         self._clock = clock
         self._sleep = sleep
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, Held] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._runner = Runner()
         self._finalizer = weakref.finalize(self, _left, self._runner, self._held, self._leaving)
@@ -226,7 +185,7 @@ class McpToolset:
     async def _await(self, work: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(self._runner.begin(work))
 
-    def _find(self, name: str) -> _Held:
+    def _find(self, name: str) -> Held:
         held = self._held.get(name)
         if held is None:
             message = f"no server {checks.shown(name)} is connected; connect it first"
@@ -237,7 +196,7 @@ class McpToolset:
         name = checked(server).name
         if name in self._held:
             checks.invalid(f"a server named {name!r} is connected; disconnect it first, or give another name")
-        held = self._held[name] = _Held(server)
+        held = self._held[name] = Held(server)
         try:
             async with held.lock:
                 await self._open(held)
@@ -280,7 +239,7 @@ class McpToolset:
             message = f"{qualified_name(name, tool)} did not answer within call_seconds = {seconds:g}{why}"
             raise McpFailed(TIMEOUT, message) from None
 
-    async def _live(self, held: _Held) -> Connection:
+    async def _live(self, held: Held) -> Connection:
         """Return a connection that may be asked, made anew if need be; one caller makes it, the others wait."""
         async with held.lock:
             connection = held.connection
@@ -288,7 +247,7 @@ class McpToolset:
                 connection = await self._reopen(held)
         return connection
 
-    async def _reopen(self, held: _Held) -> Connection:
+    async def _reopen(self, held: Held) -> Connection:
         """Try until it succeeds, at most so often, each wait twice as long as the one before."""
         for attempt in range(1, MCP_ATTEMPTS_COUNT_MAX + 1):
             wait_seconds = held.not_before - self._clock()
@@ -301,7 +260,7 @@ class McpToolset:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    async def _open(self, held: _Held) -> Connection:
+    async def _open(self, held: Held) -> Connection:
         """Make one connection and register what it offers; remember how that went."""
         if held.connection is not None:
             self._leave(held.connection)
@@ -329,12 +288,12 @@ class McpToolset:
 
     # The registry.
 
-    def _unregister(self, held: _Held) -> None:
+    def _unregister(self, held: Held) -> None:
         for name in held.tools:
             self._registry.unregister(name)
         held.tools = {}
 
-    def _register(self, held: _Held, connection: Connection) -> None:
+    def _register(self, held: Held, connection: Connection) -> None:
         """Let the registry have what a server offers now, in its order; what cannot be offered is said."""
         self._unregister(held)
         held.skipped = []
@@ -347,7 +306,7 @@ class McpToolset:
             else:
                 held.tools[name] = remote.name
 
-    def _tool(self, held: _Held, remote: Any, name: str) -> FunctionTool:
+    def _tool(self, held: Held, remote: Any, name: str) -> FunctionTool:
         hints = remote.annotations
         given = {public: getattr(hints, field, None) for field, public in _HINTS.items()} if hints is not None else {}
         description = (remote.description or remote.title or remote.name)[:MCP_DESCRIPTION_CHARS_MAX]
@@ -391,7 +350,7 @@ class _Answer:
         return toolset.call_async(server, tool, arguments).__await__()
 
 
-def _left(runner: Runner, held: dict[str, _Held], leaving: "set[asyncio.Task[None]]") -> None:
+def _left(runner: Runner, held: dict[str, Held], leaving: "set[asyncio.Task[None]]") -> None:
     """End every connection and the thread: of a toolset that is closed, or that nobody holds any more."""
 
     async def end() -> None:

@@ -155,4 +155,4 @@ def test_the_same_commands_get_the_same_answers_as_from_the_reference() -> None:
 
 @pytest.mark.slow
 def test_the_same_commands_get_the_same_answers_in_a_long_run() -> None:
-    run(150, 40)
+    run(60, 40)

@@ -29,7 +29,7 @@ class Manners:
 
 
 @contextmanager
-def serving(held: Manners, port: int = 0) -> Iterator[str]:  # noqa: C901 - a server, whole
+def serving(held: Manners, port: int = 0) -> Iterator[str]:
     """The url of a server that answers by the same rules as the program."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -60,9 +60,6 @@ def serving(held: Manners, port: int = 0) -> Iterator[str]:  # noqa: C901 - a se
                 self.wfile.write(body)
             except ConnectionError:
                 held.body = lambda body: body  # The other side has heard enough.
-
-        def do_GET(self) -> None:
-            self.told(405, b"")
 
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
@@ -107,6 +104,7 @@ def test_a_server_that_hangs_is_given_up_in_its_time() -> None:
         assert called(memory, "echo", text="goes on").value == "goes on"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
@@ -126,6 +124,7 @@ def test_nonsense_is_a_failure_and_the_next_call_is_answered(status: int, body: 
         assert called(memory, "echo", text="goes on").value == "goes on"
 
 
+@pytest.mark.slow
 def test_a_body_has_a_greatest_length(monkeypatch: pytest.MonkeyPatch) -> None:
     held = Manners()
     monkeypatch.setattr(connections, "MCP_MESSAGE_BYTES_MAX", 100_000)
@@ -137,6 +136,7 @@ def test_a_body_has_a_greatest_length(monkeypatch: pytest.MonkeyPatch) -> None:
         assert called(memory, "echo", text="goes on").value == "goes on"
 
 
+@pytest.mark.slow
 def test_a_server_that_comes_back_is_asked_again() -> None:
     with remembering() as memory, McpToolset(memory) as remote:
         with serving(Manners()) as url:

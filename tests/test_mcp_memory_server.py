@@ -1,7 +1,6 @@
 """The toolset against a real server of others: the reference memory server of the protocol, from npm."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from refold.tools.mcp import McpServer, McpToolset, servers_of
 from tests.nodejs import node, package_file
 from tests.support import assert_sound, remembering
 
+pytestmark = pytest.mark.slow
 PROGRAM = "@modelcontextprotocol/server-memory/dist/index.js"
 NAMES = (
     *("create_entities", "create_relations", "add_observations", "delete_entities", "delete_observations"),
@@ -26,8 +26,8 @@ ALICE = {"name": "Alice", "entityType": "person", "observations": ["likes tea"]}
 @pytest.fixture
 def server(tmp_path: Path) -> McpServer:
     """The server, as hosts describe it."""
-    described = {"command": node(), "args": [package_file(PROGRAM)]}
-    described["env"] = {"MEMORY_FILE_PATH": str(tmp_path / "graph.jsonl")}
+    environment = {"MEMORY_FILE_PATH": str(tmp_path / "graph.jsonl")}
+    described = {"command": node(), "args": [package_file(PROGRAM)], "env": environment}
     return servers_of(json.dumps({"mcpServers": {"graph": described}}))[0]
 
 
@@ -86,7 +86,7 @@ def test_a_session_with_it_runs_again_without_it(memory: Memory, server: McpServ
     with McpToolset(memory) as remote:
         remote.connect(server)
         AgentLoop(memory, memory.conversation("c"), Keeper()).run("Note it.")
-    os.unlink(tmp_path / "graph.jsonl")
+    (tmp_path / "graph.jsonl").unlink()
     with remembering() as other:
         again = rerun(memory.conversation("c"), other)
         told = [message.content for message in again.window()]

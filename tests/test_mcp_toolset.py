@@ -48,6 +48,12 @@ def has_gone(pid: int) -> bool:
     return not is_running(pid)
 
 
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that does not end by itself is not waited for at length."""
+    monkeypatch.setattr(processes, "MCP_END_SECONDS", 0.1)
+
+
 @pytest.fixture
 def remote() -> Iterator[McpToolset]:
     """A toolset of a memory; at its end no thread and no open file of it is left."""
@@ -95,6 +101,7 @@ def test_tools_are_registered_called_and_unregistered(remote: McpToolset) -> Non
     assert remote.servers() == []
 
 
+@pytest.mark.slow
 def test_several_servers_have_the_same_tools(remote: McpToolset) -> None:
     for name in ("s", "t", "my server"):
         remote.connect(server("fewer", name=name))
@@ -122,10 +129,12 @@ def test_what_cannot_be_offered_is_said(remote: McpToolset) -> None:
     assert found.parameters["properties"]["tree"]["properties"]["left"]["description"] == "(recursive tree)"
 
 
+@pytest.mark.slow
 def test_pages_are_listed_to_their_end(remote: McpToolset) -> None:
     assert len(remote.connect(server("paged")).tools) == 16
 
 
+@pytest.mark.slow
 def test_tools_are_listed_again_when_asked(remote: McpToolset) -> None:
     memory: Memory = remote.memory  # type: ignore[attr-defined]
     assert len(remote.connect(server("changing")).tools) == 16
@@ -133,6 +142,7 @@ def test_tools_are_listed_again_when_asked(remote: McpToolset) -> None:
     assert "mcp__s__echo" not in memory.tools.names()
 
 
+@pytest.mark.slow
 def test_event_loops_have_the_same_verbs() -> None:
     async def use(memory: Memory) -> list[Any]:
         async with McpToolset(memory) as remote:
@@ -166,24 +176,19 @@ def test_a_server_sees_nothing_of_our_environment_but_what_it_is_given(
 # What goes wrong.
 
 
-@pytest.mark.parametrize(
-    ("tool", "words"),
-    [
+def test_a_call_that_goes_wrong_is_a_result_and_the_connection_goes_on(remote: McpToolset) -> None:
+    remote.connect(server())
+    pid = called(remote, "pid").value
+    for tool, words in (
         ("failing", "the disk is full"),
         ("lying", "Invalid structured content"),
         ("silent_liar", "did not return structured content"),
         ("shapeless", "failed:"),
         ("big", "over result_bytes_max = 1,048,576; ask it for less"),
-    ],
-)
-def test_a_call_that_goes_wrong_is_a_result_and_the_connection_goes_on(
-    remote: McpToolset, tool: str, words: str
-) -> None:
-    remote.connect(server())
-    pid = called(remote, "pid").value
-    result = called(remote, tool)
-    assert (result.outcome, words in result.message) == ("failed", True), result.message
-    assert called(remote, "pid").value == pid
+    ):
+        result = called(remote, tool)
+        assert (result.outcome, words in result.message) == ("failed", True), result.message
+        assert called(remote, "pid").value == pid
 
 
 def test_noise_on_standard_output_is_passed_over(remote: McpToolset) -> None:
@@ -214,6 +219,7 @@ def test_a_server_that_dies_in_a_call_is_started_again_for_the_next(remote: McpT
     assert remote.servers()[0].is_live
 
 
+@pytest.mark.slow
 def test_a_server_that_was_killed_is_started_again(remote: McpToolset) -> None:
     remote.connect(server())
     first = int(called(remote, "pid").value)
@@ -224,6 +230,7 @@ def test_a_server_that_was_killed_is_started_again(remote: McpToolset) -> None:
     assert int(called(remote, "pid").value) != first
 
 
+@pytest.mark.slow
 def test_a_message_without_end_ends_the_connection(remote: McpToolset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "MCP_MESSAGE_BYTES_MAX", 2_000_000)
     remote.connect(server())
@@ -232,6 +239,7 @@ def test_a_message_without_end_ends_the_connection(remote: McpToolset, monkeypat
     assert called(remote, "echo", text="anew").value == "anew"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("manner", "reason", "words"),
     [
@@ -257,8 +265,8 @@ def test_a_program_that_is_not_there_says_so(remote: McpToolset) -> None:
     assert raised.value.reason == "unreachable"
 
 
-def test_a_stubborn_server_and_what_it_started_are_killed(remote: McpToolset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "MCP_END_SECONDS", 0.1)
+@pytest.mark.slow
+def test_a_stubborn_server_and_what_it_started_are_killed(remote: McpToolset) -> None:
     remote.connect(server("stubborn"))
     pids = [int(called(remote, tool).value) for tool in ("pid", "inner")]
     assert all(map(is_running, pids))
@@ -302,6 +310,7 @@ class Waits:
         self.now += seconds
 
 
+@pytest.mark.slow
 def test_each_wait_is_twice_as_long_and_there_are_few() -> None:
     waits = Waits()
     with remembering() as memory, McpToolset(memory, clock=waits.clock, sleep=waits.sleep) as remote:
@@ -321,6 +330,7 @@ def test_each_wait_is_twice_as_long_and_there_are_few() -> None:
         assert remote.servers()[0].error == ""
 
 
+@pytest.mark.slow
 def test_many_callers_make_one_connection(remote: McpToolset) -> None:
     remote.connect(server())
     called(remote, "die")
@@ -334,6 +344,7 @@ def test_many_callers_make_one_connection(remote: McpToolset) -> None:
     assert len(set(told)) == 1
 
 
+@pytest.mark.slow
 def test_a_call_waits_no_longer_than_it_may_for_a_connection(remote: McpToolset) -> None:
     remote.connect(server(call_seconds=0.5))
     remote._held["s"].server = server("dead", call_seconds=0.5)
@@ -344,6 +355,7 @@ def test_a_call_waits_no_longer_than_it_may_for_a_connection(remote: McpToolset)
     assert raised.value.reason in {"timeout", "unreachable", "broken"}
 
 
+@pytest.mark.slow
 def test_a_task_that_is_cancelled_leaves_no_call_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     began, ended = threading.Event(), threading.Event()
     call = connections.Connection.call

@@ -8,9 +8,13 @@ A group that is stored is left alone, so that a run that was cut off goes on whe
 
 import argparse
 import os
+import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -24,7 +28,7 @@ from publishing import publish
 from report import DATA, GROUPS, machine
 from results import FULL, QUICK, RESULTS, Results
 from rounds import in_short_slices, short_slices
-from rows import growth, peers, sets
+from rows import growth, peers, selecting, sets
 from rows.table import Options, Row, Rows, Stores
 
 ROWS: dict[str, Rows] = {
@@ -34,6 +38,7 @@ ROWS: dict[str, Rows] = {
     "peers-search": peers.search_rows,
     "peers-search-large": peers.large_search_rows,
     "peers-window": peers.window_rows,
+    "selection": selecting.rows,
 }
 """Groups whose figures are rows: a job, what it takes, a floor or a peer."""
 
@@ -41,15 +46,25 @@ SETS: dict[str, Callable[..., dict[str, Any]]] = {"retrieval": sets.retrieval, "
 """Groups whose figures are those of the public sets."""
 
 PEER_GROUPS = ("peers-log", "peers-window", "peers-search")
+ALL_PEER_GROUPS = (*PEER_GROUPS, "peers-search-large")
 QUICK_GROUPS = (
     *("import", "append", "batch", "window", "replay", "at", "fork", "open", "search"),
-    *(*PEER_GROUPS, "growth", "retrieval", "eviction"),
+    *(*PEER_GROUPS, "growth", "retrieval", "eviction", "selection"),
 )
 MODES: dict[str, tuple[str, tuple[str, ...]]] = {
     "quick": (QUICK, QUICK_GROUPS),
     "full": (FULL, (*ROWS, *SETS)),
-    "peers": (FULL, PEER_GROUPS),
+    "peers": (FULL, ALL_PEER_GROUPS),
 }
+
+
+TINY = "tiny"
+STOPPED = 130
+REMOVALS_MAX = 1_000
+
+_stopping = threading.Event()
+_places: set[Path] = set()
+"""Where the stores of groups lie or lay."""
 
 
 class Amount(NamedTuple):
@@ -63,7 +78,7 @@ class Amount(NamedTuple):
 AMOUNTS = {
     QUICK: Amount(workloads.QUICK, "quick", 6),
     FULL: Amount(workloads.FULL, "full", 30),
-    "tiny": Amount(workloads.TINY, "tiny", 1),
+    TINY: Amount(workloads.TINY, "tiny", 1),
 }
 
 
@@ -81,22 +96,32 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def run(asked: argparse.Namespace) -> None:
-    """Measure the groups of a mode that are not stored yet."""
+def run(asked: argparse.Namespace) -> list[str]:
+    """Measure the groups of a mode that are not stored yet, and return those that failed: the others go on."""
     mode, groups = MODES[asked.mode]
-    results = Results(mode, asked.results)
-    amount = AMOUNTS["tiny" if asked.tiny else mode]
+    # What was measured to see whether it runs is never taken for figures.
+    results = Results(f"{mode}-{TINY}" if asked.tiny else mode, asked.results)
+    amount = AMOUNTS[TINY if asked.tiny else mode]
     chosen = [group for group in groups if not asked.only or group in asked.only]
     waiting = [group for group in chosen if asked.again or not results.has(group)]
     if len(waiting) < len(chosen):
         _tell(f"{len(chosen) - len(waiting)} of {len(chosen)} groups are stored; --again measures them anew")
     begin = time.monotonic()
+    failed: list[str] = []
     for place, group in enumerate(waiting, 1):
         _tell(f"[{place}/{len(waiting)}] {group} ...")
-        document = measured(group, mode, asked, amount)
+        try:
+            document = measured(group, mode, asked, amount)
+        except Exception:  # noqa: BLE001 - whatever it is, what else was asked for is measured
+            if _stopping.is_set():
+                break  # Its stores were taken away.
+            _tell(f"{traceback.format_exc()}[{place}/{len(waiting)}] {group}: failed, and is not stored")
+            failed.append(group)
+            continue
         results.save(group, document)
         _tell(f"[{place}/{len(waiting)}] {group}: {document['seconds']:.0f} s")
     _tell(f"done in {time.monotonic() - begin:.0f} s; tools/bench report shows it")
+    return failed
 
 
 def measured(group: str, mode: str, asked: argparse.Namespace, amount: Amount) -> dict[str, Any]:
@@ -104,12 +129,14 @@ def measured(group: str, mode: str, asked: argparse.Namespace, amount: Amount) -
     about = {**machine(), "short slices": short_slices(), **(versions() if group.startswith("peers") else {})}
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="refold-benchmarks-", dir=asked.directory) as directory:
+        place = Path(directory)
+        _places.add(place)
         if group in SETS:
             found = SETS[group](asked.data, is_quick=amount.peer_sizes != "full")
         else:
-            with opened(Path(directory), asked.data, amount) as options:
+            with opened(place, asked.data, amount) as options:
                 found = {"rows": list(_seen(ROWS[group](options)))}
-    command = f"tools/bench {'peers' if asked.mode == 'peers' else mode} --again --only {group}"
+    command = f"tools/bench {asked.mode} --again --only {group}{' --tiny' if asked.tiny else ''}"
     seconds = round(time.monotonic() - begin, 1)
     return {"group": group, "mode": mode, "command": command, "machine": about, "seconds": seconds, **found}
 
@@ -146,16 +173,53 @@ def _tell(text: str) -> None:
 
 
 def main(given: Sequence[str]) -> int:
-    """Do what was asked for; 0 whether targets were met or missed, because a busy machine decides that too."""
+    """Do what was asked for; 0 whether targets were met or missed, because a busy machine decides that too.
+
+    1 where a group failed, 130 where the run was stopped; the next run measures what is not stored.
+    """
     asked = arguments(given)
     if asked.mode == "report":
         report(asked.results)
     elif asked.mode == "publish":
         publish(asked.results)
     else:
-        in_short_slices(run, asked)
+        return _ran(asked)
     return 0
 
 
+def _ran(asked: argparse.Namespace) -> int:
+    before = signal.signal(signal.SIGTERM, _stop)
+    try:
+        failed = in_short_slices(run, asked)
+    except KeyboardInterrupt:
+        _stopping.set()
+        for place in list(_places):
+            _remove(place)
+        _tell("stopped; the same command goes on with what is not stored")
+        return STOPPED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if failed:
+        _tell(f"failed: {', '.join(failed)}; the same command tries again")
+    return 1 if failed else 0
+
+
+def _remove(place: Path) -> None:
+    """Remove a directory in which the thread that measures may still be writing."""
+    for _ in range(REMOVALS_MAX):
+        shutil.rmtree(place, ignore_errors=True)
+        if not place.exists():
+            return
+
+
+def _stop(_number: int, _frame: object) -> None:
+    """Stop as Ctrl-C does, so that the stores of the group that was cut off are removed at the end."""
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    status = main(sys.argv[1:])
+    if status == STOPPED:
+        # The thread that measures is not waited for, and must not begin with anything anew.
+        os._exit(status)
+    sys.exit(status)

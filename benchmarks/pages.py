@@ -10,7 +10,7 @@ from typing import NamedTuple
 import plots
 from results import FULL, QUICK, Document, Results
 from rounds import Ratio
-from rows.table import Row
+from rows.table import SKIPPED, Row
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; color: #222 }
@@ -80,8 +80,9 @@ def tables_of(stored: dict[str, Document]) -> Iterator[Table]:
     missed = [row_of(row) for group in stored.values() for row in group.get("rows", ()) if row["is_met"] is False]
     yield Table("Missed", "Everything that was to be reached and was not.", HEAD, [row.cells() for row in missed])
     yield Table("Slower than a peer", "Where a peer's rate is higher than ours.", HEAD, _lost(stored))
+    yield Table("Left out", "What was not measured, and why.", ("group", "reason"), list(_left_out(stored)))
     for name, group in stored.items():
-        if "rows" in group:
+        if group.get("rows"):
             yield _rows_table(name, group)
         for each in group.get("retrieval", ()):
             yield _retrieval_table(each)
@@ -103,6 +104,13 @@ def _machines(stored: dict[str, Document]) -> tuple[Line, list[Line]]:
     return ("group", "run", "took", "command", "machine and versions"), lines
 
 
+def _left_out(stored: dict[str, Document]) -> Iterator[Line]:
+    for name, group in stored.items():
+        yield from ((name, reason) for reason in group.get("absent", ()))
+        rows = (row for row in group.get("rows", ()) if row["note"].startswith(SKIPPED))
+        yield from ((name, f"{row['job']}, {row['floor']}: {row['note'].removeprefix(SKIPPED)}") for row in rows)
+
+
 def _lost(stored: dict[str, Document]) -> list[Line]:
     rows = [row_of(row) for name, group in stored.items() if name.startswith("peers") for row in group["rows"]]
     return [row.cells() for row in rows if row.ratio is not None and row.ratio.value < 1]
@@ -113,8 +121,8 @@ def _rows_table(name: str, group: Document) -> Table:
     plot = ""
     if plots.is_there() and name == "growth":
         plot = plots.growth([row for row in group["rows"] if row["points"]])
-    if plots.is_there() and name == "peers-search":
-        plot = plots.recall(_searches(rows))
+    if plots.is_there() and name.startswith("peers-search"):
+        plot = plots.recall(name, _searches(rows))
     return Table(name, f"Run: {group['mode']}.", HEAD, [row.cells() for row in rows], plot)
 
 

@@ -1,6 +1,7 @@
 """The plots of the report as SVG, drawn by matplotlib: they go into the page as they are."""
 
 import io
+import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -9,6 +10,11 @@ from typing import Any
 from results import Document
 
 ABSENT = "matplotlib is not installed, so there are no plots; tools/bench installs it"
+
+
+_ID = re.compile(r"""(\sid="|href="#|url\(#)([^")]+)""")
+_METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
+_OTHER = re.compile(r"[^a-z0-9]+")
 
 
 def is_there() -> bool:
@@ -32,7 +38,13 @@ def drawn(title: str, draw: Callable[[Any], None]) -> str:
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     # Behind the declaration of XML, which has no place inside of a page.
-    return file.getvalue().partition("<svg")[1] + file.getvalue().partition("<svg")[2]
+    return _own("<svg" + file.getvalue().partition("<svg")[2], title)
+
+
+def _own(svg: str, title: str) -> str:
+    """Return a plot whose ids are its own, for a page that has several; what it says of itself is left out."""
+    own = _OTHER.sub("-", title.lower())
+    return _ID.sub(rf"\1{own}-\2", _METADATA.sub("", svg))
 
 
 def growth(rows: Sequence[Document]) -> str:
@@ -49,15 +61,15 @@ def growth(rows: Sequence[Document]) -> str:
     return drawn("Latency against size", draw)
 
 
-def recall(points: Sequence[tuple[str, float, float]]) -> str:
-    """Return recall against latency: names, microseconds, recalls."""
+def recall(group: str, points: Sequence[tuple[str, float, float]]) -> str:
+    """Return recall against latency: names, microseconds, recalls of a group."""
 
     def draw(axes: Any) -> None:
         for name, microseconds, share in points:
             axes.scatter([microseconds], [share], label=name)
         axes.set(xscale="log", xlabel="microseconds for one search", ylabel="recall of the ten nearest")
 
-    return drawn("Recall against latency", draw)
+    return drawn(f"Recall against latency: {group}", draw)
 
 
 def survival(name: str, evictions: Sequence[Document]) -> str:

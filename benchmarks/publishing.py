@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from results import FULL, Document, Results
+from rows.table import WITH_RECALL
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -76,13 +77,21 @@ def shown(document: Document) -> str:
 
 
 def _floor_line(row: dict[str, Any]) -> str:
-    bound, measure = row["target"].split(OF_A_FLOOR)
+    measure, wanted = _wanted(row)
+    return f"| {row['job']} | {row['floor']} | {_figure(row['ratio'])}{OF_A_FLOOR}{measure} | {wanted} |"
+
+
+def _wanted(row: dict[str, Any]) -> tuple[str, str]:
+    """Return what a ratio is one of, and what was to be reached with the verdict."""
+    bound, _, rest = row["target"].partition(OF_A_FLOOR)
+    measure, _, recall = rest.partition(WITH_RECALL)
     verdict = "met" if row["is_met"] else "missed"
-    return f"| {row['job']} | {row['floor']} | {_figure(row['ratio'])}{OF_A_FLOOR}{measure} | {bound}: {verdict} |"
+    return measure, f"{bound}{WITH_RECALL}{recall}: {verdict}" if recall else f"{bound}: {verdict}"
 
 
 def _peer_line(row: dict[str, Any]) -> str:
-    return f"| {row['job']} | {row['floor']} | {_figure(row['ratio'])} x its rate | {row['note']} |"
+    wanted = f"; {_wanted(row)[1]}" if row["target"] else ""
+    return f"| {row['job']} | {row['floor']} | {_figure(row['ratio'])} x its rate{wanted} | {row['note']} |"
 
 
 def _figure(ratio: float) -> str:

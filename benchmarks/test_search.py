@@ -84,3 +84,13 @@ def test_a_search_by_the_public_verb(name: str, recalls: recalling.Recalls, meas
 def test_the_rows_of_projects(sizes: workloads.Sizes, tmp_path: Path) -> None:
     options = Options(sizes, 2, tmp_path, tmp_path, Stores(tmp_path, sizes))
     assert [row.ours_ns is not None for row in recalling.rows(options)] == [True] * 12
+
+
+def test_a_state_of_earlier_is_held_against_a_product_of_its_own_rows(sizes: workloads.Sizes, tmp_path: Path) -> None:
+    options = Options(sizes, 2, tmp_path, tmp_path, Stores(tmp_path, sizes))
+    floors = {row.job: row.floor for module in (search, recalling) for row in module.rows(options)}
+    halves = [floor for job, floor in floors.items() if "as of half" in job]
+    assert halves == [search.HALF_PRODUCT] * 2
+    for searches in (search.Searches(SMALL), recalling.Recalls(SMALL)):
+        assert len(searches.half_product.matrix) == SMALL // 2
+        assert len(searches.product.matrix) == SMALL

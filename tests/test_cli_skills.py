@@ -1,5 +1,6 @@
 """The verbs of skills on the command line, on a small project."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -166,3 +167,52 @@ def test_what_was_learned_is_reviewed_exported_and_deleted(project: Path, refold
     assert refold("skills", "delete", "release").out.startswith("deleted library/")
     assert refold("skills", "delete", "release").code == 1
     assert refold("skills", "overview").out.splitlines()[0] == "total: 3"
+
+
+@pytest.mark.usefixtures("project")
+def test_what_waits_for_its_review_can_be_found_and_read(refold: Run) -> None:
+    assert "release" not in refold("skills", "list").out
+    assert refold("skills", "list", "--learned", "pending_review").out == (
+        "  release  pending_review  Make a release.\n"
+    )
+    learned = refold("skills", "list", "--learned", "any", "--json").json["learned"]
+    assert [(skill["name"], skill["status"]) for skill in learned] == [("release", "pending_review")]
+    assert refold("skills", "list", "--learned", "rejected").out == ""
+    shown = refold("skills", "show", "release")
+    assert "Tag it." in shown.out
+    assert "generated, priority 201, pending_review" in shown.out
+    assert refold("skills", "show", "release", "--json").json["status"] == "pending_review"
+    assert refold("skills", "show", "deploy", "--json").json["status"] is None
+
+
+def test_what_is_no_text_is_an_error_and_not_a_crash(project: Path, refold: Run) -> None:
+    (project / "body.md").write_bytes(b"a\xff")
+    ended = refold("skills", "new", "greet", "--description", "Say hello.", "--body", project / "body.md")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("refold: ")
+    assert "UTF-8" in ended.err
+    assert not (project / ".skills/greet").exists()
+    odd = project / os.fsdecode(b"bad\xff/SKILL.md")
+    odd.parent.mkdir()
+    odd.write_text("---\nname: odd\ndescription: d\n---\n", encoding="utf-8")
+    checked = refold("skills", "validate", odd, "--json")
+    assert checked.code == 1
+    assert checked.json["files"][0]["path"].endswith("bad\ufffd/SKILL.md")
+
+
+def test_a_check_of_nothing_is_no_success(project: Path, refold: Run) -> None:
+    (project / "empty").mkdir()
+    os.mkfifo(project / "pipe.md")
+    for path in ("empty", "pipe.md"):
+        ended = refold("skills", "validate", path)
+        assert ended.code == 1
+        assert "no skill file" in ended.err
+    assert refold("skills", "validate", "empty", "--json").code == 1
+
+
+@pytest.mark.usefixtures("project")
+def test_a_project_that_is_not_there_is_wrong_usage(refold: Run) -> None:
+    for verb in (("list",), ("new", "greet", "--description", "d")):
+        ended = refold("skills", *verb, "--project", "nowhere")
+        assert ended.code == 2
+        assert "nowhere" in ended.err

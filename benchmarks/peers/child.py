@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count, cycle, islice
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,12 @@ TOP = 10
 def log_jobs(peer: Any, sizes: PeerSizes) -> dict[str, Job]:
     """Return the jobs of those who keep messages."""
     turn = cycle(workloads.texts())
-    peer.append_many(list(islice(turn, 2 * LAST)))
+    said = list(islice(turn, 2 * LAST))
+    peer.append_many(said)
+    for text in islice(turn, LAST // 2):
+        said.append(text)
+        peer.append(text)
+    check_last(peer, said)
 
     def append() -> int:
         for text in islice(turn, sizes.appends):
@@ -54,6 +59,14 @@ def log_jobs(peer: Any, sizes: PeerSizes) -> dict[str, Job]:
         return sizes.reads
 
     return {"append": append, "batch": append_many, "read last 50": read}
+
+
+def check_last(peer: Any, said: Sequence[workloads.Text]) -> None:
+    """Check that a peer gives the last messages and no others, the oldest of them first: else it does another job."""
+    found = list(map(str, peer.last(LAST)))
+    expected = [text.content for text in said[-LAST:]]
+    assert len(found) == LAST, f"{len(found)} messages where {LAST} were asked for"
+    assert all(text in message for text, message in zip(expected, found, strict=True)), "not the last ones, in order"
 
 
 def window_jobs(peer: Any, sizes: PeerSizes) -> dict[str, Job]:

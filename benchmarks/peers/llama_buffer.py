@@ -1,4 +1,8 @@
-"""LlamaIndex's ChatMemoryBuffer: put one message, get those that fit; it never lets go of what it was given."""
+"""LlamaIndex's ChatMemoryBuffer: put one message, get those that fit.
+
+It never lets go of what it was given, and looks at all of it each time. So its caller sets it to what fitted, which is
+cheap: else a step would take the longer the more rounds there were, and a ratio would say how many those were.
+"""
 
 from importlib import import_module
 from itertools import cycle
@@ -19,7 +23,9 @@ def _tokens(text: str) -> range:
 class Peer:
     """A buffer whose budget holds about 115 messages."""
 
-    settings = Settings(NOTHING, "in RAM; characters/4 as its counter, over the text of all messages")
+    settings = Settings(
+        NOTHING, "in RAM; characters/4 as its counter, over the text of all messages; set to what fits after each"
+    )
 
     def __init__(self) -> None:
         memory: Any = import_module("llama_index.core.memory")
@@ -29,11 +35,13 @@ class Peer:
         self._buffer = memory.ChatMemoryBuffer.from_defaults(token_limit=budget, tokenizer_fn=_tokens)
         self._arriving = cycle([llms.ChatMessage(role="user", content=text.content) for text in texts])
         for _ in range(2 * workloads.WINDOW_MESSAGES):
-            self._buffer.put(next(self._arriving))
+            self.step()
 
     def step(self) -> int:
         self._buffer.put(next(self._arriving))
-        return len(self._buffer.get())
+        found = self._buffer.get()
+        self._buffer.set(found)
+        return len(found)
 
     def close(self) -> None:
         """Need nothing."""

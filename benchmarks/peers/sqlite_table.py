@@ -35,7 +35,7 @@ class Peer:
 
     def last(self, count: int) -> Sequence[Any]:
         command = "SELECT role, content, tokens FROM messages ORDER BY seq DESC LIMIT ?"
-        return self._connection.execute(command, (count,)).fetchall()
+        return self._connection.execute(command, (count,)).fetchall()[::-1]
 
     def close(self) -> None:
         self._connection.close()

@@ -13,7 +13,7 @@ import workloads
 from rounds import median
 from rows.starting import killed_store, open_killed
 from rows.table import Options, Row, limited, skipped
-from rows.travel import LIMIT_NS, PASSES, at_samples, fork_samples, judged, timed
+from rows.travel import FORK_DEPTH, LIMIT_NS, PASSES, Forks, at_samples, fork_samples, judged, timed
 
 from refold import Memory
 
@@ -69,6 +69,9 @@ def _fork_rows(memory: Memory, sizes: workloads.Sizes) -> Iterator[Row]:
     note = f"(median of {PASSES} passes over {len(passes[0])} seqs; one durable commit each)"
     job = f"fork of a conversation at a random seq of {head:,} events"
     yield limited(job, median([median(one) for one in passes]), LIMIT_NS, note)
+    reads = [Forks(memory, sizes.fork_events, f"deep-{turn}").read_samples() for turn in range(PASSES)]
+    deep = f"first read of a fork {FORK_DEPTH} deep, {sizes.fork_events} events each, of {head:,} events"
+    yield from judged(deep, reads)
 
 
 def memory_fork_rows(memory: Any) -> Iterator[Row]:

@@ -9,7 +9,7 @@ import numpy as np
 import workloads
 from floors import BareProduct
 from rounds import Job, Target, alternate, median
-from rows.search import CATEGORIES, NEVER, NOW_NS, QUERIES, TOP, keywords, vectors
+from rows.search import CATEGORIES, HALF_PRODUCT, NEVER, NOW_NS, QUERIES, TOP, keywords, vectors
 from rows.table import Options, Row, compared, limited
 
 from refold import Hits, Memory, Project
@@ -59,7 +59,9 @@ class Recalls:
         assert slot.stock is not None
         # The floor multiplies all rows, so that is what is held against it.
         slot.stock.shelf._grower.fixed = NEVER
-        self.product = BareProduct(slot.stock.shelf.now().frame.matrix, self.vectors[0])
+        matrix = slot.stock.shelf.now().frame.matrix
+        self.product = BareProduct(matrix, self.vectors[0])
+        self.half_product = BareProduct(matrix[: size // 2], self.vectors[0])
 
     def add(self, place: int) -> None:
         """Add the memory of a place."""
@@ -112,6 +114,7 @@ class Recalls:
             WINDOW: Job(partial(self.search, ranking="window")),
             MANY: Job(self.search_many, MANY_COUNT),
             PRODUCT: Job(self.product.multiply),
+            HALF_PRODUCT: Job(self.half_product.multiply),
         }
 
     def detached(self) -> None:
@@ -138,7 +141,8 @@ def _measured(size: int, options: Options, bound: float) -> Iterator[Row]:
     samples = alternate(recalls.jobs(), options.rounds)
     for name in (SEARCH, CATEGORY, HALF, LAST, WINDOW, MANY):
         target = None if name in {WINDOW, MANY} else Target("at most", bound)
-        yield compared(f"{name.removeprefix('refold, ')}, {said}", samples[name], PRODUCT, samples[PRODUCT], target)
+        floor = HALF_PRODUCT if name == HALF else PRODUCT
+        yield compared(f"{name.removeprefix('refold, ')}, {said}", samples[name], floor, samples[floor], target)
     yield _add_row(recalls, options, said)
     is_seed = size <= SEED_ROWS
     yield limited(f"search, {said}", median(samples[SEARCH]), SEARCH_NS if is_seed else None, "seed 002, 11.4")

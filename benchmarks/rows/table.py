@@ -11,6 +11,11 @@ from rounds import Ratio, Target, median, quantile, ratio_of
 from refold import Memory
 
 _UNITS = ((1_000_000_000.0, "s"), (1_000_000.0, "ms"), (1_000.0, "us"), (1.0, "ns"))
+WITH_RECALL = " with a recall of at least "
+SKIPPED = "skipped: "
+_EQUAL = 0.005
+"""Recalls that differ by no more count as equal."""
+
 _COLUMNS = ("job", "refold", "floor", "floor takes", "ratio", "quartiles", "target", "")
 
 
@@ -101,6 +106,17 @@ def compared(
     return Row(job, pick(ours), floor, pick(floor_samples), ratio, said, met, note)
 
 
+def recalled(row: Row, least: float, *recalls: float) -> Row:
+    """Return the row with a verdict that also asks for recall: the first is ours, and no other may be above it.
+
+    What finds less is faster; a ratio of times says nothing where the answers are not the same.
+    """
+    ours = recalls[0]
+    is_there = ours >= least and all(ours >= other - _EQUAL for other in recalls[1:])
+    target = row.target and f"{row.target}{WITH_RECALL}{least:g}"
+    return row._replace(target=target, is_met=None if row.is_met is None else row.is_met and is_there)
+
+
 def _measure(target: Target) -> str:
     return "time" if target.sense == "at most" else "rate"
 
@@ -127,9 +143,14 @@ def limited(job: str, nanoseconds: float, limit_ns: float | None, note: str) -> 
     return Row(job, nanoseconds, "-", None, None, said, None if limit_ns is None else nanoseconds <= limit_ns, note)
 
 
+def found(job: str, part: float, least: float, note: str) -> Row:
+    """Return a row that holds a part of what was to be found against the least that was to be."""
+    return Row(job, None, "-", None, None, f"at least {100 * least:g} %", part >= least, f"{100 * part:.1f} %, {note}")
+
+
 def skipped(job: str, floor: str, reason: str) -> Row:
     """Return a row for what could not be measured, with the reason."""
-    return Row(job, None, floor, note=f"skipped: {reason}")
+    return Row(job, None, floor, note=f"{SKIPPED}{reason}")
 
 
 def rate(nanoseconds: float) -> str:

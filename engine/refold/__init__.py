@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from refold.results import Upserted as Upserted
     from refold.text import ByteClassCounter as ByteClassCounter
     from refold.text import TokenCounter as TokenCounter
+    from refold.tools.again import rerun as rerun
     from refold.tools.budgets import ContextBudget as ContextBudget
     from refold.tools.contexts import Context as Context
     from refold.tools.contexts import ContextPart as ContextPart
@@ -86,7 +87,6 @@ if TYPE_CHECKING:
     from refold.tools.loop import Model as Model
     from refold.tools.loop import Reply as Reply
     from refold.tools.loop import Turn as Turn
-    from refold.tools.loop import rerun as rerun
     from refold.tools.parsing import NoJson as NoJson
     from refold.tools.points import AfterLlmResult as AfterLlmResult
     from refold.tools.points import AfterToolResult as AfterToolResult
@@ -206,7 +206,8 @@ _HOMES = {
     "refold.tools.wires": ("PROVIDERS", "Quirks", "Usage"),
     "refold.tools.parsing": ("NoJson",),
     "refold.tools.defaults": ("default_hooks",),
-    "refold.tools.loop": ("AgentLoop", "Call", "Model", "Reply", "Turn", "rerun"),
+    "refold.tools.loop": ("AgentLoop", "Call", "Model", "Reply", "Turn"),
+    "refold.tools.again": ("rerun",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,11 +27,13 @@ NONSENSE = {
     b"{broken": -32700,
     b"\xff\xfe\x00": -32700,
     b'{"jsonrpc": "2.0", "id": 1, "method": "\xff"}': -32700,
+    b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "\\ud800"}}': -32700,
     b"[]": -32600,
     b"42": -32600,
     b"null": -32600,
     b'{"jsonrpc": "2.0"}': -32600,
     b'{"jsonrpc": "2.0", "id": 7, "method": 7}': -32600,
+    b'{"jsonrpc": "2.0", "id": true, "method": 1}': -32600,
 }
 
 pytestmark = pytest.mark.slow
@@ -88,10 +91,29 @@ class Wire:
         return self.process.wait(SECONDS)
 
 
+NOISY = """
+import os, sys
+from refold import Memory
+from refold.faces.mcp import serve
+from refold.faces.mcp.binding import Binding
+from refold.tools.protocol import FunctionTool
+
+def shout(given, context):
+    print("from Python", flush=True)
+    os.write(1, b"from below")
+    return sys.stdin.read()
+
+memory = Memory(sys.argv[1])
+memory.tools.register(FunctionTool("shout", "Shouts.", {}, shout))
+serve(Binding(memory))
+print("served")
+"""
+
+
 @contextmanager
-def wired(store: Path) -> Iterator[Wire]:
+def wired(store: Path, *started: str) -> Iterator[Wire]:
     process = subprocess.Popen(
-        command("--db", str(store), "--conversation", "chat-42"),
+        started or command("--db", str(store), "--conversation", "chat-42"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -134,7 +156,7 @@ def test_nonsense_is_answered_or_ignored_and_the_server_goes_on(store: Path) -> 
         assert b"Traceback (most" not in wire.process.stderr.read()
 
 
-def test_ten_megabytes_of_argument_are_the_tool_s_error(store: Path) -> None:
+def test_what_is_too_large_or_too_deep_is_an_error(store: Path) -> None:
     with wired(store) as wire:
         wire.shake_hands()
         result = wire.call("memory_set", {"key": "big", "value": "x" * 10_000_000})
@@ -143,15 +165,6 @@ def test_ten_megabytes_of_argument_are_the_tool_s_error(store: Path) -> None:
         wire.send(b'{"jsonrpc": "2.0", "id": "long", "method": "' + b"x" * 20_000_000 + b'"}\n')
         wire.send(b"y" * 40_000_000 + b"\n")
         assert [wire.read()["error"]["code"] for _ in range(2)] == [-32700, -32700]
-        assert wire.is_alive()
-        assert wire.end() == 0
-    with Memory(store, readonly=True) as memory:
-        assert memory.profile().items() == []
-
-
-def test_a_deeply_nested_argument_is_an_error(store: Path) -> None:
-    with wired(store) as wire:
-        wire.shake_hands()
         nested = b"[" * 50_000 + b"]" * 50_000
         wire.send(b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"memory_set","arguments":{"key":')
         wire.send(nested + b',"value":""}}}\n')
@@ -159,7 +172,10 @@ def test_a_deeply_nested_argument_is_an_error(store: Path) -> None:
         deep = {"key": json.loads("[" * 500 + "]" * 500), "value": "deep"}
         assert wire.answer("tools/call", {"name": "memory_set", "arguments": deep})["error"]["code"] == -32600
         assert wire.call("memory_set", {"key": json.loads("[" * 100 + "]" * 100), "value": "deep"})["isError"]
+        assert wire.is_alive()
         assert wire.end() == 0
+    with Memory(store, readonly=True) as memory:
+        assert memory.profile().items() == []
 
 
 def test_a_cancelled_call_is_done_whole_or_not_at_all(store: Path) -> None:
@@ -200,17 +216,28 @@ def test_a_client_that_reads_nothing_does_not_keep_the_server_from_ending(store:
         assert wire.process.wait(SECONDS) == 130
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_server_whose_client_is_silent(store: Path, number: signal.Signals) -> None:
+def test_ctrl_c_ends_a_server_whose_client_is_silent(store: Path) -> None:
     with wired(store) as wire:
         wire.shake_hands()
         assert wire.is_alive()
-        wire.process.send_signal(number)
+        wire.process.send_signal(signal.SIGINT)
         assert wire.process.wait(SECONDS) == 130
         assert wire.process.stderr is not None
         assert wire.process.stderr.read().strip() == b""
         assert wire.process.stdout is not None
         assert wire.process.stdout.read() == b""
+
+
+def test_nothing_but_messages_is_on_the_wire(store: Path) -> None:
+    with wired(store, sys.executable, "-c", NOISY, str(store)) as wire:
+        wire.shake_hands()
+        assert wire.call("shout", {})["content"] == [{"type": "text", "text": ""}], "nor is the wire a tool's stdin"
+        assert wire.is_alive()
+        assert wire.end() == 0
+        assert wire.process.stdout is not None
+        assert wire.process.stdout.read() == b"served\n", "stdout is back once nobody is served"
+        assert wire.process.stderr is not None
+        assert wire.process.stderr.read() == b"from Python\nfrom below"
 
 
 def test_a_client_that_says_nothing_at_all_ends_it(store: Path) -> None:

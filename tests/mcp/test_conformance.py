@@ -14,6 +14,7 @@ from refold.faces.mcp.server import MemoryServer
 from tests.mcp.fixtures import Kept, add_fixtures
 from tests.mcp.serving import http
 from tests.nodejs import node, package_file
+from tests.support import remembering
 
 SUITE = "@modelcontextprotocol/conformance/dist/index.js"
 LISTED: dict[str, Any] = json.loads((Path(__file__).parent / "conformance.json").read_text())
@@ -28,6 +29,13 @@ def suite(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
 
 
+def fixed(memory: Memory) -> MemoryServer:
+    """Our server with what the suite asks for."""
+    server = MemoryServer(Binding(memory))
+    add_fixtures(server)
+    return server
+
+
 def verdicts(folder: Path) -> dict[str, str]:
     """What became of each scenario; one without a check that succeeded has not passed."""
     found: dict[str, str] = {}
@@ -39,10 +47,11 @@ def verdicts(folder: Path) -> dict[str, str]:
     return found
 
 
-def test_every_scenario_passes_or_stands_in_the_list(memory: Memory, tmp_path: Path) -> None:
-    server = MemoryServer(Binding(memory))
-    add_fixtures(server)
-    with http(server, event_store=Kept(), retry_interval=RETRY_MS) as url:
+def test_every_scenario_passes_or_stands_in_the_list(tmp_path: Path) -> None:
+    with (
+        remembering(tmp_path / "store") as memory,
+        http(fixed(memory), event_store=Kept(), retry_interval=RETRY_MS) as url,
+    ):
         run = suite("server", "--url", url, "--suite", "all", "--output-dir", str(tmp_path / "out"))
     found = verdicts(tmp_path / "out")
     passed = {name for name, verdict in found.items() if verdict == "SUCCESS"}
@@ -60,8 +69,8 @@ def test_the_list_knows_every_scenario_of_the_suite() -> None:
     assert all(reasons), "each of the others has its reason"
 
 
-def test_a_server_without_what_a_scenario_asks_for_fails_it(memory: Memory, tmp_path: Path) -> None:
-    with http(MemoryServer(Binding(memory))) as url:
+def test_a_server_without_what_a_scenario_asks_for_fails_it(tmp_path: Path) -> None:
+    with remembering(tmp_path / "store") as memory, http(MemoryServer(Binding(memory))) as url:
         for name in ("tools-call-simple-text", "resources-subscribe"):
             suite("server", "--url", url, "--scenario", name, "--output-dir", str(tmp_path / "out"))
     assert set(verdicts(tmp_path / "out").values()) == {"FAILURE"}

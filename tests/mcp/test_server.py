@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from refold.faces.mcp import addresses, memory_server, watching
 from refold.faces.mcp.addresses import Address
 from refold.faces.mcp.binding import CONVERSATION_META, Binding
 from refold.faces.mcp.server import MemoryServer
+from refold.tools.builtin import BUILT_IN_NAMES
 from refold.tools.protocol import FunctionTool
-from tests.mcp.touring import call, error, listed, prompt, read
-from tests.support import refused
+from refold.tools.registry import ToolRegistry
+from tests.mcp.touring import call, error, listed, prompt, read, tour
+from tests.support import assert_sound, refused
 
 SECONDS = 60
 
@@ -227,6 +230,37 @@ def test_a_call_that_is_cancelled_before_it_began_does_nothing(memory: Memory) -
 
     using(memory, use)
     assert memory.profile().get("late") is None
+
+
+def test_the_loop_waits_for_no_commit(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: dict[str, threading.Thread] = {}
+    begun = ToolRegistry._begun
+
+    def noting(registry: ToolRegistry, found: Any, arguments: object, context: Any) -> Any:
+        threads[found[0].name] = threading.current_thread()
+        return begun(registry, found, arguments, context)
+
+    monkeypatch.setattr(ToolRegistry, "_begun", noting)
+    using(memory, lambda client: tour(client, "chat", "here"), conversation="chat")
+    assert set(threads) == BUILT_IN_NAMES
+    on_the_loop = {name for name, thread in threads.items() if thread is threading.current_thread()}
+    assert on_the_loop == {"memory_read"}
+
+
+def test_what_goes_wrong_here_is_not_the_client_s_fault(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory:
+        memory.profile().set("theme", "dark")
+
+    async def use(client: Client) -> None:
+        await refuses(types.INTERNAL_ERROR, "closed", asked=client.read_resource("memory://profile"))
+        await refuses(types.INTERNAL_ERROR, "closed", asked=client.get_prompt("session_context", {}))
+        assert "closed" in await error(client, "memory_set", {"key": "theme", "value": "light"})
+        assert "closed" in await error(client, "memory_read", {})
+
+    using(memory, use)
+    with Memory(tmp_path / "store") as again:
+        assert assert_sound(again)
+        assert again.profile().items() == [("theme", "dark")]
 
 
 # Resources, page by page.

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -15,6 +16,7 @@ from mcp import Client, MCPDeprecationWarning, MCPError, types
 from mcp.shared.subscriptions import ResourceUpdated
 
 from refold import Memory
+from refold.faces.mcp import server, watching
 from refold.faces.mcp.binding import Binding
 from refold.faces.mcp.server import MemoryServer
 from tests.mcp.serving import http, http_child, stdio
@@ -35,12 +37,13 @@ threading.Thread(target=lambda: (sys.stdin.read(), told.set()), daemon=True).sta
 with Memory(sys.argv[1]) as memory:
     chat, number = memory.conversation("other"), 0
     print("ready", flush=True)
-    while not told.is_set() or number == 0:
+    while number == 0 or (not told.is_set() and number < 150):
         chat.append("user", f"message {number}", tokens=1)
         chat.set("number", str(number))
         memory.project("theirs").add(f"The other process wrote {number}")
         memory.journal().append(f"theirs {number}")
         number += 1
+    told.wait()
 print(number, flush=True)
 """
 
@@ -177,23 +180,42 @@ def test_what_another_process_writes_is_told_over_http(store: Path, tell: Callab
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tell", [told_modern, told_legacy])
-def test_what_another_process_writes_is_told_over_stdio(store: Path, tell: Callable[..., Any]) -> None:
+def test_what_another_process_writes_is_told_over_stdio(store: Path) -> None:
     with Memory(store) as memory:
         target = stdio("--db", str(store))
-        asyncio.run(tell(target, "memory://profile", lambda: memory.profile().set("theme", "dark")))
+        asyncio.run(told_legacy(target, "memory://profile", lambda: memory.profile().set("theme", "dark")))
+
+
+@pytest.mark.slow
+def test_a_server_that_only_reads_follows_who_writes(store: Path) -> None:
+    target = stdio("--db", str(store), "--readonly", "--conversation", "chat-42")
+    uri = "memory://conversations/chat-42/scratchpad"
+
+    async def follow(write: Callable[[], object]) -> None:
+        async with connected(target) as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == ["memory_read", "memory_search"]
+            async with client.listen(resource_subscriptions=[uri]) as changes:
+                await asyncio.to_thread(write)
+                assert await anext(aiter(changes)) == ResourceUpdated(uri)
+            assert (await call(client, "memory_read", {"key": "a"}))["value"] == "c"
+
+    with Memory(store) as memory:
+        chat = memory.conversation("chat-42")
+        chat.set("a", "b")
+        head = memory.head
+        asyncio.run(follow(lambda: chat.set("a", "c")))
+        assert memory.head == head + 1
 
 
 # How a server ends.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_command_cleanly(store: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_the_web_server_cleanly(store: Path) -> None:
     async def use(url: str, process: subprocess.Popen[str]) -> None:
         async with connected(url, "legacy") as client:
             await call(client, "memory_set", {"key": "theme", "value": "dark"})
-            process.send_signal(number)
+            process.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(process.wait, SECONDS) == 130
 
     with http_child("--db", str(store)) as (process, url):
@@ -216,7 +238,35 @@ def test_requests_under_a_foreign_name_are_refused(memory: Memory) -> None:
             assert client.post(url, json=body, headers={"Host": "localhost.evil.example.com:80"}).status_code == 421
             assert client.post(url, content=b"x" * 5_000_000).status_code == 413
             assert client.post(url, content=b"{broken", headers={"Content-Type": "application/json"}).status_code == 400
+            modern = {"MCP-Protocol-Version": "2026-07-28"}
+            assert client.post(url, json=body, headers=modern | {"Host": "evil.example.com"}).status_code == 421
+            assert client.post(url, json=body, headers=modern | {"Origin": "null"}).status_code == 403
+            assert client.get(url, headers={"Origin": "http://evil.example.com"}).status_code == 403
+            assert client.delete(url, headers={"Host": "evil.example.com"}).status_code == 421
     assert memory.head == 0
+
+
+def test_a_session_that_ended_is_told_nothing_more(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[watching.Watches] = []
+
+    def make(binding: Binding) -> watching.Watches:
+        made.append(watching.Watches(binding))
+        return made[-1]
+
+    async def watch(url: str) -> None:
+        async with connected(url, "legacy") as client:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", MCPDeprecationWarning)
+                await client.subscribe_resource("memory://profile")
+            assert made[0].connections_count == 1
+
+    monkeypatch.setattr(server, "Watches", make)
+    with http(MemoryServer(Binding(memory))) as url:
+        asyncio.run(watch(url))
+        while made[0].connections_count:
+            threading.Event().wait(0.01)
+        memory.profile().set("theme", "dark")
+    assert made[0].connections_count == 0
 
 
 def test_a_session_over_http_has_a_conversation_of_its_own(memory: Memory) -> None:

@@ -13,6 +13,7 @@ from refold.limits import PAGE_EVENTS
 from refold.store.protocol import scan
 from refold.store.record import SEQ, STAMP, header_of
 from refold.views.settings import ERASED_PREFIX
+from refold.views.skills import SkillsSelected, SkillUsed
 
 
 class Base(NamedTuple):
@@ -35,8 +36,11 @@ class Plan(NamedTuple):
 
 
 def planned(engine: Engine, asked: set[int], renamed: dict[int, str], *, derived: bool) -> Plan:
-    """Return the plan to erase what was asked for, and what was derived from it."""
-    reached = _derived_from(engine, asked) if derived else set[int]()
+    """Return the plan to erase what was asked for, and what was derived from it or recorded for a renamed stream."""
+    reached = set[int]()
+    if derived:
+        mentioned = _mentions_of(engine, renamed)
+        reached = mentioned | _derived_from(engine, asked | mentioned)
     return Plan(unerased(engine, asked), unerased(engine, reached - asked), renamed)
 
 
@@ -51,6 +55,25 @@ def _derived_from(engine: Engine, seqs: Iterable[int]) -> set[int]:
             if seq not in found:
                 found.add(seq)
                 waiting.append(seq)
+    return found
+
+
+def _mentions_of(engine: Engine, streams: Iterable[int]) -> set[int]:
+    """Return the seqs at which skills were selected and used for conversations, with what was asked there.
+
+    They stand in a stream of their own and name the conversation, which may have had no message yet to cite.
+    """
+    if not engine.tags & {fold.TAGS[SkillsSelected], fold.TAGS[SkillUsed]}:
+        return set()
+    found = set[int]()
+    for slot in [engine.streams.at_number(number) for number in streams]:
+        _, _, conversation = slot.name.partition("/")
+        for name in engine.streams.names(slot.branch, "skills"):
+            library = engine.streams.find(key_of(slot.branch, name))
+            for seqs in pages([] if library is None else own_seqs(engine, library.number)):
+                for event, stamp in engine.loader.recorded(seqs):
+                    if isinstance(event, (SkillsSelected, SkillUsed)) and event.conversation == conversation:
+                        found.add(stamp.seq)
     return found
 
 

@@ -69,6 +69,12 @@ def opened(
     return memory
 
 
+def drawn(count: int) -> bytes:
+    """Return random bytes for what a command makes itself."""
+    doors = _doors()
+    return os.urandom(count) if doors is None else doors.random_bytes(count)
+
+
 def recovered(backup: str, new: str, **options: Any) -> "Recovered":
     """Return what ``recover`` made of a backup."""
     from refold import recover

@@ -1,6 +1,7 @@
 """What windows keep: cases as traces, replayed under every policy and budget, and what was left when it was needed."""
 
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ BUDGETS: Final = tuple(2**power for power in range(9, 18))
 
 RECALLED: Final = 3
 """So many earlier messages count as recalled when a user speaks."""
+
+RANKED_MAX: Final = 4_096
+"""So many messages a search gives at most when something is needed; a bound, so that long conversations fit in RAM."""
 
 _LOOKING: Final = RANKINGS["lexical"]
 
@@ -86,7 +90,7 @@ def _need(embedded: Embedded, columns: Columns, ranking: Ranking, question: Ques
     cosine = embedded.items[: len(columns)] @ vector
     now_ns = int(columns.accessed_ns().max(initial=0))
     total, _ = score(ranking, Query(text=question.text, now_ns=now_ns, cosine=cosine), columns)
-    ranked = tuple(row for row, _ in best(total, columns, len(columns)))
+    ranked = array("I", (row for row, _ in best(total, columns, min(len(columns), RANKED_MAX))))
     units = embedded.case.units
     evidence = question.evidence
     if units is not None:

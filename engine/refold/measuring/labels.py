@@ -26,7 +26,7 @@ def labelled(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case
     """Return a conversation with the questions that its source has, or with those of its own tool calls."""
     if _asks(source.get("qa")):
         return _locomo(name, items, source)
-    if isinstance(source.get("answer_session_ids"), list) and isinstance(source.get("questions"), list):
+    if _asks_for_sessions(source):
         return _longmemeval(name, items, source)
     if _asks(source.get("questions")):
         return _beam(name, items, source)
@@ -40,11 +40,20 @@ def _asks(value: Any) -> bool:
     )
 
 
+def _asks_for_sessions(source: dict[str, Any]) -> bool:
+    """Return whether a source has questions with the sessions that answer each, as LongMemEval has them."""
+    asked, cited = source.get("questions"), source.get("answer_session_ids")
+    if not isinstance(asked, list) or not isinstance(cited, list):
+        return False
+    lists = cast("list[object]", cited)
+    return len(cast("list[object]", asked)) == len(lists) and all(isinstance(each, list) for each in lists)
+
+
 def _locomo(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
     place_of = places(items)
     questions: list[Question] = []
     for asked in source["qa"]:
-        cited = {f"D{one}:{two}" for one, two in _DIALOGUE.findall(" ".join(map(str, asked.get("evidence") or ())))}
+        cited = {f"D{one}:{two}" for one, two in _DIALOGUE.findall(" ".join(map(str, _leaves(asked.get("evidence")))))}
         category = str(asked.get("category"))
         found = () if category == _UNANSWERABLE else (place_of[key] for key in cited if key in place_of)
         questions.append(Question(str(asked["question"]), category, frozenset(found), len(items)))
@@ -76,7 +85,9 @@ def _longmemeval(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> 
     number_of = {session: number for number, session in enumerate(sessions)}
     category = str(source.get("question_type"))
     questions = [
-        Question(str(text), category, frozenset(number_of[each] for each in cited if each in number_of), len(items))
+        Question(
+            str(text), category, frozenset(number_of[each] for each in _texts(cited) if each in number_of), len(items)
+        )
         for text, cited in zip(source["questions"], source["answer_session_ids"], strict=True)
     ]
     units = tuple(number_of[str(item.session)] for item in items)
@@ -84,28 +95,43 @@ def _longmemeval(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> 
 
 
 def _leaves(value: Any) -> list[Any]:
-    """Return everything in a nest of lists and objects."""
-    if isinstance(value, dict):
-        return _leaves(list(cast("dict[str, Any]", value).values()))
-    if isinstance(value, list):
-        return [leaf for each in cast("list[object]", value) for leaf in _leaves(each)]
-    return [] if value is None else [value]
+    """Return everything in a nest of lists and objects, in its order; the nest may be of any depth."""
+    leaves: list[Any] = []
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            waiting.extend(reversed(list(cast("dict[str, Any]", each).values())))
+        elif isinstance(each, list):
+            waiting.extend(reversed(cast("list[object]", each)))
+        elif each is not None:
+            leaves.append(each)
+    return leaves
+
+
+def _texts(value: Any) -> list[str]:
+    return list(map(str, _leaves(value)))
 
 
 def _called(items: tuple[Item, ...]) -> Iterator[Question]:
     """Yield a question for each call whose arguments repeat what was said before."""
     asked = ""
+    last: dict[str, tuple[int, int | None]] = {}
     for place, item in enumerate(items):
         if item.call_ids:
-            evidence = {_last_saying(items[:place], value) for value in _values(item.text)} - {None}
+            evidence = {_last_saying(items, place, value, last) for value in _values(item.text)} - {None}
             if evidence:
                 yield Question(asked, "tool call", frozenset(cast("set[int]", evidence)), place)
         elif item.role == "user":
             asked = item.text
 
 
-def _last_saying(items: tuple[Item, ...], value: str) -> int | None:
-    return next((place for place in reversed(range(len(items))) if value in items[place].text), None)
+def _last_saying(items: tuple[Item, ...], end: int, value: str, last: dict[str, tuple[int, int | None]]) -> int | None:
+    """Return the last place before ``end`` whose text has a value; no text is looked through twice for the same one."""
+    begin, before = last.get(value, (0, None))
+    found = next((place for place in range(end - 1, begin - 1, -1) if value in items[place].text), before)
+    last[value] = end, found
+    return found
 
 
 def _values(text: str) -> set[str]:
@@ -114,7 +140,7 @@ def _values(text: str) -> set[str]:
     for line in text.splitlines():
         try:
             found = _leaves(msgspec.json.decode(line))
-        except msgspec.DecodeError:
-            continue  # The name of a tool, or what was said beside the call.
+        except (msgspec.DecodeError, RecursionError):
+            continue  # The name of a tool, what was said beside the call, or a nest that no tool could read.
         values.update(leaf for leaf in found if isinstance(leaf, str) and len(leaf) >= _VALUE_CHARS_MIN)
     return {value for value in values if _TELLING.search(value)}

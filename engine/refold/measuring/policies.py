@@ -36,7 +36,7 @@ class Need(Struct, frozen=True):
 
     arrived: int
     evidence: frozenset[int]
-    ranked: tuple[int, ...] = ()
+    ranked: Sequence[int] = ()
 
 
 class Trace(Struct, frozen=True):
@@ -114,6 +114,8 @@ class Window:
         """The leader of the unit of each live piece."""
         self._makers: dict[str, list[int]] = {}
         """Live pieces that made a call with this id; an answer belongs to the last of them."""
+        self._answers: dict[str, set[int]] = {}
+        """Live pieces that lead a unit and answer a call with this id: they are orphans when no such call is left."""
         self._orphans: set[int] = set()
         self._pinned: set[int] = set()
         self._pinned_tokens = 0
@@ -179,6 +181,8 @@ class Window:
         self._arrived_tokens += piece.tokens
         if piece.answers is not None and not self._makers.get(piece.answers):
             self._orphans.add(place)
+        if piece.answers is not None and leader == place:
+            self._answers.setdefault(piece.answers, set()).add(place)
         for call_id in piece.call_ids:
             self._makers.setdefault(call_id, []).append(place)
         self._units.setdefault(leader, []).append((place, piece))
@@ -213,18 +217,24 @@ class Window:
         for place, piece in self._units.pop(leader):
             del self._leaders[place]
             self._orphans.discard(place)
+            self._forget_answer(place, piece.answers)
             self.tokens -= piece.tokens
             self.evicted += 1
             for call_id in piece.call_ids:
                 self._forget_call(call_id, place)
+
+    def _forget_answer(self, place: int, call_id: str | None) -> None:
+        if call_id is not None and call_id in self._answers:
+            self._answers[call_id].discard(place)
+            if not self._answers[call_id]:
+                del self._answers[call_id]
 
     def _forget_call(self, call_id: str, place: int) -> None:
         makers = self._makers[call_id]
         makers.remove(place)
         if not makers:
             del self._makers[call_id]
-            answers = (unit[0] for unit in self._units.values() if unit[0][1].answers == call_id)
-            self._orphans.update(place for place, _ in answers)
+            self._orphans |= self._answers.get(call_id, set())
 
 
 def replay(trace: Trace, policy: Policy, window_tokens: int) -> Outcome:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -24,6 +25,9 @@ IMPORTANCE: Final = 0.5
 """Public sets have no importance, so everything has the same."""
 
 ALL: Final = "all"
+
+COMBINATIONS_MAX: Final = 10_000
+"""So many settings can be swept in one pass: the places of all evidence are kept for each."""
 
 _DECIMALS: Final = 6
 """Scores that are equal to so many decimals stand in the order of their rows, as in ``refold.rank.best``."""
@@ -57,6 +61,8 @@ SYSTEMS: Final = (
 )
 """What is compared unless rankings are named: the presets, and the baselines of earlier studies."""
 
+_PLAIN: Final = System(name="plain", ranking=RANKINGS["hybrid"])
+
 
 class Answer(Struct, frozen=True):
     """One question's answer: from 1 on, the place of each unit of its evidence in the order."""
@@ -82,11 +88,10 @@ class Figures(Struct, frozen=True):
 
 
 def answers(embedded: Sequence[Embedded], system: System) -> list[Answer]:
-    """Return the answer of a system to every question that has evidence, asked after all items have arrived."""
+    """Return the answer of a system to every question that has evidence, asked when its items have arrived."""
     found: list[Answer] = []
     for each in embedded:
-        columns = columns_of(each, system)
-        for question, query in asked(each, columns, system):
+        for question, query, columns in asked(each, system):
             total, _ = score(system.ranking, query, columns)
             found.append(Answer(question.category, ranks(total, columns, each, question)))
     return found
@@ -95,7 +100,14 @@ def answers(embedded: Sequence[Embedded], system: System) -> list[Answer]:
 def columns_of(embedded: Embedded, system: System) -> Columns:
     """Return the items of a case as rows that rankings score."""
     columns = Columns()
-    for row, item in enumerate(embedded.case.items):
+    _grow(columns, embedded, system, len(embedded.case.items))
+    return columns
+
+
+def _grow(columns: Columns, embedded: Embedded, system: System, arrived: int) -> None:
+    """Let items arrive until there are so many."""
+    for row in range(len(columns), arrived):
+        item = embedded.case.items[row]
         columns.add(
             row,
             item.text,
@@ -105,17 +117,23 @@ def columns_of(embedded: Embedded, system: System) -> Columns:
             session=item.session,
             occurred_ns=item.occurred_ns if system.is_dated else None,
         )
-    return columns
 
 
-def asked(embedded: Embedded, columns: Columns, system: System) -> Iterator[tuple[Question, Query]]:
-    """Yield every question that has evidence, asked at the moment of the last item."""
-    now_ns = int(columns.accessed_ns().max(initial=0))
-    for question, vector in zip(embedded.case.questions, embedded.questions, strict=True):
+def asked(embedded: Embedded, system: System) -> Iterator[tuple[Question, Query, Columns]]:
+    """Yield every question that has evidence, the first asked first, with the rows that are there then.
+
+    It is asked at the moment of the last of them: what comes later neither competes nor says how rare a word is, and no
+    neighbour stands there yet.
+    """
+    columns = Columns()
+    pairs = zip(embedded.case.questions, embedded.questions, strict=True)
+    for question, vector in sorted(pairs, key=lambda pair: pair[0].arrived):
         if question.evidence:
-            cosine = embedded.items @ vector
+            _grow(columns, embedded, system, question.arrived)
+            cosine = embedded.items[: len(columns)] @ vector
+            now_ns = int(columns.accessed_ns().max(initial=0))
             words = system.keywords(question.text)
-            yield question, Query(text=question.text, keywords=words, now_ns=now_ns, cosine=cosine)
+            yield question, Query(text=question.text, keywords=words, now_ns=now_ns, cosine=cosine), columns
 
 
 def ranks(total: "NDArray[float32]", columns: Columns, embedded: Embedded, question: Question) -> tuple[int, ...]:
@@ -169,7 +187,8 @@ def _mean(values: Sequence[float]) -> float:
 def grid_of(base: Ranking, sweep: dict[str, tuple[Any, ...]]) -> list[Ranking]:
     """Return a ranking for every combination of the values that are swept.
 
-    Raises ``InvalidInput`` for a name that is no field of a ranking, and for a value that the field cannot have.
+    Raises ``InvalidInput`` for a name that is no field of a ranking, for a value that the field cannot have, and for
+    more than ``COMBINATIONS_MAX`` combinations.
 
     >>> [ranking.cosine for ranking in grid_of(RANKINGS["hybrid"], {"cosine": (0.4, 0.5)})]
     [0.4, 0.5]
@@ -179,7 +198,12 @@ def grid_of(base: Ranking, sweep: dict[str, tuple[Any, ...]]) -> list[Ranking]:
         fields = ", ".join(field for field in Ranking.__struct_fields__ if field != "name")
         message = f"{unknown[0]!r} is no field of a ranking that can be swept; give one of {fields}"
         raise InvalidInput(message)
-    combinations = (dict(zip(sweep, values, strict=True)) for values in product(*sweep.values()))
+    given = [tuple(dict.fromkeys(values)) for values in sweep.values()]
+    count = prod(map(len, given))
+    if count > COMBINATIONS_MAX:
+        message = f"the values that are swept have {count:,} combinations; give at most {COMBINATIONS_MAX:,}"
+        raise InvalidInput(message)
+    combinations = (dict(zip(sweep, values, strict=True)) for values in product(*given))
     return [replace(base, name=_said(values), **values) for values in combinations]
 
 
@@ -192,17 +216,18 @@ def swept(
     rankings: Sequence[Ranking],
     depth: int = 10,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    system: System = _PLAIN,
 ) -> list[Figures]:
     """Return the figures of every ranking over all questions, the best first, from one pass over the cases.
 
-    Signals are computed once for each shape; rankings that differ in their weights alone share them.
+    Signals are computed once for each shape; rankings that differ in their weights alone share them. ``system`` says
+    how texts are taken, whatever its own ranking.
     """
     shapes = _shapes(rankings)
     found: dict[str, list[Answer]] = {ranking.name: [] for ranking in rankings}
-    system = System(name="sweep", ranking=rankings[0])
     for done, each in enumerate(embedded, 1):
-        columns = columns_of(each, system)
-        for question, query in asked(each, columns, system):
+        for question, query, columns in asked(each, system):
             for shape, sharing in shapes.items():
                 _, parts = score(shape, query, columns)
                 for ranking in sharing:

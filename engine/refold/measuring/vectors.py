@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from zipfile import BadZipFile
 
 from msgspec import Struct
 
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Vectors = NDArray[float32]
+
+_KINDS: Final = "fiu"
+"""Floating-point numbers and integers, as NumPy calls them."""
+
+_NUMBER_MAX: Final = 1e15
+"""A product of larger numbers might not be finite, and what is no number has no place in an order."""
 
 _PARTS: Final = (("turns", "messages", "items"), ("questions", "queries"))
 
@@ -68,12 +75,17 @@ def embedded(
 def stored(cases: Sequence[Case], folder: Path) -> list[Embedded]:
     """Return the cases with the vectors of a folder: one ``.npy`` of items and one of questions, in the cases' order.
 
-    Raises ``NotFound`` if the folder has not exactly one of each, ``InvalidInput`` if their rows are of other cases.
+    Raises ``NotFound`` if the folder has not exactly one of each, ``InvalidInput`` if they are no numbers, and if their
+    rows are of other cases or not as long as each other.
     """
     sizes = [[len(case.items) for case in cases], [len(case.questions) for case in cases]]
     items, questions = (
         _parted(_only(folder, names), parts, folder) for names, parts in zip(_PARTS, sizes, strict=True)
     )
+    lengths = {rows.shape[1] for rows in (*items, *questions)}
+    if len(lengths) > 1:
+        message = f"{folder} has vectors of {min(lengths)} and of {max(lengths)} numbers; give those of one embedder"
+        raise InvalidInput(message)
     return [Embedded(*each) for each in zip(cases, items, questions, strict=True)]
 
 
@@ -88,8 +100,29 @@ def _only(folder: Path, names: tuple[str, ...]) -> Path:
 def _parted(path: Path, sizes: list[int], folder: Path) -> "list[Vectors]":
     import numpy  # noqa: PLC0415 - loads when vectors are needed
 
-    rows = numpy.load(path).astype(numpy.float32)
+    rows = _loaded(path, folder)
     if rows.ndim != 2 or len(rows) != sum(sizes):  # noqa: PLR2004 - a matrix has two
         message = f"{path.name} in {folder} has shape {rows.shape}; give one row for each of {sum(sizes)} texts"
         raise InvalidInput(message)
+    if not numpy.isfinite(rows).all() or numpy.abs(rows).max(initial=0) > _NUMBER_MAX:
+        message = f"{path.name} in {folder} has numbers that are none or above {_NUMBER_MAX:g}; give finite vectors"
+        raise InvalidInput(message)
     return numpy.split(rows, numpy.cumsum(sizes)[:-1])
+
+
+def _loaded(path: Path, folder: Path) -> "Vectors":
+    import numpy  # noqa: PLC0415 - loads when vectors are needed
+
+    try:
+        with path.open("rb") as file:
+            found: Any = numpy.load(file)
+    except (ValueError, EOFError, MemoryError, BadZipFile) as error:
+        message = f"{path.name} in {folder} is no array ({error}); give what numpy.save wrote of numbers"
+        raise InvalidInput(message) from error
+    kind: Any = getattr(found, "dtype", None)
+    if kind is None or kind.kind not in _KINDS:
+        message = f"{path.name} in {folder} holds {kind or 'several arrays'}; give one array of real numbers"
+        raise InvalidInput(message)
+    with numpy.errstate(over="ignore"):
+        rows: Vectors = found.astype(numpy.float32)
+    return rows

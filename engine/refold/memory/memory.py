@@ -206,7 +206,7 @@ class Memory:
 
     @property
     def skills(self) -> "Skills":
-        """What an agent can do: skill files of its project and user, and what was learned, as of this memory."""
+        """Skills that were learned, switched, selected, used, as of this memory; ``below(roots)`` reads files too."""
         return cast("Skills", self._kept("skills"))
 
     def context(

@@ -58,6 +58,11 @@ class SessionMemory:
     def _read(self, query: Callable[[Work], T]) -> T:
         return self._door.read(self._stream, lambda state: query(state.part(WORK)), self._at)
 
+    def check_writable(self) -> None:
+        """Raise ``ReadOnly`` where nothing can be recorded: of a frozen handle, or of a memory that is only read."""
+        self._door.refuse_frozen(self._stream, self._at)
+        self._door.engine.check_writable()
+
     def describe_task(
         self, text: str, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
     ) -> None:

@@ -22,6 +22,7 @@ DEFAULTS: Final[dict[str, bool | int]] = {
 """Every setting with the value that it has until somebody changes it."""
 
 _NUMBER_MAX: Final = 1_000_000
+_SCORE_MAX: Final = 1e12
 USAGES: Final = ("memory_extracted", "memory_injected", "skill_matched", "skill_used")
 
 
@@ -101,7 +102,7 @@ class Settings:
             checks.invalid(f"kind is {checks.shown(kind)}; give one of {', '.join(USAGES)}")
         texts = [checks.text(text, what) for text, what in ((name, "name"), (conversation, "conversation"))]
         counted = checks.integer(count, "count", 0, _NUMBER_MAX, "the most of a count")
-        said = (kind, counted, texts[0], float(score), texts[1], checks.text(project, "project"))
+        said = (kind, counted, texts[0], _score(score), texts[1], checks.text(project, "project"))
         event = UsageCounted(self._door.sources(sources), *said)
 
         def decide(_: State) -> Event | None:
@@ -111,7 +112,13 @@ class Settings:
         self._door.note(STORE_STREAM, decide, at=self._at, asked=asked, expected=expected, request_id=request_id)
 
 
+def _score(score: object) -> float:
+    if not isinstance(score, (int, float)) or isinstance(score, bool) or not abs(score) <= _SCORE_MAX:
+        checks.invalid(f"score is {checks.shown(score)}; give a number, at most {_SCORE_MAX:g} either way")
+    return float(score)
+
+
 def _known(name: object) -> str:
-    if name not in DEFAULTS:
+    if not isinstance(name, str) or name not in DEFAULTS:
         checks.invalid(f"there is no setting {checks.shown(name)}; there are {', '.join(DEFAULTS)}")
-    return str(name)
+    return name

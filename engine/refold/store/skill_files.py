@@ -4,11 +4,14 @@ A link is followed where it stays inside; a directory is entered once, however m
 are bounded; what is left out is said.
 """
 
+import errno
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Final, NamedTuple
 
 from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreError
@@ -27,7 +30,11 @@ IGNORED: Final = frozenset(
 )
 """Directories that are never entered: of version control, of builds, of packages, of other tools' own state."""
 
+_BUILT: Final = frozenset(("target", "dist", "build", "coverage"))
+"""Those of them that a skill may be called, too: entered where a skill file is in them."""
+
 _SUFFIX: Final = ".md"
+_SKILL_FILES: Final = ("SKILL.md", "skill.md")
 OUTSIDE: Final = "the link leads outside of the directory that is searched; it is not followed"
 
 
@@ -37,6 +44,8 @@ class Seen(NamedTuple):
     path: str
     size: int
     modified_ns: int
+    version: tuple[int, int]
+    """When anything of the file last changed, and its inode: unlike the time of its content, nobody sets them back."""
 
 
 class Problem(NamedTuple):
@@ -53,37 +62,52 @@ class Walk(NamedTuple):
     problems: tuple[Problem, ...]
 
 
-def walk(root: str, *, ignored: frozenset[str] = IGNORED) -> Walk:
-    """Return the Markdown files below a directory; of one that is not there, or is a file, nothing."""
-    return _Walker(root, ignored).walk()
+def is_markdown(name: str) -> bool:
+    """Return whether a file of that name is Markdown."""
+    return name.lower().endswith(_SUFFIX)
+
+
+def walk(root: str, *, ignored: frozenset[str] = IGNORED, is_wanted: Callable[[str], bool] = is_markdown) -> Walk:
+    """Return the files below a directory whose names are wanted; of one that is not there, or is a file, nothing.
+
+    What lies higher comes before what lies deeper, so that it is the depths that are left out over a bound.
+    """
+    return _Walker(root, ignored, is_wanted).walk()
 
 
 class _Walker:
     """One walk: what was seen, where it has been, and what it left out."""
 
-    def __init__(self, root: str, ignored: frozenset[str]) -> None:
+    def __init__(self, root: str, ignored: frozenset[str], is_wanted: Callable[[str], bool]) -> None:
         self._root = os.path.realpath(root)
         self._ignored = ignored
+        self._is_wanted = is_wanted
         self._files: list[Seen] = []
         self._problems: list[Problem] = []
         self._entered: set[tuple[int, int]] = set()
-        self._waiting: list[tuple[str, str, int]] = [(self._root, "", 0)]
+        self._waiting: deque[tuple[str, str, int]] = deque(((self._root, "", 0),))
         """Directories to enter: their path, that below the root, and their depth."""
+        self._linked: deque[tuple[str, str, int]] = deque()
+        """The same behind links: entered last, so that what they lead to has its own name."""
 
     def walk(self) -> Walk:
         """Return what is there."""
         for count in range(SKILL_DIRECTORIES_COUNT_MAX + 1):
-            if not self._waiting or len(self._files) > SKILL_FILES_COUNT_MAX:
+            waiting = self._waiting or self._linked
+            if not waiting or self._is_full():
                 break
             if count == SKILL_DIRECTORIES_COUNT_MAX:
                 bound = f"SKILL_DIRECTORIES_COUNT_MAX = {SKILL_DIRECTORIES_COUNT_MAX}"
                 self._leave_out("", f"more directories than {bound}; the rest is left out")
                 break
-            self._enter(*self._waiting.pop())
-        if len(self._files) > SKILL_FILES_COUNT_MAX:
+            self._enter(*waiting.popleft())
+        if self._is_full():
             bound = f"SKILL_FILES_COUNT_MAX = {SKILL_FILES_COUNT_MAX}"
             self._leave_out("", f"more Markdown files than {bound}; the rest is left out")
-        return Walk(tuple(sorted(self._files)[:SKILL_FILES_COUNT_MAX]), tuple(sorted(self._problems)))
+        return Walk(tuple(sorted(self._files[:SKILL_FILES_COUNT_MAX])), tuple(sorted(self._problems)))
+
+    def _is_full(self) -> bool:
+        return len(self._files) > SKILL_FILES_COUNT_MAX
 
     def _leave_out(self, path: str, reason: str) -> None:
         self._problems.append(Problem(path, reason))
@@ -91,9 +115,11 @@ class _Walker:
     def _enter(self, directory: str, below: str, depth: int) -> None:
         try:
             with os.scandir(directory) as entries:
-                if not self._is_new(directory):
+                found = sorted(entries, key=lambda entry: entry.name) if self._is_new(directory) else []
+            for entry in found:
+                if self._is_full():
                     return
-                for entry in entries:
+                with suppress(FileNotFoundError):  # It went since the directory was read; the others are still there.
                     self._look(entry, f"{below}/{entry.name}" if below else entry.name, depth)
         except NotADirectoryError:
             return
@@ -113,8 +139,8 @@ class _Walker:
         if entry.is_symlink():
             self._follow(entry, below, depth)
         elif entry.is_dir(follow_symlinks=False):
-            self._wait(entry.path, below, depth, entry.name)
-        elif entry.name.lower().endswith(_SUFFIX):
+            self._wait(self._waiting, entry.path, below, depth)
+        elif self._is_wanted(entry.name):
             self._see(entry.stat(follow_symlinks=False), below)
 
     def _follow(self, entry: "os.DirEntry[str]", below: str, depth: int) -> None:
@@ -124,33 +150,48 @@ class _Walker:
         except OSError:
             return
         is_directory = stat.S_ISDIR(found.st_mode)
-        if not is_directory and not entry.name.lower().endswith(_SUFFIX):
+        if not is_directory and not self._is_wanted(entry.name):
             return
         if not _is_inside(self._root, target):
             self._leave_out(below, OUTSIDE)
         elif is_directory:
-            self._wait(target, below, depth, entry.name)
+            self._wait(self._linked, target, below, depth)
         else:
             self._see(found, below)
 
-    def _wait(self, path: str, below: str, depth: int, name: str) -> None:
-        if name in self._ignored:
+    def _wait(self, waiting: deque[tuple[str, str, int]], path: str, below: str, depth: int) -> None:
+        name = below.rpartition("/")[2]
+        if name in self._ignored and not (name in _BUILT and _is_skill(path)):
             return
         if depth >= SKILL_DEPTH_COUNT_MAX:
             bound = f"SKILL_DEPTH_COUNT_MAX = {SKILL_DEPTH_COUNT_MAX}"
             self._leave_out(below, f"deeper than {bound}; the directory is left out")
             return
-        self._waiting.append((path, below, depth + 1))
+        waiting.append((path, below, depth + 1))
 
     def _see(self, found: os.stat_result, below: str) -> None:
         if not stat.S_ISREG(found.st_mode):
             return
-        try:
-            below.encode()
-        except UnicodeEncodeError:
+        if not _is_text(below):
             self._leave_out(shown(below), "the path is not UTF-8; rename it")
             return
-        self._files.append(Seen(below, found.st_size, found.st_mtime_ns))
+        self._files.append(_seen(below, found))
+
+
+def _seen(path: str, found: os.stat_result) -> Seen:
+    return Seen(path, found.st_size, found.st_mtime_ns, (found.st_ctime_ns, found.st_ino))
+
+
+def _is_skill(directory: str) -> bool:
+    return any(os.path.isfile(os.path.join(directory, name)) for name in _SKILL_FILES)
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def shown(path: str) -> str:
@@ -183,9 +224,10 @@ def is_there(path: str) -> bool:
 
 
 def below(path: str, root: str | None) -> str:
-    """Return a path as people read it: that below a directory where it lies there, with slashes."""
-    if root is not None and path.startswith(os.path.join(root, "")):
-        path = os.path.relpath(path, root)
+    """Return a path as people read it: that below a directory where it lies there, else the whole one, with slashes."""
+    if root is not None:
+        path, above = os.path.abspath(path), os.path.abspath(root)
+        path = os.path.relpath(path, above) if path.startswith(os.path.join(above, "")) else path
     return shown(path).replace(os.sep, "/")
 
 
@@ -195,12 +237,17 @@ def looked_at(path: str) -> Seen | None:
         found = os.stat(path)
     except (OSError, ValueError):
         return None
-    return Seen(path, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+    return _seen(path, found) if stat.S_ISREG(found.st_mode) else None
 
 
 def read(path: str, bytes_max: int = SKILL_FILE_BYTES_MAX) -> bytes:
-    """Return the bytes of a file, at most one more than the bound, so that a larger one shows; ``OSError`` as it is."""
-    with open(path, "rb") as file:
+    """Return the bytes of a file, at most one more than the bound, so that a larger one shows; ``OSError`` as it is.
+
+    What is no file is not waited for: a pipe may have come in its place since it was looked at.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no file", path)
         return file.read(bytes_max + 1)
 
 
@@ -226,8 +273,12 @@ def inside(root: str, name: str) -> str:
 
 
 def resources(directory: str, *, without: str) -> tuple[str, ...]:
-    """Return the names of the files below a skill's directory, sorted; links that lead out are not among them."""
-    return tuple(sorted(name for name in _files_below(directory) if name != without)[:SKILL_FILES_COUNT_MAX])
+    """Return the names of the files below a skill's directory, sorted.
+
+    Links that lead out, and names that are no text, are not among them.
+    """
+    names = (name for name in _files_below(directory) if name != without)
+    return tuple(sorted(islice(names, SKILL_FILES_COUNT_MAX)))
 
 
 def _files_below(directory: str) -> Iterator[str]:
@@ -235,8 +286,8 @@ def _files_below(directory: str) -> Iterator[str]:
     for count, (parent, names, files) in enumerate(os.walk(root)):
         if count >= SKILL_DIRECTORIES_COUNT_MAX:
             return
-        names[:] = sorted(name for name in names if name not in IGNORED)
-        for name in files:
+        names[:] = sorted(name for name in names if name not in IGNORED and _is_text(name))
+        for name in sorted(filter(_is_text, files)):
             path = os.path.join(parent, name)
             if _is_inside(root, os.path.realpath(path)) and os.path.isfile(path):
                 yield os.path.relpath(path, root).replace(os.sep, "/")

@@ -55,17 +55,40 @@ def check(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
     _check_object(arguments, schema, "", 0)
 
 
+def check_schema(schema: Mapping[str, Any], what: str) -> None:
+    """Raise ``InvalidInput`` for a schema whose own fields are of a wrong type, so that no call stumbles over it."""
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(properties, dict) or not all(isinstance(held, (dict, bool)) for held in properties.values()):
+        checks.invalid(f"the properties of {what} must be an object of schemas")
+    if not isinstance(required, list) or not all(isinstance(field, str) for field in required):
+        checks.invalid(f"what is required of {what} must be an array of names")
+
+
 def _check_object(value: Mapping[str, Any], schema: Mapping[str, Any], where: str, depth: int) -> None:
-    for required in schema.get("required", ()):
-        if value.get(required) is None:
-            checks.invalid(f"missing required field: {where}{required}")
     known = schema.get("properties", {})
+    for required in schema.get("required", ()):
+        if value.get(required) is None and not (required in value and _may_be_null(known.get(required))):
+            checks.invalid(f"missing required field: {where}{required}")
     for field, held in value.items():
-        if field in known:
-            if held is not None:
+        if field in known and known[field] is not False:
+            if held is not None and isinstance(known[field], dict):
                 _check_value(held, known[field], where + field, depth + 1)
         elif schema.get("additionalProperties") is False:
             checks.invalid(f"unknown field: {where}{field}")
+
+
+def _may_be_null(schema: object) -> bool:
+    """Return whether a schema names null among its types, values or branches: strict modes of providers ask for it."""
+    if not isinstance(schema, dict):
+        return False
+    said = cast("dict[str, Any]", schema)
+    kinds, options = said.get("type"), said.get("enum") or ()
+    branches = [*(said.get("anyOf") or ()), *(said.get("oneOf") or ())]
+    return (
+        "null" in ([kinds] if isinstance(kinds, str) else kinds or ())
+        or None in options
+        or any(map(_may_be_null, branches))
+    )
 
 
 def _check_value(value: object, schema: Mapping[str, Any], where: str, depth: int) -> None:

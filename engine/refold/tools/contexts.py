@@ -5,6 +5,7 @@ for byte, from the log.
 """
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from msgspec import Struct
@@ -28,6 +29,8 @@ from refold.tools.limits import CONTEXT_DAYS
 STABLE: Final = "stable"
 SEMI_STABLE: Final = "semi-stable"
 VOLATILE: Final = "volatile"
+_LENGTHS: Final = (2, 3)
+"""Of a skill given as (name, text), or with its score."""
 _BY_IMPORTANCE: Final = Ranking(name="importance", importance=1.0)
 """Without a query memories come in an order that no clock moves."""
 
@@ -129,6 +132,10 @@ def context(
         checks.invalid(f"context takes a Conversation, not {type(chat).__name__} ({checks.shown(chat)})")
     if query is not None:
         checks.text(query, "query")
+    memory, chat = _at_one_time(memory, door, chat)
+    given = cast("object", skills)
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        checks.invalid(f"skills must be a list, not {checks.shown(skills)}")
     said = (query, project, checked(budget), skills, profile, journal)
     for _ in range(REDO_COUNT_MAX):
         seq = memory.head
@@ -140,11 +147,25 @@ def context(
     return _context(memory.at(seq), door, chat.at(seq), said, seq)
 
 
+def _at_one_time(memory: Memory, door: Door, chat: Conversation) -> tuple[Memory, Conversation]:
+    """Return both frozen at the same seq where one of them is frozen: a context is never of two times."""
+    own, stands = chat._door, (memory._at, chat._at)  # noqa: SLF001 - whether they are of one log, and frozen where
+    if (own.engine, own.branch) != (door.engine, door.branch):
+        checks.invalid(f"conversation {chat.id!r} is of another memory; make its context with that one")
+    seqs = {seq for seq in stands if seq is not None}
+    if len(seqs) > 1:
+        checks.invalid(f"the memory is frozen at seq {stands[0]}, the conversation at {stands[1]}; freeze them alike")
+    return (memory.at(min(seqs)), chat.at(min(seqs))) if seqs else (memory, chat)
+
+
 def _context(memory: Memory, door: Door, chat: Conversation, said: tuple[Any, ...], seq: int) -> Context:
     query, project, budget, skills, profile, journal = said
     settings = dict(memory.settings.items())
     allowed = _allowed(budget, settings)
-    chosen = [_skill(skill) for skill in skills] if settings["skills_enabled"] else []
+    # The best one is the last to be trimmed, in whichever order they were given.
+    chosen = (
+        sorted((_skill(skill) for skill in skills), key=lambda skill: -skill[2]) if settings["skills_enabled"] else []
+    )
     name = project or chat.project or "default"
     found = _memories(memory, name, query, allowed) if settings["memory_enabled"] else []
     day = day_at(door.engine.now_ns(), door.timezone)
@@ -164,12 +185,17 @@ def _allowed(budget: ContextBudget, settings: dict[str, bool | int]) -> ContextB
 
 
 def _skill(skill: Any) -> tuple[str, str, float]:
-    """Return name, text and score of a skill: a match of one, or a pair of texts, which was surely wanted."""
+    """Return name, text and score of a skill: a match of one, or texts without one, which were surely wanted."""
     if isinstance(skill, (tuple, list)):
         given = cast("Sequence[Any]", skill)
-        return checks.text(given[0], "a skill's name"), checks.text(given[1], "a skill's text"), float("1e9")
-    of = getattr(skill, "skill", skill)
-    return checks.text(of.name, "a skill's name"), checks.text(skill.body, "a skill's text"), float(skill.score)
+        name, body, score = (*given, float("1e9"))[:3] if len(given) in _LENGTHS else (None, None, None)
+    else:
+        of = getattr(skill, "skill", skill)
+        name, body, score = (getattr(of, "name", None), getattr(skill, "body", None), getattr(skill, "score", None))
+    if name is None or not isinstance(score, (int, float)) or not isfinite(score):
+        shape = "a (name, text), a (name, text, score), or has a name, a body and a score"
+        checks.invalid(f"a skill is {shape}, unlike {checks.shown(skill)}")
+    return checks.text(name, "a skill's name"), checks.text(body, "a skill's text"), float(score)
 
 
 def _memories(memory: Memory, project: str, query: str | None, budget: ContextBudget) -> list[Entry]:

@@ -1,22 +1,29 @@
 """The hooks of the memory itself: load memories, obey commands, put skills before a message, extract at the end."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from refold.commands import Forget, Remember, detect_memory_command
 from refold.memory.memory import Memory
 from refold.message import Message
 from refold.results import SessionSummary
-from refold.tools import points
+from refold.tools import points, rendering
 from refold.tools.extraction import extract
 from refold.tools.hooks import Hooks
-from refold.tools.points import HookContext, UserMessageResult
+from refold.tools.points import BeforeToolResult, HookContext, UserMessageResult
 from refold.tools.providers import JsonProvider
 from refold.tools.secrets import secret_in
-from refold.tools.skills import Skills, inject_message
+from refold.tools.skills import RestrictedRegistry, Skills
+from refold.views.work import ToolExecuted
 
 _FORGOTTEN_SCORE_MIN: Final = 0.45
 """What a user asks to forget has to be found at least so well; the rest is not what was meant."""
+
+_TOOLS: Final = "tools of the active skills"
+"""Where the hooks of a session leave the registry that its skills restrict."""
+
+_ARGUMENTS_CHARS: Final = 200
+"""How much of a call's arguments a model is shown that makes a skill of them."""
 
 SkillInjector = Callable[[HookContext, str], str | None]
 """What puts skills before a user's message: the new message, or ``None`` where no skill fits."""
@@ -29,8 +36,10 @@ def default_hooks(
 
     At the start of a session memories are loaded into ``context.shared["memories"]``. A user's message that is a memory
     command is obeyed. ``skills`` puts skills before any message: a handle those that it selects, which is recorded, a
-    function of your own what it makes of the message. With a ``provider``, memories are extracted at the end of a
-    session and from what compaction pushed out. The settings of the store turn each of them off.
+    function of your own what it makes of the message. Behind a handle, tools that those skills do not allow are
+    refused until the next message. With a ``provider``, memories are extracted at the end of a session and from what
+    compaction pushed out, and a handle learns a skill of a session that went well, if ``skills_auto_generate`` is set.
+    The settings of the store turn each of them off.
     """
     hooks = memory.hooks
     hooks.register(points.SESSION_START, load_memories)
@@ -38,6 +47,10 @@ def default_hooks(
     if skills is not None:
         injector = _selecting(skills) if isinstance(skills, Skills) else skills
         hooks.register(points.USER_MESSAGE, _injecting(injector))
+    if isinstance(skills, Skills):
+        hooks.register(points.BEFORE_TOOL, refuse_tool)
+        if provider is not None:
+            hooks.register(points.SESSION_END, _generating(skills, provider))
     if provider is not None:
         hooks.register(points.SESSION_END, _extracting_at_end(provider))
         hooks.register(points.COMPACTION, _extracting_evicted(provider))
@@ -68,9 +81,15 @@ def obey_command(context: HookContext, text: str) -> None:
 
 def _selecting(skills: Skills) -> SkillInjector:
     def select(context: HookContext, text: str) -> str | None:
-        if not skills.select(text):
+        chars = int(context.memory.settings.get("skills_max_injected_chars"))
+        context.shared.pop(_TOOLS, None)
+        if not chars or not skills.select(text):
             return None
-        return inject_message(text, skills.choose(text, conversation=context.session_id))
+        chosen = skills.choose(text, conversation=context.session_id)
+        allowed = skills.allowed_tools(match.skill.name for match in chosen)
+        context.shared[_TOOLS] = RestrictedRegistry(context.memory.tools, allowed)
+        shown = rendering.skills([(match.skill.name, match.body) for match in chosen], chars)
+        return f"{shown}\n\n{text}"
 
     return select
 
@@ -78,11 +97,38 @@ def _selecting(skills: Skills) -> SkillInjector:
 def _injecting(skills: SkillInjector) -> Callable[[HookContext, str], UserMessageResult | None]:
     def inject_skills(context: HookContext, text: str) -> UserMessageResult | None:
         if not context.memory.settings.get("skills_enabled"):
+            context.shared.pop(_TOOLS, None)
             return None
         changed = skills(context, text)
         return None if changed is None else UserMessageResult(changed)
 
     return inject_skills
+
+
+def refuse_tool(context: HookContext, name: str, arguments: dict[str, Any]) -> BeforeToolResult | None:  # noqa: ARG001
+    """Refuse a tool that the skills before the last message do not allow."""
+    tools: RestrictedRegistry | None = context.shared.get(_TOOLS)
+    if tools is None or tools.permits(name):
+        return None
+    return BeforeToolResult(skip=True, skip_reason=tools.refused(name).message)
+
+
+def _generating(skills: Skills, provider: JsonProvider) -> Callable[[HookContext, SessionSummary], None]:
+    def generate_at_end(context: HookContext, summary: SessionSummary) -> None:
+        settings, session = context.memory.settings, context.conversation.session
+        if not (settings.get("skills_enabled") and settings.get("skills_auto_generate")):
+            return
+        made = [(event, stamp) for event, stamp in context.conversation.events() if isinstance(event, ToolExecuted)]
+        skills.maybe_generate(
+            provider,
+            summary=session.to_text(),
+            tool_calls=[(event.name, event.arguments.decode()[:_ARGUMENTS_CHARS]) for event, _ in made],
+            session=context.session_id,
+            succeeded=summary.success,
+            sources=[stamp.seq for _, stamp in made[-1:]],
+        )
+
+    return generate_at_end
 
 
 def _may_extract(context: HookContext) -> bool:

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-_BRACKET: Final = re.compile(r"\[(?=\s*/?\s*skill)", re.IGNORECASE)
+_BRACKET: Final = re.compile(r"\[(?=\s*(?:/\s*)?skill)", re.IGNORECASE)
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 

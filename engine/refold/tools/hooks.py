@@ -9,11 +9,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from refold import checks
+from refold.errors import RefoldError
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.message import Message, MessageAppended
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from refold.engine.subscriptions import Subscription
 
 _LOG: Final = logging.getLogger("refold")
+
+_RESULTS: Final = (UserMessageResult, BeforeLlmResult, AfterLlmResult, BeforeToolResult, AfterToolResult)
 
 Hook = Callable[..., Any]
 R = TypeVar("R")
@@ -70,7 +75,7 @@ class Hooks:
         compaction. A hook gets a ``HookContext`` and what the point is about; what it returns is one of the results of
         ``refold.tools.points``, or ``None``. Raises ``InvalidInput`` for another point, or for what cannot be called.
         """
-        if point not in self._hooks:
+        if point not in points.POINTS:
             checks.invalid(f"point is {checks.shown(point)}; give one of {', '.join(points.POINTS)}")
         if not callable(hook):
             checks.invalid(f"a hook must be a function, not {type(hook).__name__} ({checks.shown(hook)})")
@@ -79,7 +84,7 @@ class Hooks:
 
     def unregister(self, point: str, hook: Hook) -> bool:
         """Remove a hook; return whether it was there."""
-        hooks = self._hooks.get(point, [])
+        hooks = self._hooks[point] if point in points.POINTS else []
         if hook in hooks:
             hooks.remove(hook)
             return True
@@ -89,6 +94,8 @@ class Hooks:
         self, chat: Conversation, *, project: str | None = None, provider_name: str = "", model_name: str = ""
     ) -> HookContext:
         """Return what the hooks of a session are told."""
+        if not isinstance(cast("object", chat), Conversation):
+            checks.invalid(f"context takes a Conversation, not {type(chat).__name__} ({checks.shown(chat)})")
         name = project or chat.project or "default"
         return HookContext(self._memory, chat, name, provider_name, model_name, {})
 
@@ -102,7 +109,7 @@ class Hooks:
     def fire_user_message(self, context: HookContext, text: str) -> UserMessageResult:
         """Return what becomes of a user's message; each hook gets it as the one before left it, until one stops it."""
         found = UserMessageResult()
-        for hook in self._hooks[points.USER_MESSAGE]:
+        for hook in tuple(self._hooks[points.USER_MESSAGE]):
             answer = self._called(hook, context, text if found.modified_message is None else found.modified_message)
             if isinstance(answer, str):
                 answer = UserMessageResult(answer)
@@ -113,8 +120,8 @@ class Hooks:
 
     def fire_before_llm(self, context: HookContext, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the messages that go to the model; what a hook does to the list it is given counts for nothing."""
-        for hook in self._hooks[points.BEFORE_LLM]:
-            answer = self._called(hook, context, [dict(message) for message in messages])
+        for hook in tuple(self._hooks[points.BEFORE_LLM]):
+            answer = self._called(hook, context, deepcopy(messages))
             if isinstance(answer, BeforeLlmResult) and answer.modified_messages is not None:
                 messages = answer.modified_messages
         return messages
@@ -122,7 +129,7 @@ class Hooks:
     def fire_after_llm(self, context: HookContext, text: str) -> AfterLlmResult:
         """Return what becomes of a model's text, until one hook blocks it."""
         found = AfterLlmResult()
-        for hook in self._hooks[points.AFTER_LLM]:
+        for hook in tuple(self._hooks[points.AFTER_LLM]):
             answer = self._called(hook, context, text if found.replacement_text is None else found.replacement_text)
             found = _taken(found, answer, AfterLlmResult)
             if found.block_reason is not None:
@@ -132,9 +139,9 @@ class Hooks:
     def fire_before_tool(self, context: HookContext, name: str, arguments: dict[str, Any]) -> BeforeToolResult:
         """Return what becomes of a tool's call, until one hook skips it; a ``ToolResult`` is what is used instead."""
         found = BeforeToolResult()
-        for hook in self._hooks[points.BEFORE_TOOL]:
+        for hook in tuple(self._hooks[points.BEFORE_TOOL]):
             said = arguments if found.modified_arguments is None else found.modified_arguments
-            answer = self._called(hook, context, name, dict(said))
+            answer = self._called(hook, context, name, deepcopy(said))
             if isinstance(answer, ToolResult):
                 answer = BeforeToolResult(skip=True, output=answer.text)
             found = _taken(found, answer, BeforeToolResult)
@@ -145,7 +152,7 @@ class Hooks:
     def fire_after_tool(self, context: HookContext, name: str, result: ToolResult) -> AfterToolResult:
         """Return what becomes of a tool's output; what hooks inject is joined, until one blocks."""
         found = AfterToolResult()
-        for hook in self._hooks[points.AFTER_TOOL]:
+        for hook in tuple(self._hooks[points.AFTER_TOOL]):
             answer = self._called(hook, context, name, result)
             if isinstance(answer, AfterToolResult) and answer.injected_context and found.injected_context:
                 answer = replace(answer, injected_context=f"{found.injected_context}\n{answer.injected_context}")
@@ -162,8 +169,8 @@ class Hooks:
     def fire_compaction(self, context: HookContext, evicted: Sequence[Message]) -> None:
         """Say which messages have left the window; without any nothing is called."""
         if evicted:
-            for _ in self._results(points.COMPACTION, context, list(evicted)):
-                pass
+            for hook in tuple(self._hooks[points.COMPACTION]):
+                self._called(hook, context, list(evicted))
 
     # What evicts.
 
@@ -174,6 +181,7 @@ class Hooks:
         """
         if not self._hooks[points.COMPACTION]:
             return []
+        seq = checks.count(seq, "seq")
         steps = context.conversation.replay(after=seq - 1, until=seq)
         evicted = [message for step in steps for message in step.evicted]
         self.fire_compaction(context, evicted)
@@ -199,15 +207,24 @@ class Hooks:
             yield self._called(hook, *arguments)
 
     def _called(self, hook: Hook, *arguments: Any) -> Any:
-        """Return what a hook returns, ``None`` where it raises or takes too long."""
+        """Return what a hook returns, ``None`` where it raises, takes too long, or returns what no log holds."""
         seconds = checked_seconds(self.timeout_seconds)
+        future = _begun(hook, arguments)
         try:
-            return _begun(hook, arguments).result(seconds)
+            error = future.exception(seconds)
         except TimeoutError:
             _LOG.warning("hook %s took longer than %s s; it is left behind", _name(hook), self.timeout_seconds)
-        except Exception:  # noqa: BLE001 - a hook may fail in any way, and the session goes on
-            _LOG.warning("hook %s raised", _name(hook), exc_info=True)
-        return None
+            return None
+        if error is not None:
+            _LOG.warning("hook %s raised", _name(hook), exc_info=error)
+            return None
+        answer = future.result()
+        try:
+            _check_answer(answer)
+        except (RefoldError, msgspec.MsgspecError, UnicodeError) as problem:
+            _LOG.warning("hook %s returned what cannot be used and counts for nothing: %s", _name(hook), problem)
+            return None
+        return answer
 
 
 def hooks_of(memory: Memory) -> Hooks:
@@ -220,6 +237,20 @@ def checked_seconds(seconds: object) -> float:
     if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds <= HOOK_SECONDS_MAX:
         checks.invalid(f"timeout_seconds is {checks.shown(seconds)}; give a number up to {HOOK_SECONDS_MAX}")
     return float(seconds)
+
+
+def _check_answer(answer: object) -> None:
+    """Raise unless the fields of a result are of their types, and its texts can be stored."""
+    if isinstance(answer, str):
+        checks.text(answer, "the text")
+    elif isinstance(answer, ToolResult):
+        checks.text(answer.text, "the output")
+    elif isinstance(answer, _RESULTS):
+        fields = {field: getattr(answer, field) for field in answer.__struct_fields__}
+        msgspec.convert(fields, type(answer))
+        for field, value in fields.items():
+            if isinstance(value, str):
+                checks.text(value, field)
 
 
 def _taken(found: R, answer: object, kind: type[R]) -> R:

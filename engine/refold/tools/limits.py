@@ -20,6 +20,10 @@ TOOL_ARGUMENTS_BYTES_MAX: Final = 1024 * 1024
 TOOL_RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
 """What one call returns, as JSON."""
 
+TOOL_MESSAGE_CHARS_MAX: Final = 16 * 1024
+"""What a model is told of a call that failed; a longer message is cut."""
+
+assert TOOL_NAME_CHARS_MAX < TOOL_MESSAGE_CHARS_MAX < TOOL_SCHEMA_BYTES_MAX
 assert TOOL_SCHEMA_BYTES_MAX < TOOL_ARGUMENTS_BYTES_MAX < TOOL_RESULT_BYTES_MAX <= VALUE_BYTES_MAX
 
 # Contexts of a model.

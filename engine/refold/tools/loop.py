@@ -1,34 +1,36 @@
 """A small agent loop: a model, tools, hooks and the memory; recorded so that it runs again without the first three.
 
 Everything that comes from outside ends up in the log: what the user said, what the model replied, what each tool was
-given and gave back, what the model was shown. ``rerun`` feeds that to the same loop in another memory.
+given and gave back, what the model was shown. ``rerun``, in the next file, feeds that to the same loop elsewhere.
 """
 
-from collections import deque
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple, Protocol, cast
+from types import NoneType
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
 from msgspec import Struct
 
 from refold import checks
 from refold.errors import InvalidInput
+from refold.limits import NAME_BYTES_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
-from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
-from refold.tools import points
 from refold.tools.arguments import decoded
-from refold.tools.builtin import BUILT_IN_NAMES
-from refold.tools.filing import files_tool
 from refold.tools.hooks import Hooks
-from refold.tools.limits import LOOP_STEPS_COUNT_DEFAULT
+from refold.tools.limits import LOOP_STEPS_COUNT_DEFAULT, TOOL_NAME_CHARS_MAX
 from refold.tools.points import HookContext
 from refold.tools.protocol import ToolResult
-from refold.views.work import ToolExecuted
+from refold.tools.storable import storable
 
-SKIPPED = "skipped"
+_ID_CHARS_MAX: Final = NAME_BYTES_MAX // 4
+"""Characters of a call's id, four bytes each at most."""
+
+INTERRUPTED: Final = "Error: the session was interrupted before this call came back"
+"""What a model is told of a call that never got its answer; providers refuse a call without one."""
+
+SKIPPED: Final = "skipped"
 """The outcome of a call that a hook answered in the place of the tool."""
 
 
@@ -63,7 +65,7 @@ class Turn(Struct, frozen=True):
     stop_reason: str | None = None
 
 
-class _Executed(NamedTuple):
+class Executed(NamedTuple):
     """A call that was made, and what the model gets of it."""
 
     result: ToolResult
@@ -111,6 +113,7 @@ class AgentLoop:
         if heard.stop_reason is not None:
             return Turn("", 0, heard.stop_reason)
         changed = text if heard.modified_message is None else heard.modified_message
+        self._answer_interrupted()
         self._append("user", changed, metadata=None if changed == text else {"original": text})
         said = ""
         for step in range(1, self._steps_count_max + 1):
@@ -136,7 +139,7 @@ class AgentLoop:
         context = self.memory.context(self.chat, query=query, project=self._told.project)
         self.memory.show(context)
         messages = self._hooks.fire_before_llm(self._told, context.messages())
-        reply = self._model.reply(messages, self.memory.tools.to_openai())
+        reply = _usable(self._model.reply(messages, self.memory.tools.to_openai()))
         after = self._hooks.fire_after_llm(self._told, reply.text or "")
         text = reply.text if after.replacement_text is None else after.replacement_text
         calls = () if after.block_reason is not None else reply.calls
@@ -161,7 +164,7 @@ class AgentLoop:
             stop_reason = stop_reason or after.block_reason
         return stop_reason
 
-    def _called(self, call: Call) -> _Executed:
+    def _called(self, call: Call) -> Executed:
         """Make one call, unless a hook skips it, and record it in any case."""
         before = self._hooks.fire_before_tool(self._told, call.name, _readable(call.arguments))
         if before.skip:
@@ -170,19 +173,66 @@ class AgentLoop:
             self.chat.session.record_call(
                 call.name, _readable(call.arguments), output, outcome=SKIPPED, call_id=call.id
             )
-            return _Executed(result, output)
+            return Executed(result, output)
         arguments: object = call.arguments if before.modified_arguments is None else before.modified_arguments
         result = self._execute(call, arguments)
-        return _Executed(result, result.text)
+        return Executed(result, result.text)
 
     def _execute(self, call: Call, arguments: object) -> ToolResult:
         return self.memory.tools.execute(call.name, arguments, self._tools, record=True, call_id=call.id)
 
-    def _append(self, role: str, content: str | None, **fields: Any) -> Message:
+    def _answer_interrupted(self) -> None:
+        """Answer the calls at the end of the window that a process that ended left open."""
+        answered: set[str | None] = set()
+        for message in reversed(self.chat.window()):
+            if message.role == "tool":
+                answered.add(message.tool_call_id)
+            else:
+                for call in calls_of(message.tool_calls):
+                    if call.id not in answered:
+                        self._append("tool", INTERRUPTED, tool_call_id=call.id, name=call.name)
+                return
+
+    def _append(self, role: str, content: str | None, **fields: Any) -> None:
         """Append a message, and tell the hooks what it pushed out of the window."""
         message = self.chat.append(role, content, **fields)
         self._hooks.compacted(self._told, message.seq)
-        return message
+
+
+def calls_of(made: Sequence[dict[str, Any]] | None) -> tuple[Call, ...]:
+    """Return the calls of a recorded message; one that another host wrote may lack any part of it."""
+    found: list[Call] = []
+    for call in made or ():
+        said = call.get("function")
+        function = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+        found.append(
+            _usable_call(Call(call.get("id") or "", function.get("name") or "", function.get("arguments") or ""))
+        )
+    return tuple(found)
+
+
+def _usable(reply: object) -> Reply:
+    """Return a reply whose ids, names and texts can be recorded; ``InvalidInput`` for what is none."""
+    if not isinstance(reply, Reply) or not isinstance(cast("object", reply.text), (str, NoneType)):
+        checks.invalid(f"a model's reply must be a Reply with a text or None, not {checks.shown(reply)}")
+    calls = reply.calls if isinstance(cast("object", reply.calls), (tuple, list)) else (reply.calls,)
+    text = None if reply.text is None else storable(reply.text, len(reply.text))
+    return Reply(text, tuple(_usable_call(call) for call in calls))
+
+
+def _usable_call(call: object) -> Call:
+    if not isinstance(call, Call):
+        checks.invalid(f"a reply's calls must be a tuple of Call, not {checks.shown(call)}")
+    said: object = call.arguments
+    try:
+        arguments = said if isinstance(said, str) else msgspec.json.encode(said).decode()
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        arguments = ""
+    return Call(
+        storable(call.id or "", _ID_CHARS_MAX),
+        storable(call.name or "", TOOL_NAME_CHARS_MAX),
+        storable(arguments, len(arguments)),
+    )
 
 
 def _readable(arguments: str) -> dict[str, Any]:
@@ -191,95 +241,3 @@ def _readable(arguments: str) -> dict[str, Any]:
         return decoded(arguments)
     except InvalidInput:
         return {}
-
-
-# A session again, without its model and its tools.
-
-
-class _Recording:
-    """What came from outside in a recorded session, each thing handed out once, in its order."""
-
-    def __init__(self, chat: Conversation) -> None:
-        self.turns: list[tuple[str, str, int]] = []
-        """What the user was heard to say, what they said, and how often the model was asked then."""
-        self.replies: deque[MessageAppended] = deque()
-        self.outputs: deque[MessageAppended] = deque()
-        self.calls: deque[ToolExecuted] = deque()
-        for event, _ in chat.events():
-            if isinstance(event, ToolExecuted):
-                self.calls.append(event)
-            elif isinstance(event, MessageAppended):
-                self._hear(event)
-
-    def _hear(self, event: MessageAppended) -> None:
-        if event.role == "user":
-            heard = event.text or ""
-            self.turns.append((heard, (event.metadata or {}).get("original", heard), 0))
-        elif event.role == "assistant" and self.turns:
-            self.replies.append(event)
-            heard, said, steps = self.turns[-1]
-            self.turns[-1] = (heard, said, steps + 1)
-        elif event.role == "tool":
-            self.outputs.append(event)
-
-    def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - a model's
-        """Return what the model said."""
-        event = _next(self.replies, "reply")
-        made = cast("list[dict[str, Any]]", event.tool_calls or [])
-        calls = (Call(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in made)
-        return Reply(event.text, tuple(calls))
-
-
-class _Rerun(AgentLoop):
-    """The same loop with what was recorded in the place of hooks and of tools; those of the memory itself run."""
-
-    recording: _Recording
-
-    def _called(self, call: Call) -> _Executed:
-        made = _next(self.recording.calls, "call")
-        output = _next(self.recording.outputs, "output").text or ""
-        arguments, told = msgspec.json.decode(made.arguments), msgspec.json.decode(made.result)
-        if made.outcome != SKIPPED and self._is_of_memory(made.name):
-            return _Executed(self._execute(call, arguments), output)
-        self.chat.session.record_call(made.name, arguments, told, outcome=made.outcome, call_id=made.call_id)
-        return _Executed(ToolResult(made.name, made.outcome, made.result), output)
-
-    def _is_of_memory(self, name: str) -> bool:
-        """Return whether a tool changes nothing but the memory; that of files does where it is registered."""
-        return name in BUILT_IN_NAMES or self.memory.tools.get(name) is files_tool()
-
-
-def rerun(chat: Conversation, memory: Memory, *, ended: bool = False) -> Conversation:
-    """Run a recorded session again in another memory, without its model and its tools; return the conversation there.
-
-    The other memory should be as the first one was when the session began. The tools of the memory itself run, that of
-    files if it is registered there too; all others answer what they answered. Hooks are not called: what they changed
-    is in the record. Raises ``InvalidInput`` where the other memory has the conversation already, or where the record
-    is not one of this loop.
-    """
-    again = memory.conversation(chat.id, project=chat.project, window_tokens=chat.window_tokens)
-    if again.version:
-        checks.invalid(f"the other memory has a conversation {chat.id!r} already; give one that lacks it")
-    recording, hooks = _Recording(chat), Hooks(memory)
-    for text, original, steps in recording.turns:
-        heard = hooks.register(points.USER_MESSAGE, partial(_heard, text))
-        loop = _Rerun(memory, again, recording, hooks=hooks, steps_count_max=steps)
-        loop.recording = recording
-        loop.run(original)
-        hooks.unregister(points.USER_MESSAGE, heard)
-    if ended:
-        AgentLoop(memory, again, recording, hooks=hooks).end()
-    return again
-
-
-def _heard(text: str, _: HookContext, __: str) -> str:
-    """Return what the user was heard to say: a hook in the place of those that changed it."""
-    return text
-
-
-def _next(queue: "deque[Any]", what: str) -> Any:
-    if not queue:
-        checks.invalid(
-            f"the record of the session lacks a {what}; was it written by this loop, and not evicted by hand?"
-        )
-    return queue.popleft()

@@ -3,19 +3,21 @@
 import inspect
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import msgspec
 
 from refold import checks
-from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly
+from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, RefoldError
+from refold.limits import NAME_BYTES_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.tools import arguments as given
 from refold.tools import exports, protocol
 from refold.tools.limits import TOOL_NAME_CHARS_MAX, TOOL_RESULT_BYTES_MAX, TOOL_SCHEMA_BYTES_MAX, TOOLS_COUNT_MAX
 from refold.tools.protocol import Tool, ToolContext, ToolDefinition, ToolFailed, ToolRefused, ToolResult
+from refold.tools.storable import storable
 
 _LOG: Final = logging.getLogger("refold")
 _NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{TOOL_NAME_CHARS_MAX}}}")
@@ -77,12 +79,12 @@ class ToolRegistry:
 
     def unregister(self, name: str) -> Tool | None:
         """Remove a tool and return it, ``None`` where there was none."""
-        found = self._tools.pop(name, None)
+        found = self._tools.pop(_text(name), None)
         return None if found is None else found[1]
 
     def get(self, name: str) -> Tool | None:
         """Return a tool, ``None`` where there is none."""
-        found = self._tools.get(name)
+        found = self._tools.get(_text(name))
         return None if found is None else found[1]
 
     def names(self) -> list[str]:
@@ -91,7 +93,7 @@ class ToolRegistry:
 
     def definitions(self) -> list[ToolDefinition]:
         """Return how every tool is described, in the order of registration."""
-        return [definition for definition, _, _ in self._tools.values()]
+        return [definition for definition, _, _ in tuple(self._tools.values())]
 
     def context(
         self,
@@ -104,6 +106,8 @@ class ToolRegistry:
         is_cancelled: Callable[[], bool] | None = None,
     ) -> ToolContext:
         """Return what a call is told by its host; without a project it is the conversation's, else ``"default"``."""
+        if conversation is not None and not isinstance(cast("object", conversation), Conversation):
+            checks.invalid(f"conversation must be a Conversation, not {checks.shown(conversation)}")
         name = project
         if name is None and conversation is not None:
             name = conversation.project
@@ -144,17 +148,19 @@ class ToolRegistry:
         the call, its result and ``call_id`` become an event of the context's conversation, which has to be there. An
         asynchronous tool is run to its end, unless an event loop runs on this thread.
         """
-        chat = _recording(context) if record else None
-        result = self._executed(name, arguments, context)
-        if chat is not None:
-            _record(chat, result, arguments, call_id)
-        return result
+        recording = _Recording(context, arguments, call_id) if record else None
+        result = self._executed(name, arguments, context, recording)
+        return result if recording is None else recording.kept(result)
 
-    def _executed(self, name: str, arguments: object, context: ToolContext | None) -> ToolResult:
-        found = self._tools.get(name)
+    def _executed(
+        self, name: str, arguments: object, context: ToolContext | None, recording: "_Recording | None"
+    ) -> ToolResult:
+        found = self._tools.get(_text(name))
         if found is None:
             return _unknown(name)
         try:
+            if recording is not None:
+                recording.check()
             value = self._begun(found, arguments, context)
             if inspect.isawaitable(value):
                 value = _run(value)
@@ -172,19 +178,23 @@ class ToolRegistry:
         call_id: str = "",
     ) -> ToolResult:
         """Call a tool as ``execute`` does, and await it; what is no coroutine runs on another thread."""
-        chat = _recording(context) if record else None
-        result = await self._executed_async(name, arguments, context)
-        if chat is not None:
-            from asyncio import to_thread  # noqa: PLC0415 - asyncio is loaded only by those who use it
+        recording = _Recording(context, arguments, call_id) if record else None
+        result = await self._executed_async(name, arguments, context, recording)
+        if recording is None:
+            return result
+        from asyncio import to_thread  # noqa: PLC0415 - asyncio is loaded only by those who use it
 
-            await to_thread(_record, chat, result, arguments, call_id)
-        return result
+        return await to_thread(recording.kept, result)
 
-    async def _executed_async(self, name: str, arguments: object, context: ToolContext | None) -> ToolResult:
-        found = self._tools.get(name)
+    async def _executed_async(
+        self, name: str, arguments: object, context: ToolContext | None, recording: "_Recording | None"
+    ) -> ToolResult:
+        found = self._tools.get(_text(name))
         if found is None:
             return _unknown(name)
         try:
+            if recording is not None:
+                recording.check()
             from asyncio import to_thread  # noqa: PLC0415 - asyncio is loaded only by those who use it
 
             value = await to_thread(self._begun, found, arguments, context)
@@ -212,10 +222,14 @@ def _definition(tool: Tool) -> ToolDefinition:
         rule = f"letters, digits, _ and -, at most TOOL_NAME_CHARS_MAX = {TOOL_NAME_CHARS_MAX}"
         checks.invalid(f"no provider takes {checks.shown(name)} as a tool's name; use {rule}")
     description = checks.text(tool.description, f"the description of {name}")
+    for held, what in ((tool.parameters, "parameters"), (tool.annotations, "annotations")):
+        if not isinstance(cast("object", held), Mapping):
+            checks.invalid(f"the {what} of {name} must be a mapping, not {checks.shown(held)}")
     schema = dict(tool.parameters)
     checks.json_object(schema, f"the parameters of {name}")
     if schema.get("type", "object") != "object":
         checks.invalid(f"the parameters of {name} are of type {checks.shown(schema['type'])}; make them an object")
+    given.check_schema(schema, f"the parameters of {name}")
     encoded = msgspec.json.encode({"type": "object", "properties": {}} | schema)
     if len(encoded) > TOOL_SCHEMA_BYTES_MAX:
         message = (
@@ -227,35 +241,67 @@ def _definition(tool: Tool) -> ToolDefinition:
     return ToolDefinition(name, description, encoded, tool.long_running, hints, known)
 
 
-def _recording(context: ToolContext | None) -> Conversation:
-    """Return the conversation in which a call is recorded."""
-    if context is None or context.conversation is None:
-        checks.invalid("record=True needs a conversation to record in; give context=memory.tools.context(chat)")
-    return context.conversation
+class _Recording:
+    """A call that is recorded: what a host did wrong raises before the tool runs, what a tool did never does."""
+
+    __slots__ = ("_call_id", "_chat", "_error", "_said")
+
+    def __init__(self, context: ToolContext | None, arguments: object, call_id: object) -> None:
+        if not isinstance(context, ToolContext) or context.conversation is None:
+            checks.invalid("record=True needs a conversation to record in; give context=memory.tools.context(chat)")
+        self._chat = context.conversation
+        self._chat.session.check_writable()
+        self._call_id = checks.text(call_id, "call_id", NAME_BYTES_MAX, "NAME_BYTES_MAX")
+        self._said: Any = {}
+        self._error: RefoldError | None = None
+        try:
+            # A copy, for the tool may change what it is given.
+            said = msgspec.json.decode(msgspec.json.encode(given.decoded(arguments)))
+            checks.packed_json(said, "arguments")
+            self._said = said
+        except RefoldError as error:
+            self._error = error
+
+    def check(self) -> None:
+        """Refuse arguments that no log holds; they are recorded as none."""
+        if self._error is not None:
+            raise self._error
+
+    def kept(self, result: ToolResult) -> ToolResult:
+        """Record the call and return its result, an error where the log cannot hold it."""
+        if not result.is_error:
+            try:
+                checks.packed_json(result.value, "the result")
+            except RefoldError as error:
+                result = _failed(result.name, error)
+        told = result.message if result.is_error else result.value
+        name = result.name or "(none)"
+        self._chat.session.record_call(name, self._said, told, outcome=result.outcome, call_id=self._call_id)
+        return result
 
 
-def _record(chat: Conversation, result: ToolResult, arguments: object, call_id: str) -> None:
-    """Record a call: arguments that no registry would take are recorded as none."""
-    try:
-        said = given.decoded(arguments)
-    except InvalidInput:
-        said = {}
-    told = result.message if result.is_error else result.value
-    chat.session.record_call(result.name, said, told, outcome=result.outcome, call_id=call_id)
+def _text(name: object) -> str:
+    """Return a name under which a tool may be found; what is no text is none."""
+    return name if isinstance(name, str) else ""
 
 
 def _unknown(name: str) -> ToolResult:
-    return ToolResult(name, protocol.UNKNOWN_TOOL, message=f"unknown tool '{name}'")
+    told = storable(name, TOOL_NAME_CHARS_MAX)
+    return ToolResult(told, protocol.UNKNOWN_TOOL, message=f"unknown tool '{told}'")
 
 
 def _refused(name: str, error: Exception) -> ToolResult:
     """Return the result of a call that raised; what no tool raises on purpose is logged with its trace."""
     for kind, outcome, prefix in _REFUSALS:
         if isinstance(error, kind):
-            return ToolResult(name, outcome, message=f"{prefix}{error}")
+            return ToolResult(name, outcome, message=f"{prefix}{storable(error)}")
     if not isinstance(error, ToolFailed):
         _LOG.warning("tool %s raised", name, exc_info=error)
-    return ToolResult(name, protocol.FAILED, message=f"execution failed: {error}")
+    return _failed(name, error)
+
+
+def _failed(name: str, error: Exception) -> ToolResult:
+    return ToolResult(name, protocol.FAILED, message=f"execution failed: {storable(error) or type(error).__name__}")
 
 
 def _returned(name: str, value: object) -> ToolResult:
@@ -283,6 +329,7 @@ def _run(value: Any) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(awaited())
-    value.close()
+    if inspect.iscoroutine(value):
+        value.close()
     message = "the tool is asynchronous and an event loop runs here; await execute_async instead"
     raise ToolFailed(message)

@@ -38,7 +38,7 @@ def profile(items: Iterable[tuple[str, str]], chars_max: int) -> str:
 def notes(pages: Sequence[tuple[str, Sequence[str]]], chars_max: int) -> str:
     """Return days and their notes, the newest day first; what is over the bound is cut off at the end."""
     shown = [f"# {day}\n\n" + "\n".join(texts) for day, texts in pages if texts]
-    return NOTES_HEADING + PAGE_BREAK.join(shown)[:chars_max] if shown else ""
+    return NOTES_HEADING + PAGE_BREAK.join(shown)[:chars_max] if shown and chars_max else ""
 
 
 def memories(entries: Sequence[Entry], chars_max: int) -> tuple[str, list[Entry]]:

@@ -7,6 +7,48 @@ that is shown to a model in every session from now on.
 import re
 from typing import Final
 
+_BEGINS: Final = r"(?<![A-Za-z0-9])"
+"""Before a word: names of environment variables join theirs with underscores, which are parts of words elsewhere."""
+
+_MIDDLE: Final = (
+    r"(?![A-Za-z0-9])(?:[\"'\]]{0,2}|\s(?:for|of|on|to)\s[^\n:=]{1,40}?)\s*(?:is\b\s*:?|are\b|:=|=|:)\s*[\"']?"
+)
+"""Between such a word and its value: a quote, or what it is the password for, and then is, = or a colon."""
+
+_PLAIN: Final = "|".join(
+    (
+        *("stored", "kept", "in", "not", "required", "the", "a", "an", "hashed", "rotated", "must", "never", "always"),
+        *(
+            "changed",
+            "reset",
+            "set",
+            "read",
+            "sent",
+            "shared",
+            "encrypted",
+            "generated",
+            "validated",
+            "checked",
+            "optional",
+        ),
+        *(
+            "managed",
+            "injected",
+            "provided",
+            "needed",
+            "valid",
+            "invalid",
+            "too",
+            "at",
+            "from",
+            "only",
+            "asked",
+            "expired",
+        ),
+    )
+)
+"""What follows "the password is" in a sentence about passwords."""
+
 _SHAPES: Final = (
     ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY")),
     ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
@@ -17,22 +59,26 @@ _SHAPES: Final = (
     ("a Google API key", re.compile(r"\bAIza[0-9A-Za-z_-]{30,}")),
     ("a JSON web token", re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*")),
     ("a bearer token", re.compile(r"\bbearer\s+[A-Za-z0-9._~+/-]{16,}", re.IGNORECASE)),
+    ("a token of a registry", re.compile(r"\b(?:npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{20,})")),
+    ("an OAuth token", re.compile(r"\bya29\.[A-Za-z0-9_-]{16,}")),
+    ("a mail service's key", re.compile(r"\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}")),
+    ("basic credentials", re.compile(r"\b(?i:basic)\s+(?=[a-z+/]*[A-Z0-9])[A-Za-z0-9+/]{12,}={0,2}(?![A-Za-z0-9+/])")),
     (
         "a password in an address",
-        re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^\s:/@]{1,256}:[^\s/@]{1,256}@", re.IGNORECASE),
+        re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^\s:/@]{0,256}:[^\s/@]{1,256}@", re.IGNORECASE),
     ),
     (
         "a password",
         re.compile(
-            r"\b(?:password|passwd|passphrase|pwd)\b\s*(?:is|are|=|:)\s*(?!(?:stored|kept|in|not|required|the|a|hashed)\b)\S{4,}",
+            rf"{_BEGINS}(?:password|passwd|passphrase|passcode|pwd){_MIDDLE}(?!(?:{_PLAIN})\b)[^\s\"']{{4,}}",
             re.IGNORECASE,
         ),
     ),
     (
         "a credential",
         re.compile(
-            r"\b(?:api[ _-]?key|secret(?:[ _-]?key)?|access[ _-]?token|auth[ _-]?token|token|credential)s?\b"
-            r"\s*(?:is|=|:)\s*['\"]?(?=[^\s'\"]*\d)[A-Za-z0-9_./+=-]{12,}",
+            rf"{_BEGINS}(?:(?:api|access|account)[ _-]?key|(?:client[ _-]?)?secret(?:[ _-]?access)?(?:[ _-]?key)?|"
+            rf"(?:access|auth)[ _-]?token|token|credential)s?{_MIDDLE}(?=[^\s'\"]*\d)[A-Za-z0-9_./+=-]{{12,}}",
             re.IGNORECASE,
         ),
     ),

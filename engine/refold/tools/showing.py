@@ -16,7 +16,7 @@ from refold.message import Message, plain_message
 from refold.tools import rendering
 from refold.tools.budgets import ContextBudget, Trim
 from refold.tools.contexts import Context, Made, fixed_parts, trimmed
-from refold.views.contexts import CONTEXTS, ContextShown
+from refold.views.contexts import ContextShown
 
 
 def show(memory: Memory, door: Door, shown: Context) -> int:
@@ -42,14 +42,24 @@ def show(memory: Memory, door: Door, shown: Context) -> int:
         pack_json({field: getattr(made.budget, field) for field in made.budget.__struct_fields__}),
     )
     batches.refuse(door.engine, "a context that is shown")
+    if made.seq > door.engine.head:
+        checks.invalid(
+            f"the context was built at seq {made.seq}, which this log does not have; show it where it was made"
+        )
+    seqs: list[int] = []
     with memory.batch():
         memory.settings.count_usage(
             "memory_injected", len(made.ids), conversation=shown.conversation, project=made.project
         )
         opening = door.opening(*made.opening)
         stream = f"conversation/{shown.conversation}"
-        door.note(stream, event, at=None, asked=(), opening=opening)
-    return door.read_written(stream, lambda state: state.part(CONTEXTS).last_seq)
+        noted = door.note(stream, event, at=None, asked=(), opening=opening)
+        batch = batches.active(door.engine)
+        assert noted is not None, "showing a context always is an event"
+        assert batch is not None, "the batch was opened right here"
+        # Another thread may show the next one before this one looks, so the state's last seq is no answer.
+        batch.pending.later.append((noted[1].seq, lambda stamp: seqs.append(stamp.seq)))
+    return seqs[0]
 
 
 def _window_row(window: Sequence[Message]) -> tuple[str, str, int]:

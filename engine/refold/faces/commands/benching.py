@@ -12,7 +12,7 @@ from refold.faces.console import Console, print_json, progress_bar
 
 if TYPE_CHECKING:
     from refold.measuring.eviction import Eviction
-    from refold.measuring.retrieval import Figures
+    from refold.measuring.retrieval import Figures, System
     from refold.measuring.vectors import Embedded
 
 _EMBEDDERS = ("hash", "minilm", "wordllama")
@@ -65,7 +65,8 @@ def _embedded(data: Path, queries: Path | None, embedder: str, vectors: Path | N
     from refold.measuring.sources import cases_of
     from refold.measuring.vectors import EMBEDDERS, embedded, stored
 
-    cases = cases_of(data, queries)
+    with progress_bar("reading") as progress:
+        cases = cases_of(data, queries, progress)
     if not cases:
         message = f"{data} has no conversation with messages; give a file of sessions or a store that has some"
         raise InvalidInput(message)
@@ -122,14 +123,9 @@ def retrieval_command(
 
 
 def _compared(embedded: "list[Embedded]", rankings: tuple[str, ...], depth: int) -> "list[Figures]":
-    from refold.measuring.retrieval import SYSTEMS, answers, figures
+    from refold.measuring.retrieval import answers, figures
 
-    known = {system.name: system for system in SYSTEMS}
-    unknown = [name for name in rankings if name not in known]
-    if unknown:
-        message = f"the ranking {unknown[0]!r} is unknown; give one of {', '.join(map(repr, known))}"
-        raise InvalidInput(message)
-    chosen = [known[name] for name in rankings or known]
+    chosen = _systems(rankings)
     found: list[Figures] = []
     with progress_bar("ranking") as progress:
         for done, system in enumerate(chosen, 1):
@@ -139,18 +135,34 @@ def _compared(embedded: "list[Embedded]", rankings: tuple[str, ...], depth: int)
     return found
 
 
+def _systems(names: tuple[str, ...]) -> "list[System]":
+    """Return what stands under the names, all where none is given."""
+    from refold.measuring.retrieval import SYSTEMS
+
+    known = {system.name: system for system in SYSTEMS}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        message = f"the ranking {unknown[0]!r} is unknown; give one of {', '.join(map(repr, known))}"
+        raise InvalidInput(message)
+    return [known[name] for name in names or known]
+
+
 def _swept(
     embedded: "list[Embedded]", rankings: tuple[str, ...], sweeps: tuple[str, ...], depth: int
 ) -> "list[Figures]":
     from refold.measuring.retrieval import grid_of, swept
-    from refold.rank import ranking_of
 
     if len(rankings) > 1:
         message = f"--sweep varies one ranking, and {len(rankings)} are given; give one --ranking"
         raise InvalidInput(message)
-    base = ranking_of(rankings[0] if rankings else "hybrid")
+    (base,) = _systems(rankings or ("hybrid",))
+    fields = list(map(_field, sweeps))
+    twice = [name for place, (name, _) in enumerate(fields) if name in dict(fields[:place])]
+    if twice:
+        message = f"--sweep is given twice for {twice[0]}; give all its values at once, such as {twice[0]}=A,B"
+        raise InvalidInput(message)
     with progress_bar("sweeping") as progress:
-        return swept(embedded, grid_of(base, dict(map(_field, sweeps))), depth, progress)
+        return swept(embedded, grid_of(base.ranking, dict(fields)), depth, progress, system=base)
 
 
 def _field(text: str) -> tuple[str, tuple[Any, ...]]:

@@ -1,9 +1,15 @@
 """The verb that serves a store to others: mcp."""
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from refold.faces.commands.root import cli, db_option
 from refold.faces.reproducible import opened, reading
+
+if TYPE_CHECKING:
+    from refold import Memory
 
 _PORT_MAX = 65_535
 
@@ -43,11 +49,7 @@ def mcp_command(
 
     with reading(db) if readonly else opened(db) as memory:
         if skills:
-            from refold.tools.skills.tool import skill_tool
-
-            tool = skill_tool(memory.skills)
-            if tool is not None:
-                memory.tools.register(tool)
+            _offer_skills(memory)
         binding = Binding(
             memory,
             conversation=conversation,
@@ -58,3 +60,13 @@ def mcp_command(
             asks_model=conversation_by_model,
         )
         serve(binding, http_port=http)
+
+
+def _offer_skills(memory: "Memory") -> None:
+    """Register the tool that lets a model call for a skill, where there is any."""
+    from refold.tools.skills import SkillRoots, skills_of
+    from refold.tools.skills.tool import skill_tool
+
+    tool = skill_tool(skills_of(memory, SkillRoots(project=".", home=str(Path.home()))))
+    if tool is not None:
+        memory.tools.register(tool)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from refold.errors import NotFound
+from refold.errors import InvalidInput, NotFound
 from refold.faces.commands.root import FunctionType, cli, json_option
 from refold.faces.console import Console, print_json, shortened
 from refold.faces.exits import EXIT_ERROR
+from refold.faces.skill_text import counted, facts_of, printable
 
 if TYPE_CHECKING:
-    from refold.tools.skills import Skill, Skills, SkillSummary
+    from refold.tools.skills import Skills, SkillSummary
 
 _SOURCES = ("builtin", "external", "user", "project", "generated")
 """Written out, as are phases and statuses, so that the help loads nothing; a test compares."""
@@ -34,7 +35,13 @@ def skills_group() -> None:
 def _places(function: FunctionType) -> FunctionType:
     """Add the options that say where skills are looked for."""
     for option in (
-        click.option("--project", type=click.Path(), default=".", show_default=True, help="The project's directory."),
+        click.option(
+            "--project",
+            type=click.Path(exists=True, file_okay=False),
+            default=".",
+            show_default=True,
+            help="The project's directory.",
+        ),
         click.option("--home", type=click.Path(), help="Whose skills count too.  [default: the user's home]"),
         click.option("--no-home", is_flag=True, help="Leave the user's skills out."),
         click.option("--builtin", type=click.Path(), multiple=True, help="A directory of built-in skills; repeat."),
@@ -66,12 +73,17 @@ def _skills(places: dict[str, Any], *, writes: bool = False) -> "Generator[Skill
 @skills_group.command("list")
 @click.option("--source", type=click.Choice(_SOURCES), help="Only those of one source.")
 @click.option("--enabled", "only_enabled", is_flag=True, help="Only those that are switched on.")
+@click.option("--learned", type=click.Choice((*_STATUSES, "any")), help="Those that were learned, by their status.")
 @_places
-def list_command(*, source: str | None, only_enabled: bool, as_json: bool, **places: Any) -> None:
+def list_command(*, source: str | None, only_enabled: bool, learned: str | None, as_json: bool, **places: Any) -> None:
     """List skills, the highest priority first.
 
-    A mark shows those that apply to the project (*) and those that are switched off (-).
+    A mark shows those that apply to the project (*) and those that are switched off (-). With --learned, lists what is
+    in the store, such as what waits for its review.
     """
+    if learned is not None:
+        _list_learned(None if learned == "any" else learned, places, as_json=as_json)
+        return
     with _skills(places) as skills:
         found = skills.list(source=source, include_disabled=not only_enabled)
         _tell_problems(skills)
@@ -81,6 +93,18 @@ def list_command(*, source: str | None, only_enabled: bool, as_json: bool, **pla
     console = Console()
     for skill in found:
         _print_summary(console, skill)
+
+
+def _list_learned(status: str | None, places: dict[str, Any], *, as_json: bool) -> None:
+    with _skills(places) as skills:
+        found = skills.library.list(status)
+    if as_json:
+        print_json({"learned": found})
+        return
+    console = Console()
+    for skill in found:
+        about = shortened(skill.description, _DESCRIPTION_CHARS)
+        console.line("  ", (shortened(skill.name), "bold"), (f"  {skill.status}  ", "dim"), about)
 
 
 def _print_summary(console: Console, skill: "SkillSummary") -> None:
@@ -106,59 +130,30 @@ def _tell_problems(skills: "Skills") -> None:
 def show_command(*, name: str, as_json: bool, **places: Any) -> None:
     """Show a skill whole.
 
-    Shows what its file says, how often it was used, the files beside it, and its hooks, which are never run.
+    Shows what its file says, or what was learned, also before its review; how often it was used; the files beside it;
+    and its hooks, which are never run.
     """
     with _skills(places) as skills:
-        skill, usage, resources = skills.get(name), skills.library.usage(name), skills.resources(name)
+        skill = skills.find(name)
+        status = skills.library.get(skill.name).status if skill.source == "generated" else None
+        usage = skills.library.usage(skill.name)
+        resources = () if skill.source == "generated" else skills.resources(name)
     if as_json:
         fields = {field: getattr(skill, field) for field in skill.__struct_fields__ if field != "front"}
-        used = {"usage": usage, "success_rate": usage.success_rate}
+        used = {"status": status, "usage": usage, "success_rate": usage.success_rate}
         print_json({**fields, "metadata": skill.metadata, "resources": resources, **used})
         return
     console = Console()
-    for field, value in _facts(skill).items():
-        console.line((f"{field}: ", "dim"), _printable(str(value)))
+    for field, value in facts_of(skill, status).items():
+        console.line((f"{field}: ", "dim"), printable(str(value)))
     if usage.count:
         from refold.faces.rendering import time_text
 
         last = time_text(usage.last_ns)
         console.line(("used: ", "dim"), f"{usage.count} times, last at {last}, success rate {usage.success_rate:.2f}")
     for resource in resources:
-        console.line(("file: ", "dim"), _printable(resource))
-    console.line(f"\n{_printable(skill.body)}")
-
-
-def _facts(skill: "Skill") -> dict[str, Any]:
-    """Return what a person reads of a skill, without what is not there."""
-    hooks = () if skill.hooks is None else _hook_texts(skill)
-    facts = {
-        "id": skill.id,
-        "name": skill.name,
-        "description": skill.description,
-        "source": f"{skill.source_label}, priority {skill.priority}{'' if skill.enabled else ', switched off'}",
-        "path": skill.path,
-        "version": skill.version,
-        "license": skill.license,
-        "tags": ", ".join(skill.tags),
-        "allowed tools": ", ".join(skill.allowed_tools),
-        "phases": ", ".join(skill.inject_into),
-        "hooks, never run": "; ".join(hooks),
-    }
-    return {field: value for field, value in facts.items() if value}
-
-
-def _hook_texts(skill: "Skill") -> list[str]:
-    assert skill.hooks is not None, "asked for the hooks of a skill without any"
-    rules = {"before": skill.hooks.pre_tool_use, "after": skill.hooks.post_tool_use}
-    texts = [
-        f"{when} {rule.matcher}: {action.command}" for when in rules for rule in rules[when] for action in rule.hooks
-    ]
-    return [*texts, *(f"at the end: {action.command}" for action in skill.hooks.stop)]
-
-
-def _printable(text: str) -> str:
-    """Return a text without what could steer a terminal, on its own lines."""
-    return "".join(character if character.isprintable() or character in "\n\t" else "?" for character in text)
+        console.line(("file: ", "dim"), printable(resource))
+    console.line(f"\n{printable(skill.body)}")
 
 
 @skills_group.command("validate")
@@ -169,18 +164,23 @@ def validate_command(context: click.Context, *, paths: tuple[str, ...], as_json:
     """Check files against the specification of Agent Skills.
 
     Checks each PATH, a file or a directory with all below it; without one, the skills of the project here. The exit
-    code is 1 where a file is not valid.
+    code is 1 where a file is not valid, and where a PATH holds none.
     """
-    checked = [_checked(file) for path in paths or _own_directories() for file in _files_of(Path(path))]
+    found = {path: _files_of(Path(path)) for path in paths or _own_directories()}
+    checked = [_checked(file) for files in found.values() for file in files]
+    is_valid = all(found.values()) and all(entry["valid"] for entry in checked)
+    for path, files in found.items():
+        if not files:
+            click.echo(f"there is no skill file in {shortened(path)}", err=True)
     if as_json:
-        print_json({"valid": all(entry["valid"] for entry in checked), "files": checked})
+        print_json({"valid": is_valid, "files": checked})
     else:
         console = Console()
         for entry in checked:
-            console.line((_printable(entry["path"]), "bold"), "  valid" if entry["valid"] else "")
+            console.line((printable(entry["path"]), "bold"), "  valid" if entry["valid"] else "")
             for reason in (*entry["errors"], *entry["remarks"]):
-                console.line(f"    {_printable(reason)}")
-    if not all(entry["valid"] for entry in checked):
+                console.line(f"    {printable(reason)}")
+    if not is_valid:
         context.exit(EXIT_ERROR)
 
 
@@ -192,11 +192,11 @@ def _own_directories() -> list[str]:
 
 def _files_of(path: Path) -> list[Path]:
     from refold.store import skill_files
+    from refold.tools.skills.discovering import is_skill_name
 
     if path.is_file():
         return [path]
-    found = [path / seen.path for seen in skill_files.walk(str(path)).files]
-    return [file for file in found if file.name.lower() == "skill.md"]
+    return [path / seen.path for seen in skill_files.walk(str(path), is_wanted=is_skill_name).files]
 
 
 def _checked(file: Path) -> dict[str, Any]:
@@ -204,9 +204,10 @@ def _checked(file: Path) -> dict[str, Any]:
     from refold.tools.skills import parse_skill, validate_skill
 
     content = skill_files.read(str(file))
-    errors = validate_skill(content, file.resolve().parent.name)
-    remarks = [str(said) for said in parse_skill(str(file), content).diagnostics if said.reason not in errors]
-    return {"path": str(file), "valid": not errors, "errors": errors, "remarks": remarks}
+    path = skill_files.shown(str(file))
+    errors = validate_skill(content, skill_files.shown(file.resolve().parent.name))
+    remarks = [str(said) for said in parse_skill(path, content).diagnostics if said.reason not in errors]
+    return {"path": path, "valid": not errors, "errors": errors, "remarks": remarks}
 
 
 @skills_group.command("select")
@@ -289,17 +290,25 @@ def detect_command(*, as_json: bool, **places: Any) -> None:
 @click.argument("name")
 @click.option("--description", required=True, metavar="TEXT", help="What it does, and when to use it.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="To find it by; repeat.")
-@click.option("--body", type=click.File(), metavar="FILE", help="The instructions; - reads them from stdin.")
+@click.option("--body", type=click.File("rb"), metavar="FILE", help="The instructions; - reads them from stdin.")
 @_places
 def new_command(*, name: str, description: str, tags: tuple[str, ...], body: Any, as_json: bool, **places: Any) -> None:
     """Write a new skill into .skills.
 
     Writes .skills/NAME/SKILL.md of the project, valid by the specification; nothing is replaced.
     """
-    text = f"# {name}\n\n{description}\n" if body is None else body.read()
+    text = f"# {name}\n\n{description}\n" if body is None else _decoded(body.read())
     with _skills(places) as skills:
         made = skills.create(name, description, text, tags=tags)
     _say({"name": made.name, "path": made.path}, f"wrote {made.path}", as_json=as_json)
+
+
+def _decoded(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        message = f"the body is not UTF-8 (byte {error.start}); convert it first"
+        raise InvalidInput(message) from error
 
 
 @skills_group.command("toggle")
@@ -365,15 +374,7 @@ def overview_command(*, as_json: bool, **places: Any) -> None:
     console = Console()
     fields: dict[str, Any] = msgspec.to_builtins(overview)
     for field, value in fields.items():
-        console.line((f"{field.replace('_', ' ')}: ", "dim"), _counted(value))
-
-
-def _counted(value: Any) -> str:
-    """Return a number, the items of a list, or the counts of a dict, on one line."""
-    if isinstance(value, int):
-        return str(value)
-    items: dict[str, Any] | list[str] = value
-    return ", ".join(f"{key} {items[key]}" for key in items) if isinstance(items, dict) else ", ".join(items)
+        console.line((f"{field.replace('_', ' ')}: ", "dim"), counted(value))
 
 
 @skills_group.command("export")

@@ -1,12 +1,12 @@
 """What a server is bound to: the memory, and what its host says of conversation, project, profile and journal."""
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
 from refold import checks
+from refold.faces.reproducible import drawn
 
 if TYPE_CHECKING:
     from refold import Conversation, Memory
@@ -15,10 +15,6 @@ CONVERSATION_META: Final = "refold/conversation"
 """The key of a request's ``_meta`` under which a host names the conversation; a model does not write it."""
 
 _DRAWN_BYTES: Final = 8
-
-
-def _drawn() -> str:
-    return f"mcp-{os.urandom(_DRAWN_BYTES).hex()}"
 
 
 class Binding(Struct, frozen=True):
@@ -36,7 +32,14 @@ class Binding(Struct, frozen=True):
     readonly: bool = False
     asks_model: bool = False
     """Whether tools take the id of a conversation among their arguments."""
-    own: str = field(default_factory=_drawn)
+    own: str = field(default_factory=lambda: f"mcp-{drawn(_DRAWN_BYTES).hex()}")
+
+    def check(self) -> None:
+        """Raise ``InvalidInput`` for what is no name."""
+        for what in ("conversation", "project", "profile", "journal"):
+            name = getattr(self, what)
+            if name is not None:
+                checks.name(name, what)
 
     def conversation_id(self, meta: Mapping[str, Any] | None, session: str | None) -> str:
         """Return the id of the conversation of a request, of its ``_meta`` and of its session's id."""

@@ -1,19 +1,17 @@
 """The tools of a memory as the protocol lists and calls them."""
 
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mcp import types
 
 from refold import checks
+from refold.errors import InvalidInput, RefoldError
 from refold.faces.mcp.binding import Binding
 from refold.tools import knowing
 from refold.tools.builtin import BUILT_IN_NAMES, READS
-from refold.tools.protocol import FunctionTool, ToolDefinition, ToolResult
+from refold.tools.protocol import FAILED, INVALID_INPUT, FunctionTool, ToolDefinition, ToolResult
 from refold.tools.registry import ToolRegistry
-
-if TYPE_CHECKING:
-    from refold import Conversation
 
 _SEARCH: Final = "memory_search"
 _ID: Final = "conversation"
@@ -49,7 +47,7 @@ def listed(binding: Binding, registry: ToolRegistry) -> list[types.Tool]:
 
 def _described(binding: Binding, definition: ToolDefinition) -> types.Tool:
     schema: dict[str, Any] = {"type": "object", **definition.parameters}
-    if binding.asks_model:
+    if binding.asks_model and definition.name in BUILT_IN_NAMES:
         known: dict[str, Any] = schema.get("properties", {})
         schema["properties"] = {_ID: _ID_SCHEMA} | known
     hints = definition.annotations
@@ -65,33 +63,37 @@ def _described(binding: Binding, definition: ToolDefinition) -> types.Tool:
     )
 
 
-def chosen(binding: Binding, arguments: dict[str, Any], default: str) -> tuple[str, dict[str, Any]]:
+def chosen(binding: Binding, tool: str, arguments: dict[str, Any], default: str) -> tuple[str, dict[str, Any]]:
     """Return the conversation of a call, which a model names only where that was configured, and the other arguments.
 
-    Raises ``InvalidInput`` for what is no id.
+    Only the built-in tools take it. Raises ``InvalidInput`` for what is no id.
     """
-    if not binding.asks_model or _ID not in arguments:
+    if not binding.asks_model or tool not in BUILT_IN_NAMES or _ID not in arguments:
         return default, arguments
     rest = {name: value for name, value in arguments.items() if name != _ID}
     return checks.name(arguments[_ID], _ID), rest
 
 
 async def called(
-    binding: Binding, registry: ToolRegistry, name: str, arguments: dict[str, Any], chat: "Conversation"
+    binding: Binding, registry: ToolRegistry, name: str, arguments: dict[str, Any], default: str
 ) -> types.CallToolResult:
-    """Call a tool and return what came of it; one that its client cancels before it began does nothing."""
+    """Call a tool in a conversation and return what came of it; one that is cancelled before it began does nothing."""
     gone = threading.Event()
-    context = registry.context(
-        chat,
-        project=binding.project,
-        profile=binding.profile,
-        journal=binding.journal,
-        is_cancelled=gone.is_set,
-    )
-    if name == _AT_ONCE and name in BUILT_IN_NAMES:
-        return told(registry.execute(name, arguments, context))
     try:
-        return told(await registry.execute_async(name, arguments, context))
+        conversation, rest = chosen(binding, name, arguments, default)
+        context = registry.context(
+            binding.chat(conversation),
+            project=binding.project,
+            profile=binding.profile,
+            journal=binding.journal,
+            is_cancelled=gone.is_set,
+        )
+    except RefoldError as error:
+        return refused(name, error)
+    if name == _AT_ONCE and name in BUILT_IN_NAMES:
+        return told(registry.execute(name, rest, context))
+    try:
+        return told(await registry.execute_async(name, rest, context))
     finally:
         gone.set()
 
@@ -110,6 +112,8 @@ def told(result: ToolResult) -> types.CallToolResult:
     )
 
 
-def refused(name: str, error: Exception) -> types.CallToolResult:
+def refused(name: str, error: RefoldError) -> types.CallToolResult:
     """Return the result of a call that came to no tool."""
-    return told(ToolResult(name, "invalid_input", message=f"invalid input: {error}"))
+    is_invalid = isinstance(error, InvalidInput)
+    outcome, prefix = (INVALID_INPUT, "invalid input") if is_invalid else (FAILED, "execution failed")
+    return told(ToolResult(name, outcome, message=f"{prefix}: {error}"))

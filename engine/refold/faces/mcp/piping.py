@@ -61,7 +61,8 @@ def refusal(line: bytes) -> str:
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return _error(None, PARSE_ERROR, _NO_JSON)
     number = cast("dict[str, Any]", found).get("id") if isinstance(found, dict) else None
-    return _error(number if isinstance(number, (str, int)) else None, INVALID_REQUEST, _NO_MESSAGE)
+    is_id = isinstance(number, (str, int)) and not isinstance(number, bool)
+    return _error(number if is_id else None, INVALID_REQUEST, _NO_MESSAGE)
 
 
 def _error(number: str | int | None, code: int, message: str) -> str:

@@ -3,8 +3,8 @@
 import asyncio
 import signal
 import socket
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final
 
 import uvicorn
@@ -23,9 +23,12 @@ _BACKLOG_COUNT: Final = 128
 
 
 def over_stdio(server: MemoryServer) -> None:
-    """Serve the client at the other end of stdin and stdout until it closes stdin; nothing else reaches stdout."""
-    with _ended_by_signals():
-        asyncio.run(_over_stdio(server))
+    """Serve the client at the other end of stdin and stdout until it closes stdin; nothing else reaches stdout.
+
+    Raises ``KeyboardInterrupt`` if a signal ended it: SIGTERM as Ctrl-C does, so that the memory is closed.
+    """
+    if asyncio.run(_told_to_end(_over_stdio(server))):
+        raise KeyboardInterrupt
 
 
 async def _over_stdio(server: MemoryServer) -> None:
@@ -33,11 +36,41 @@ async def _over_stdio(server: MemoryServer) -> None:
         await server.low_level.run(read, write, server.low_level.create_initialization_options())
 
 
+async def _told_to_end(serving: Coroutine[Any, Any, None]) -> bool:
+    """Return whether a signal ended it; the task groups inside may turn a cancellation into anything."""
+    loop, task, told = asyncio.get_running_loop(), asyncio.ensure_future(serving), asyncio.Event()
+
+    def end() -> None:
+        told.set()
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end)
+    await asyncio.wait([task])
+    with suppress(BaseException) if told.is_set() else nullcontext():
+        task.result()
+    return told.is_set()
+
+
 def over_http(server: MemoryServer, port: int) -> None:
-    """Serve any number of clients on this machine until the process is told to end; 0 takes a port that is free."""
-    with _ended_by_signals(), listening_on(port) as listening:
+    """Serve any number of clients on this machine until a signal ends it, as above; 0 takes a port that is free."""
+    with listening_on(port) as listening, _ended_by_signals():
         tell(f"refold: serving http://{HOST}:{listening.getsockname()[1]}{PATH}")
+        # It lets open streams end, and then raises the signal that it heard once more.
         asyncio.run(web_server(server).serve([listening]))
+
+
+@contextmanager
+def _ended_by_signals() -> Generator[None]:
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def listening_on(port: int) -> socket.socket:
@@ -74,17 +107,3 @@ def web_server(server: MemoryServer, **options: Any) -> uvicorn.Server:
         app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=SHUTDOWN_SECONDS
     )
     return uvicorn.Server(config)
-
-
-@contextmanager
-def _ended_by_signals() -> Generator[None]:
-    """Let SIGTERM end the block as Ctrl-C does: through every ``finally``, so that the memory is closed."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -53,6 +53,7 @@ class MemoryServer:
     """
 
     def __init__(self, binding: Binding) -> None:
+        binding.check()
         self.binding = binding
         self._registry = calling.registry_of(binding)
         self.low_level: Server[Watches] = Server(
@@ -100,11 +101,9 @@ class MemoryServer:
             raise MCPError(types.INVALID_PARAMS, f"unknown tool {params.name[:100]!r}; tools/list names all")
         try:
             default = self._conversation_id(context)
-            name, arguments = calling.chosen(self.binding, params.arguments or {}, default)
-            chat = self.binding.chat(name)
         except RefoldError as error:
             return calling.refused(params.name, error)
-        return await calling.called(self.binding, self._registry, params.name, arguments, chat)
+        return await calling.called(self.binding, self._registry, params.name, params.arguments or {}, default)
 
     # Resources.
 
@@ -141,8 +140,8 @@ class MemoryServer:
     ) -> types.SubscriptionsListenResult:
         try:
             return await context.lifespan_context.listen(context, params)
-        except _ASKED_WRONGLY as error:
-            raise _wrong(error) from error
+        except RefoldError as error:
+            raise _told(error) from error
 
     # Prompts.
 
@@ -165,20 +164,21 @@ def _connection(context: Context) -> "Connection":
 
 
 async def _aside(function: Callable[..., R], *arguments: Any) -> R:
-    """Return what a function returns that may take long or write; what was asked wrongly is the client's error."""
+    """Return what a function returns that may take long or write; its errors are those of the protocol."""
     try:
         return await asyncio.to_thread(partial(function, *arguments))
-    except _ASKED_WRONGLY as error:
-        raise _wrong(error) from error
+    except RefoldError as error:
+        raise _told(error) from error
 
 
 def _asked(function: Callable[..., R], *arguments: Any) -> R:
     """Return what a function returns that answers at once; errors as above."""
     try:
         return function(*arguments)
-    except _ASKED_WRONGLY as error:
-        raise _wrong(error) from error
+    except RefoldError as error:
+        raise _told(error) from error
 
 
-def _wrong(error: Exception) -> MCPError:
-    return MCPError(types.INVALID_PARAMS, str(error))
+def _told(error: RefoldError) -> MCPError:
+    """Return an error as the protocol tells it: what was asked wrongly is not what went wrong here."""
+    return MCPError(types.INVALID_PARAMS if isinstance(error, _ASKED_WRONGLY) else types.INTERNAL_ERROR, str(error))

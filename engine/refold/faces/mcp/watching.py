@@ -121,6 +121,11 @@ class Watches:
 
     # Connections that shook hands: each says which resource it watches.
 
+    @property
+    def connections_count(self) -> int:
+        """How many of them watch, or have watched and are still there."""
+        return len(self._watchers)
+
     def watch(self, connection: "Connection", uri: str) -> None:
         """Tell a connection of the changes of a resource from now on.
 

@@ -62,6 +62,8 @@ class _Place(NamedTuple):
     """Which of the Markdown files count; ``None`` if the root is a file itself."""
     configured: ConfiguredSkill | None = None
     is_convention: bool = False
+    named_in: str = ""
+    """The configuration that names it."""
 
 
 class _Kept(NamedTuple):
@@ -143,7 +145,8 @@ class _Load:
         for path in dict.fromkeys(filter(None, (roots.external, self._of_project(EXTERNAL_FILE)))):
             yield from self._configured(path, "external", skill_files.parent_of(path))
         if roots.home is not None:
-            yield from self._configured(skill_files.joined(roots.home, USER_FILE), "user", roots.home)
+            path = skill_files.joined(roots.home, USER_FILE)
+            yield from self._configured(path, "user", roots.home, is_own=True)
             yield from _standing(roots.home, "user")
         if roots.project is not None:
             yield from self._configured(skill_files.joined(roots.project, USER_FILE), "user", roots.project)
@@ -154,8 +157,11 @@ class _Load:
     def _of_project(self, name: str) -> str | None:
         return None if self._roots.project is None else skill_files.joined(self._roots.project, name)
 
-    def _configured(self, path: str, kind: str, root: str) -> Iterator[_Place]:
-        """Yield the places that a configuration names, from the directory that it speaks of."""
+    def _configured(self, path: str, kind: str, root: str, *, is_own: bool = False) -> Iterator[_Place]:
+        """Yield the places that a configuration names, from the directory that it speaks of.
+
+        Only the user's own file may name places anywhere; what comes with a project stays below ``root``.
+        """
         configuration = self._configuration(path, kind)
         if configuration is None:
             return
@@ -164,7 +170,7 @@ class _Load:
         named = {skill.source for skill in configuration.skills}
         sources = {source.name: source for source in configuration.sources}
         for source in configuration.sources:
-            place = self._named(path, root, source.path, source.kind, source.name) if source.path else None
+            place = self._named(path, root, source.path, source.name, is_own=is_own) if source.path else None
             if place and source.name not in named:
                 yield _Place(place, source.kind, DEFAULTS[source.kind], source.name, _skill_files)
         for skill in configuration.skills:
@@ -172,18 +178,15 @@ class _Load:
             if not skill.path or not above:
                 continue
             given = skill.path if above == "." or skill.path.startswith("/") else f"{above}/{skill.path}"
-            place = self._named(path, root, given, skill.kind, skill.name)
+            place = self._named(path, root, given, skill.name, is_own=is_own)
             if place:
                 only = None if place.lower().endswith(".md") else _own_file
-                yield _Place(place, skill.kind, clamped(skill.priority, skill.kind), skill.source, only, skill)
+                priority = clamped(skill.priority, skill.kind)
+                yield _Place(place, skill.kind, priority, skill.source, only, skill, named_in=path)
 
-    def _named(self, path: str, root: str, given: str, kind: str, name: str) -> str | None:
-        """Return the place that a configuration names, ``None`` with a diagnostic where it may not be looked into.
-
-        A user may name any place; what comes with a project stays below the file that names it.
-        """
+    def _named(self, path: str, root: str, given: str, name: str, *, is_own: bool) -> str | None:
+        """Return the place that a configuration names, ``None`` with a diagnostic where it may not be looked into."""
         try:
-            is_own = kind == "user"
             if not is_own:
                 skill_files.inside(root, given)
             place = skill_files.from_home(root, given) if is_own else skill_files.joined(root, given)
@@ -234,11 +237,15 @@ class _Load:
             seen = skill_files.looked_at(place.root)
             files = [] if seen is None else [(place.root, seen)]
         else:
-            found = skill_files.walk(place.root)
+            found = skill_files.walk(place.root, is_wanted=_WANTED.get(place.only, skill_files.is_markdown))
             for path, reason in found.problems:
                 shown = self._shown(skill_files.joined(place.root, path))
                 self.said.append(Diagnostic(shown, 0, WARNING, reason))
             files = [(skill_files.joined(place.root, seen.path), seen) for seen in place.only(found.files)]
+        if place.configured is not None and not files:
+            reason = f"names {self._shown(place.root)}, which holds no {SKILL_FILE}; nothing is loaded from it"
+            said = Diagnostic(self._shown(place.named_in), 0, WARNING, f"{place.configured.name!r} {reason}")
+            self.said.append(said)
         for path, seen in files:
             parsed = self._parsed(path, seen, is_convention=place.is_convention)
             if parsed is not None and parsed.skill is not None:
@@ -316,7 +323,16 @@ def _skill_files(files: Sequence[Seen]) -> Iterator[Seen]:
 
 
 def _is_skill_file(seen: Seen) -> bool:
-    return seen.path.rpartition("/")[2].lower() == SKILL_FILE.lower()
+    return is_skill_name(seen.path.rpartition("/")[2])
+
+
+def is_skill_name(name: str) -> bool:
+    """Return whether a file of that name holds a skill, in whatever case."""
+    return name.lower() == SKILL_FILE.lower()
+
+
+def _is_convention_name(name: str) -> bool:
+    return name.lower() in _CONVENTIONS
 
 
 def _own_file(files: Sequence[Seen]) -> Iterator[Seen]:
@@ -339,6 +355,14 @@ def _convention_files(files: Sequence[Seen]) -> Iterator[Seen]:
     """Yield the convention files of a project, those of its directories too, but none from among its skills."""
     for seen in files:
         above, _, name = seen.path.rpartition("/")
-        is_one = name.lower() in _CONVENTIONS and (not above or name.lower() != _ROOT_ONLY)
+        is_one = _is_convention_name(name) and (not above or name.lower() != _ROOT_ONLY)
         if is_one and not f"{above}/".startswith(tuple(f"{directory}/" for directory in SKILL_DIRECTORIES)):
             yield seen
+
+
+_WANTED: Final[dict[Callable[[Sequence[Seen]], Iterator[Seen]], Callable[[str], bool]]] = {
+    _skill_files: is_skill_name,
+    _own_file: is_skill_name,
+    _convention_files: _is_convention_name,
+}
+"""The names of files that a walk looks for, where they are not all Markdown."""

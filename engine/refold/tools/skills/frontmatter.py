@@ -19,6 +19,8 @@ _FENCE: Final = "---"
 _BOM: Final = "\ufeff"
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
 _ENTRY: Final = re.compile(r"([\w-]+):[ \t]+(\S.*)")
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_MEANINGFUL: Final = frozenset(("true", "false", "yes", "no", "on", "off", "y", "n", "null"))
 _QUOTED: Final = ("'", '"', "|", ">", "[", "{", "&", "*", "!", "#")
 """How a value begins that is not plain."""
 
@@ -116,7 +118,7 @@ def _events(block: str) -> Iterator[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise BlockError(mark.line + 1 if mark else 1, f"Invalid YAML in frontmatter: {error.problem}") from error
-    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise BlockError(1, f"Invalid YAML in frontmatter: {str(error).partition(chr(10))[0]}") from error
 
 
@@ -152,6 +154,15 @@ def quoted(text: str) -> str:
     """Return a text as a double-quoted YAML scalar on one line, without a run of three hyphens in it."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace(_FENCE, "-\\x2d-")
     return '"' + "".join(_escaped(character) for character in escaped) + '"'
+
+
+def scalar(text: str) -> str:
+    """Return a text as a YAML scalar that every reader takes for a text: plain where no other meaning is possible.
+
+    >>> scalar("greet"), scalar("true"), scalar("12")
+    ('greet', '"true"', '"12"')
+    """
+    return text if _PLAIN.fullmatch(text) and text.lower() not in _MEANINGFUL else quoted(text)
 
 
 def _escaped(character: str) -> str:

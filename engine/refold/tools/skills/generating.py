@@ -1,13 +1,14 @@
 """Learning a skill from a session that went well: whether it is worth one, what a model says of it, what is kept."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
 
 from refold import checks
 from refold.errors import InvalidInput, LimitExceeded
+from refold.tools.providers import JsonProvider
 from refold.tools.skills.library import SkillLibrary
 from refold.tools.skills.limits import SKILL_NAME_CHARS_MAX
 from refold.tools.skills.parsing import normalized
@@ -24,8 +25,11 @@ CALLS_COUNT_MIN: Final = 3
 SIMILAR_COSINE: Final = 0.80
 """A skill that is as near as this to one that there is adds nothing."""
 
-CompleteJson: TypeAlias = Callable[[list[dict[str, Any]], dict[str, Any]], Any]
-"""What asks a model: it takes messages and a JSON schema, and returns the value, or a result whose ``value`` is it."""
+_PAIR: Final = 2
+
+CompleteJson: TypeAlias = "JsonProvider | Callable[[list[dict[str, Any]], dict[str, Any]], Any]"
+"""What asks a model: a provider, or a function of messages and a JSON schema that returns the value, or a result whose
+``value`` is it."""
 
 SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -82,18 +86,34 @@ def maybe_generate(
     asked once, and only where the first two hold; the skill waits for its review. Whatever else the model says than
     the schema asks is a reason, not an error; what ``complete_json`` raises is passed on, and nothing is written.
     """
-    refusal = _refusal(tool_calls, succeeded=checks.flag(succeeded, "succeeded"))
+    library.check_writable()
+    called = _pairs(tool_calls)
+    refusal = _refusal(called, succeeded=checks.flag(succeeded, "succeeded"))
     if refusal:
         return Generation(None, refusal)
-    messages = _messages(checks.text(summary, "summary"), tool_calls)
+    messages = _messages(checks.text(summary, "summary"), called)
     try:
-        answer = _answer(complete_json(messages, SCHEMA))
+        answer = _answer(_asked(complete_json, messages))
     except msgspec.ValidationError as error:
         return Generation(None, f"the model's answer is no skill ({error})")
     nearest = _nearest(f"{answer.name}. {answer.description}", existing, vectors)
     if nearest >= SIMILAR_COSINE:
         return Generation(None, f"a similar skill is known (cosine {nearest:.2f} of at most {SIMILAR_COSINE})", nearest)
     return _learned(library, answer, nearest, () if session is None else (session,), sources)
+
+
+def _pairs(tool_calls: object) -> list[tuple[str, str]]:
+    """Return tool calls as pairs of texts; raises ``InvalidInput`` for anything else."""
+    told = checks.shown(tool_calls)
+    if not isinstance(tool_calls, Sequence) or not all(map(_is_pair, cast("Sequence[object]", tool_calls))):
+        message = f"tool_calls are {told}; give a list of (name of the tool, what it did)"
+        raise InvalidInput(message)
+    pairs = cast("Sequence[Sequence[object]]", tool_calls)
+    return [(checks.text(name, "a tool's name"), checks.text(about, "what a tool did")) for name, about in pairs]
+
+
+def _is_pair(call: object) -> bool:
+    return isinstance(call, (tuple, list)) and len(cast("Sequence[object]", call)) == _PAIR
 
 
 def _refusal(tool_calls: Sequence[tuple[str, str]], *, succeeded: bool) -> str:
@@ -111,12 +131,18 @@ def _messages(summary: str, tool_calls: Sequence[tuple[str, str]]) -> list[dict[
 
 
 def _plain(text: str) -> str:
-    return " ".join(checks.text(text, "a tool call").split())
+    return " ".join(text.split())
 
 
 def _inert(text: str) -> str:
     """Return a text that cannot end the record that it stands in."""
     return text.replace("<", "&lt;")
+
+
+def _asked(complete_json: CompleteJson, messages: list[dict[str, Any]]) -> Any:
+    if isinstance(complete_json, JsonProvider):
+        return complete_json.complete_json(messages[1:], [_SYSTEM], SCHEMA)
+    return complete_json(messages, SCHEMA)
 
 
 def _answer(given: Any) -> _Answer:

@@ -96,7 +96,7 @@ class Skills:
 
         ``open_to`` is ``"user"`` for those that a user may call by name, ``"model"`` for those that a model may.
         """
-        if open_to not in {None, "user", "model"}:
+        if open_to not in (None, "user", "model"):
             message = f"open_to is {checks.shown(open_to)}; give 'user', 'model' or None"
             raise InvalidInput(message)
         if source is not None and source not in SOURCES:
@@ -119,6 +119,13 @@ class Skills:
             message = f"there is no skill {checks.shown(name)}; `refold skills list` shows those that there are"
             raise NotFound(message)
         return found
+
+    def find(self, name: str) -> Skill:
+        """Return a skill by its name or id, a learned one also before its review; raises ``NotFound``."""
+        found = self.index().get(checks.text(name, "name"))
+        if found is None:
+            found = next((_as_skill(skill) for skill in self.library.list() if name in {skill.name, skill.id}), None)
+        return self.get(name) if found is None else found
 
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """Return what is odd about the files, and what shadows what."""
@@ -150,7 +157,8 @@ class Skills:
     ) -> tuple[SkillMatch, ...]:
         """Return the skills to put before a model; nothing is recorded.
 
-        Without a policy the counts are those of the configuration. See ``Selector.select``.
+        Without a policy the counts are those of the configuration. What is switched off, or is not for models to call
+        for, is selected only where it is forced. See ``Selector.select``.
         """
         index = self.index()
         if self._selector is None or self._selector.index is not index:
@@ -163,7 +171,7 @@ class Skills:
             phase=phase,
             detected=detected,
             forced=forced,
-            is_enabled=lambda skill: skill.enabled,
+            is_enabled=lambda skill: skill.enabled and skill.model_invocable,
         )
 
     def choose(
@@ -188,7 +196,11 @@ class Skills:
         return self.library.selected(conversation)
 
     def _vectors(self, texts: Sequence[str]) -> "NDArray[float32]":
-        return self._door.embedding.embedder.embed([*texts])
+        import numpy  # noqa: PLC0415 - loads only for those who compare meanings
+
+        rows = self._door.embedding.embedder.embed([*texts])
+        lengths: NDArray[float32] = numpy.linalg.norm(rows, axis=1, keepdims=True)
+        return numpy.divide(rows, lengths, dtype=numpy.float32)  # Embedders may give vectors of any length.
 
     # For a model that chooses itself.
 
@@ -280,13 +292,13 @@ class Skills:
         """
         place = self._own_directory() if directory is None else checks.text(directory, "directory")
         text = self.rendered(name)
-        path = skill_files.write_new(place, f"{check_name(self._any(name).name)}/{SKILL_FILE}", text.encode())
+        path = skill_files.write_new(place, f"{check_name(self.find(name).name)}/{SKILL_FILE}", text.encode())
         self.refresh()
         return path
 
     def rendered(self, name: str) -> str:
         """Return a skill as the text of a valid SKILL.md; a learned one also before its review."""
-        skill = self._any(name)
+        skill = self.find(name)
         metadata = {key: value for key, value in skill.metadata.items() if isinstance(value, str)}
         return render_skill(
             skill.name,
@@ -299,12 +311,6 @@ class Skills:
             allowed_tools=skill.allowed_tools,
             metadata={key: metadata[key] for key in metadata if key not in {"tags", "version"}},
         )
-
-    def _any(self, name: str) -> Skill:
-        try:
-            return self.get(name)
-        except NotFound:
-            return _as_skill(self.library.get(name))
 
     # Learning.
 

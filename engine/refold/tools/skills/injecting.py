@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any, Final
 from xml.sax.saxutils import escape, quoteattr
 
@@ -15,7 +16,7 @@ _LEAD: Final = "The following guidelines apply based on detected frameworks:"
 _RULE: Final = re.compile(r"^[ \t]{0,3}(?:(?:-[ \t]*){3,}|(?:=[ \t]*){3,})$")
 _HEADING: Final = re.compile(r"^([ \t]{0,3})(#{1,3})(?=[ \t]|$)")
 _SOURCE: Final = re.compile(r"^([ \t]{0,3})\*(?=Source:)")
-_TAG: Final = re.compile(r"<(?=\s*/?\s*(?:skill|available_skills))", re.IGNORECASE)
+_TAG: Final = re.compile(r"<(?=\s*(?:/\s*)?(?:skill|available_skills))", re.IGNORECASE)
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -63,9 +64,8 @@ def truncated(text: str, lines_max: int, chars_max: int) -> str:
     'a\nb\n\n*... (truncated, 1 more lines)*'
     """
     lines = text.splitlines()
-    kept = lines[:lines_max]
-    while kept and sum(map(len, kept)) + len(kept) - 1 > chars_max:
-        kept.pop()
+    ends = accumulate(len(line) + 1 for line in lines[:lines_max])
+    kept = [line for line, end in zip(lines, ends, strict=False) if end - 1 <= chars_max]
     if len(kept) == len(lines):
         return text
     if not kept and lines_max and chars_max:

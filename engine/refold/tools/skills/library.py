@@ -13,8 +13,8 @@ from refold.event import Event
 from refold.fold import State
 from refold.limits import NAME_BYTES_MAX
 from refold.memory.door import Door, Options
-from refold.tools.skills.selecting import SkillMatch
-from refold.tools.skills.writing import render_skill
+from refold.tools.skills.selecting import SkillMatch, checked_phase
+from refold.tools.skills.writing import listed, render_skill
 from refold.views.skills import (
     ACTIVE,
     GENERATED,
@@ -86,6 +86,11 @@ class SkillLibrary:
             request_id=options.request_id,
         )
 
+    def check_writable(self) -> None:
+        """Raise ``ReadOnly`` where no mutation could be written."""
+        self._door.refuse_frozen(self._stream, self._at)
+        self._door.engine.check_writable()
+
     # Learned skills.
 
     def list(self, status: str | None = None) -> list[LearnedSkill]:
@@ -153,6 +158,7 @@ class SkillLibrary:
             )
             return SkillRefined((*cited, held.seq), held.id, REFINED, *given.fields, decided)
 
+        listed(sessions, "sessions")
         asked = ("refine", skill, description, body, None if tags is None else [*tags], [*sessions], decided)
         return self._learned(self._note(decide, asked, Options(**writing)))
 
@@ -264,7 +270,7 @@ class SkillLibrary:
         """Record what was selected, and return it; it replaces the last selection of that conversation."""
         cited = self._door.sources(writing.get("sources", ()))
         where = checks.text(conversation, "conversation", NAME_BYTES_MAX, "NAME_BYTES_MAX")
-        said = (where, checks.text(query, "query"), phase, checks.text(ranking, "ranking"))
+        said = (where, checks.text(query, "query"), checked_phase(phase), checks.text(ranking, "ranking"))
         skills = [match.skill for match in matches]
         names, ids = tuple(skill.name for skill in skills), tuple(skill.id for skill in skills)
         reasons, scores = tuple(match.match_reason for match in matches), tuple(match.score for match in matches)
@@ -298,7 +304,8 @@ class _Content:
 
     def __init__(self, name: str, description: str, body: str, tags: Sequence[str], sessions: Sequence[str]) -> None:
         render_skill(name, description, body, tags=tags)
-        named = tuple(checks.text(session, "a session", NAME_BYTES_MAX, "NAME_BYTES_MAX") for session in sessions)
+        given = listed(sessions, "sessions")
+        named = tuple(checks.text(session, "a session", NAME_BYTES_MAX, "NAME_BYTES_MAX") for session in given)
         self.fields = (name, description.strip(), body, tuple(tag.strip() for tag in tags), named)
 
 

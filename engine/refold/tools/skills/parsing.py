@@ -28,7 +28,7 @@ from refold.tools.skills.skill import (
 SKILL_FILE: Final = "SKILL.md"
 _CONVENTION_DESCRIPTION_CHARS: Final = 120
 _ID_DIGITS: Final = 12
-_HEADING: Final = re.compile(r"[ \t]{0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*")
+_HEADING: Final = re.compile(r"[ \t]{0,3}#{1,6}[ \t](.*)")
 _TRUE: Final = frozenset(("true", "yes", "on", "y", "1"))
 _FALSE: Final = frozenset(("false", "no", "off", "n", "0", "", "null", "~"))
 _TOOL: Final = re.compile(r"[^\s,(]+(?:\([^)]*\))?")
@@ -250,7 +250,7 @@ class _Reader:
             return None
         by_moment = cast("dict[str, Any]", held)
         self._say(self._line("hooks"), NOTE, "hooks are read and shown, and never run")
-        for moment in by_moment.keys() - {*_HOOK_KEYS, "Stop"}:
+        for moment in (moment for moment in by_moment if moment not in {*_HOOK_KEYS, "Stop"}):
             self._say(self._line("hooks"), WARNING, f"hooks of the unknown moment {moment!r} are passed over")
         rules = {field: self._rules(by_moment.get(moment)) for moment, field in _HOOK_KEYS.items()}
         stop = [action for rule in self._rules(by_moment.get("Stop")) for action in rule.hooks]
@@ -287,7 +287,8 @@ def _first_words(body: str) -> str:
     first = ""
     for line in body.splitlines():
         heading = _HEADING.fullmatch(line)
-        if heading is not None and heading[1].strip():
-            return heading[1].strip()[:_CONVENTION_DESCRIPTION_CHARS]
+        title = heading[1].rstrip().rstrip("#").strip() if heading is not None else ""
+        if title:
+            return title[:_CONVENTION_DESCRIPTION_CHARS]
         first = first or line.strip("\ufeff \t")
     return first[:_CONVENTION_DESCRIPTION_CHARS]

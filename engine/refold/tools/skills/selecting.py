@@ -1,6 +1,7 @@
 """Selection: which skills are put before a model, for a query and a phase. Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
+from math import isnan
 from typing import Final
 
 from msgspec import Struct
@@ -12,6 +13,7 @@ from refold.tools.skills.index import SkillIndex
 from refold.tools.skills.limits import SKILL_SCORERS_COUNT_MAX
 from refold.tools.skills.scoring import SEED, Scorer, Vectors, scorer_of
 from refold.tools.skills.skill import ALWAYS, PHASES, Skill, SkillSummary, summary_of
+from refold.tools.skills.writing import listed
 
 DETECTED_SCORE: Final = 100.0
 """The score of what was detected or forced: above all that a query may give."""
@@ -40,9 +42,14 @@ class SelectionPolicy(Struct, frozen=True, kw_only=True):
     ranking: object = SEED
 
     def __post_init__(self) -> None:
-        """Refuse counts below 0."""
+        """Refuse counts below 0, a score that is no number, and one tag in the place of several."""
         for field in ("top_k", "max_content_lines", "max_chars"):
             checks.count(getattr(self, field), field)
+        for field in ("include_tags", "exclude_tags"):
+            listed(getattr(self, field), field)
+        if self.min_score is not None and not _is_number(self.min_score):
+            message = f"min_score is {checks.shown(self.min_score)}; give a number, or None for that of the ranking"
+            raise InvalidInput(message)
 
     @property
     def least(self) -> float:
@@ -50,6 +57,10 @@ class SelectionPolicy(Struct, frozen=True, kw_only=True):
         if self.min_score is not None:
             return self.min_score
         return 1.0 if self.ranking == SEED else 0.0
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not isnan(value)
 
 
 class SkillMatch(Struct, frozen=True):
@@ -94,8 +105,8 @@ class Selector:
         by priority, the higher first, then by name. An empty query finds nothing unless tags are asked for.
         """
         chosen = SelectionPolicy() if policy is None else policy
-        at_phase = _checked_phase(phase)
-        wanted = {name: self._known(name) for name in forced}
+        at_phase = checked_phase(phase)
+        wanted = {skill.name: skill for skill in map(self._known, forced)}
         allowed = [
             skill
             for skill in self.index.skills
@@ -146,7 +157,8 @@ def with_settings(policy: SelectionPolicy, index: SkillIndex) -> SelectionPolicy
     return replace(policy, top_k=settings.max_skills, max_content_lines=settings.max_content_lines)
 
 
-def _checked_phase(phase: str | None) -> str | None:
+def checked_phase(phase: str | None) -> str | None:
+    """Return a phase that there is; raises ``InvalidInput`` for any other."""
     if phase is not None and phase not in PHASES:
         message = f"phase is {checks.shown(phase)}; give one of {', '.join(PHASES)}, or None for any"
         raise InvalidInput(message)

@@ -74,16 +74,17 @@ class RestrictedRegistry:
 
     def execute(self, name: str, arguments: object = None, context: ToolContext | None = None) -> ToolResult:
         """Call a tool and return what came of it; a tool that is not allowed is a forbidden one."""
-        return self._registry.execute(name, arguments, context) if self.permits(name) else self._refused(name)
+        return self._registry.execute(name, arguments, context) if self.permits(name) else self.refused(name)
 
     async def execute_async(
         self, name: str, arguments: object = None, context: ToolContext | None = None
     ) -> ToolResult:
         """Call a tool and return what came of it, as ``execute``."""
         if not self.permits(name):
-            return self._refused(name)
+            return self.refused(name)
         return await self._registry.execute_async(name, arguments, context)
 
-    def _refused(self, name: str) -> ToolResult:
+    def refused(self, name: str) -> ToolResult:
+        """Return what a call of a tool that is not allowed comes to."""
         allowed = ", ".join(self.names()) or "no tool"
         return ToolResult(name, FORBIDDEN, message=f"forbidden: the active skills allow {allowed}, not {name}")

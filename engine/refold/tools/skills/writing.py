@@ -1,11 +1,12 @@
 """Writing a skill as a file that the specification of Agent Skills takes. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 from refold import checks
 from refold.errors import InvalidInput, LimitExceeded
 from refold.store.limits import SKILL_FILE_BYTES_MAX
-from refold.tools.skills.frontmatter import quoted
+from refold.tools.skills.frontmatter import quoted, scalar
 from refold.tools.skills.limits import SKILL_DESCRIPTION_CHARS_MAX
 from refold.tools.skills.validating import name_errors, validate_skill
 
@@ -36,19 +37,18 @@ def render_skill(
     Wave.
     """
     check_name(name)
-    lines = [f"name: {name}", f"description: {quoted(checks.text(description, 'description').strip())}"]
-    if license:
-        lines.append(f"license: {quoted(license)}")
-    if compatibility:
-        lines.append(f"compatibility: {quoted(compatibility)}")
+    lines = [f"name: {scalar(name)}", f"description: {quoted(checks.text(description, 'description').strip())}"]
+    for key, value in (("license", license), ("compatibility", compatibility)):
+        if value:
+            lines.append(f"{key}: {quoted(checks.text(value, key))}")
     if allowed_tools:
         lines.append(f"allowed-tools: {quoted(' '.join(_texts(allowed_tools, 'allowed_tools')))}")
-    extra = dict(metadata or {}) | ({"version": version} if version else {})
+    extra = _mapping(metadata) | ({"version": checks.text(version, "version")} if version else {})
     if tags:
         extra["tags"] = ", ".join(_texts(tags, "tags"))
     if extra:
         lines.append("metadata:")
-        lines += [f"  {quoted(key) if not key.isidentifier() else key}: {quoted(str(extra[key]))}" for key in extra]
+        lines += [f"  {scalar(key)}: {quoted(extra[key])}" for key in extra]
     text = "\n".join(["---", *lines, "---", checks.text(body, "body")])
     _check(text, name)
     return text
@@ -70,11 +70,24 @@ def trimmed(description: str) -> str:
     return description[: SKILL_DESCRIPTION_CHARS_MAX - 3].rstrip() + "..."
 
 
-def _texts(given: Sequence[str], what: str) -> list[str]:
-    if isinstance(given, str):
-        message = f"{what} must be a list of str, not the str {checks.shown(given)}"
+def listed(given: Iterable[str], what: str) -> list[str]:
+    """Return what was given as a list; raises ``InvalidInput`` for one text, which would be a list of its letters."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        message = f"{what} must be a list of str, not {type(given).__name__} ({checks.shown(given)})"
         raise InvalidInput(message)
-    return [checks.text(text, f"an item of {what}").strip() for text in given]
+    return list(given)
+
+
+def _mapping(given: object) -> dict[str, str]:
+    if given is not None and not isinstance(given, Mapping):
+        message = f"metadata must be a dict of str, not {type(given).__name__} ({checks.shown(given)})"
+        raise InvalidInput(message)
+    held = cast("Mapping[object, object]", given or {}).items()
+    return {checks.text(key, "a key of metadata"): checks.text(value, "a value of metadata") for key, value in held}
+
+
+def _texts(given: Iterable[str], what: str) -> list[str]:
+    return [checks.text(text, f"an item of {what}").strip() for text in listed(given, what)]
 
 
 def _check(text: str, name: str) -> None:

@@ -1,0 +1,67 @@
+"""Secrets as they stand in files and sentences, and sentences that only speak of them."""
+
+import time
+
+import pytest
+
+from refold.tools.secrets import secret_in
+
+AWS = "wJalrXUtnFEMI/K7" + "MDENG/bPxRfiCYEXAMPLEKEY"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DB_PASSWORD=" + "hunter22",
+        "AWS_SECRET_ACCESS_KEY=" + AWS,
+        '{"password": "' + 'hunter22"}',
+        "The password for staging is " + "hunter22.",
+        "The admin password is: " + "hunter22",
+        "MYSQL_PWD=" + "abcd1234",
+        "client_secret: " + "8f7a6b5c4d3e2f1a",
+        "hf_" + "abcdefghijklmnopqrstuvwxyz012345",
+        "npm_" + "abcdefghijklmnopqrstuvwxyz0123456789",
+        "pypi-" + "AgEIcHlwaS5vcmcCJDU3",
+        "SG." + "abcdefghijklmnopqrstuv." + "abcdefghijklmnopqrstuvwxyz01234567",
+        "ya29." + "a0AfH6SMBx1234567890abcdefghij",
+        "Authorization: Basic " + "dXNlcjpwYXNzd29yZA==",
+        "GITLAB_TOKEN=" + "abc123def456ghi789",
+        "'api_key': '" + "abc123def456ghi789'",
+        "X-Api-Key: " + "abc123def456ghi789",
+        "AccountKey=" + "abcdEFGH1234567890abcdEFGH1234567890abcd==",
+        "os.environ['DB_PASSWORD'] = '" + "hunter22'",
+        "The passcode is " + "998877",
+        "redis://:" + "hunter22@host:6379",
+    ],
+)
+def test_a_secret_is_seen_where_it_stands(text: str) -> None:
+    assert secret_in(text) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The password is hashed with bcrypt.",
+        "The password is rotated monthly.",
+        "The access token is refreshed every 15 minutes.",
+        "The password for users is never logged.",
+        "api_key = settings.API_KEY",
+        "The secret is stored in the vault.",
+        "Basic authentication is off, and the basic configuration lives here.",
+        "The token for CI is set in the settings of the repository.",
+        "The page is at http://host:8080/a@b.",
+        "Tokens are counted once.",
+    ],
+)
+def test_a_sentence_about_secrets_is_none(text: str) -> None:
+    assert secret_in(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["password ", "password for x ", "password for " + "a " * 50, 'token" ', "basic ", "://:", "secret_", "ya29."],
+)
+def test_long_texts_are_looked_through_in_time(text: str) -> None:
+    begun = time.process_time()
+    secret_in(text * (200_000 // len(text)))
+    assert time.process_time() - begun < 2

@@ -6,6 +6,7 @@ from typing import Any
 
 from refold import Conversation, Journal, Memory, Message, Profile, Project, Snapshot
 from tests.boarded import BOARDS, check_board
+from tests.file_rules import check_files
 from tests.model import STORE, Model, day_of
 from tests.remembered import Shared, scores, touches
 from tests.states import Chat, Line, Opening
@@ -192,5 +193,7 @@ def check_memory(memory: Memory, model: Model, openings: dict[str, Opening], at:
         check_project(memory.project(name), model, now_ns, at)
     for whose in BOARDS:
         check_board(memory.board(**whose.options), model, whose, at)
+    for name in model.names("files"):
+        check_files(memory.files(name), model.state(f"files/{name}", at))
     for name in model.names("journal"):
         check_journal(memory.journal(name), model, now_ns, at)

@@ -12,11 +12,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from refold import Board, Conversation, Journal, Memory, Profile, Project, RefoldError, Snapshot
+from refold import Board, Conversation, Files, Journal, Memory, Profile, Project, RefoldError, Snapshot
 from tests.bounds import Clock, lowered, seeded_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
-HANDLES = (Memory, Board, Conversation, Journal, Profile, Project, Snapshot, type(Memory().conversation("any").state))
+SCOPES = type(Memory().conversation("any").state)
+HANDLES = (Memory, Board, Conversation, Files, Journal, Profile, Project, Snapshot, SCOPES)
 
 
 class Held(NamedTuple):

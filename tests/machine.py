@@ -39,6 +39,7 @@ from tests.driving import (
     texts,
 )
 from tests.elsewhere import Elsewhere
+from tests.file_rules import FileRules
 from tests.model import Model, Options, day_of
 from tests.refusals import CHAT_MUTATIONS, MEMORY_MUTATIONS, REFUSALS
 from tests.states import Opening
@@ -77,6 +78,7 @@ WEIGHTED = [
     *["learn", "learn", "upsert", "update", "unmerge", "unmerge", "compact", "tick"] * 2,
     *["go", "go", "fork_whole", "restore_whole"] * 2,
     *["set_parts", "append_to_board", "hydrate_board"],
+    *["write_file", "edit_file", "edit_file"],
 ]
 
 AT_HOME = ("go", "keep", "restore")
@@ -99,7 +101,7 @@ def actions(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return verb, draw(st.fixed_dictionaries(GIVEN[verb]))
 
 
-class MemoryMachine(BoardRules):
+class MemoryMachine(BoardRules, FileRules):
     """Everything beside the verbs of one conversation: travels, the other handles, the store, and what must hold."""
 
     @initialize(bounds=st.sampled_from(SMALL))

@@ -136,6 +136,7 @@ MEMORY_MUTATIONS: tuple[Callable[[Memory], Any], ...] = (
     lambda memory: memory.profile().set("k", "x"),
     lambda memory: memory.profile().delete("k"),
     lambda memory: memory.journal().append("x"),
+    lambda memory: memory.files().create("/memories/x", "x"),
     lambda memory: memory.batch().__enter__(),
     lambda memory: memory.snapshot("k"),
     lambda memory: memory.restore(memory.snapshot()),

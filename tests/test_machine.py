@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import Phase
 
-from refold import Board, Conversation, Journal, Memory, Profile, Project, Snapshot
+from refold import Board, Conversation, Files, Journal, Memory, Profile, Project, Snapshot
 from tests.machine import MemoryMachine, main
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = 50
 ENVIRONMENTS = [(hash_seed, zone) for hash_seed in ("0", "1") for zone in ("UTC", "Asia/Kathmandu")]
 SCOPES = type(Memory().conversation("any").state)
-HANDLES: tuple[type[Any], ...] = (Memory, Board, Conversation, Project, SCOPES, Profile, Journal, Snapshot)
+HANDLES: tuple[type[Any], ...] = (Memory, Board, Conversation, Project, SCOPES, Profile, Journal, Files, Snapshot)
 
 RULES = {
     Memory: {
@@ -107,13 +107,20 @@ RULES = {
     },
     Profile: {"delete": "delete_fact", "set": "set_fact"},
     Journal: {"append": "write"},
+    Files: {
+        "create": "write_file",
+        "delete": "remove_path",
+        "insert": "edit_file",
+        "rename": "move_path",
+        "str_replace": "edit_file",
+    },
     Snapshot: {"from_bytes": "keep", "to_bytes": "keep"},
 }
 """Which rule drives a verb."""
 
 READS = {
     Memory: {
-        *("board", "context", "hooks", "rebuild", "settings", "show"),
+        *("board", "context", "files", "hooks", "rebuild", "settings", "show"),
         *("conversation", "conversations", "events", "forks", "head", "journal", "profile", "project", "projects"),
         *("replay_hash", "search", "skills", "snapshots", "state_hash", "stats", "tools", "verify"),
     },
@@ -133,6 +140,7 @@ READS = {
     SCOPES: {"get", "items", "keys", "values"},
     Profile: {"get", "items", "name"},
     Journal: {"day", "name", "recent"},
+    Files: {"list", "name", "read", "view"},
     Snapshot: {"branch", "name", "origin", "seq", "stream"},
 }
 """What the invariants read after each step."""

@@ -13,6 +13,7 @@ import refold
 from refold import Receipt, SessionSummary, Stats
 from refold.embedders import HashedEmbedder
 from refold.event import FLAG_ENCRYPTED
+from refold.memory.aio import AsyncMemory
 from refold.store.record import Header
 from refold.tools.builtin import tools_of
 from refold.tools.hooks import hooks_of
@@ -28,7 +29,8 @@ Header.key_id  # noqa: B018
 HashedEmbedder.compact_threshold  # noqa: B018
 HashedEmbedder.merge_threshold  # noqa: B018
 
-# What a memory finds by name in the room above it.
+# What a memory finds by name, in its own room or in the one above it.
+AsyncMemory  # noqa: B018
 async_hooks_of  # noqa: B018
 hooks_of  # noqa: B018
 tools_of  # noqa: B018

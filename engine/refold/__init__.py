@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from refold.memory.backups import recover as recover
     from refold.memory.boards.handle import Board as Board
     from refold.memory.conversation import Conversation as Conversation
+    from refold.memory.files import FileEntry as FileEntry
+    from refold.memory.files import Files as Files
     from refold.memory.handles import Journal as Journal
     from refold.memory.handles import Profile as Profile
     from refold.memory.memory import Memory as Memory
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
     from refold.tools.extraction import Extracted as Extracted
     from refold.tools.extraction import extract as extract
     from refold.tools.extraction import extract_idle as extract_idle
+    from refold.tools.filing import files_tool as files_tool
     from refold.tools.hooks import Hooks as Hooks
     from refold.tools.loop import AgentLoop as AgentLoop
     from refold.tools.loop import Call as Call
@@ -102,6 +105,7 @@ if TYPE_CHECKING:
     from refold.tools.protocol import ToolContext as ToolContext
     from refold.tools.protocol import ToolDefinition as ToolDefinition
     from refold.tools.protocol import ToolFailed as ToolFailed
+    from refold.tools.protocol import ToolRefused as ToolRefused
     from refold.tools.protocol import ToolResult as ToolResult
     from refold.tools.providers import CallableProvider as CallableProvider
     from refold.tools.providers import HttpProvider as HttpProvider
@@ -150,6 +154,7 @@ _HOMES = {
     "refold.memory.backups": ("recover",),
     "refold.memory.boards.handle": ("Board",),
     "refold.memory.conversation": ("Conversation",),
+    "refold.memory.files": ("FileEntry", "Files"),
     "refold.memory.handles": ("Journal", "Profile"),
     "refold.memory.memory": ("Memory",),
     "refold.memory.project": ("Project",),
@@ -178,7 +183,15 @@ _HOMES = {
     "refold.text": ("ByteClassCounter", "TokenCounter"),
     "refold.views.episodes": ("Episode",),
     "refold.views.journal": ("Note",),
-    "refold.tools.protocol": ("FunctionTool", "Tool", "ToolContext", "ToolDefinition", "ToolFailed", "ToolResult"),
+    "refold.tools.protocol": (
+        "FunctionTool",
+        "Tool",
+        "ToolContext",
+        "ToolDefinition",
+        "ToolFailed",
+        "ToolRefused",
+        "ToolResult",
+    ),
     "refold.tools.registry": ("ToolRegistry",),
     "refold.memory.sessions": ("SessionMemory",),
     "refold.memory.settings": ("Settings",),
@@ -195,6 +208,7 @@ _HOMES = {
         "UserMessageResult",
     ),
     "refold.tools.extraction": ("Extracted", "extract", "extract_idle"),
+    "refold.tools.filing": ("files_tool",),
     "refold.tools.providers": ("CallableProvider", "HttpProvider", "JsonProvider", "JsonResult", "ProviderFailed"),
     "refold.tools.wires": ("PROVIDERS", "Quirks", "Usage"),
     "refold.tools.parsing": ("NoJson",),
@@ -235,6 +249,8 @@ __all__ = [
     "Episode",
     "Event",
     "Extracted",
+    "FileEntry",
+    "Files",
     "Finding",
     "Forget",
     "FunctionTool",
@@ -301,6 +317,7 @@ __all__ = [
     "ToolContext",
     "ToolDefinition",
     "ToolFailed",
+    "ToolRefused",
     "ToolRegistry",
     "ToolResult",
     "Turn",
@@ -314,6 +331,7 @@ __all__ = [
     "detect_memory_command",
     "extract",
     "extract_idle",
+    "files_tool",
     "recover",
     "rerun",
 ]

@@ -13,6 +13,7 @@ from refold.engine import batch as batches
 from refold.engine.batch import Batch
 from refold.memory import upstairs
 from refold.memory.aio_board import AsyncBoard
+from refold.memory.aio_files import AsyncFiles
 from refold.memory.aio_project import AsyncProject
 from refold.memory.aio_session import AsyncSession, AsyncSettings
 from refold.memory.awaiting import hopping, reading, writing
@@ -253,6 +254,10 @@ class AsyncMemory:
     def board(self, **whose: str | None) -> AsyncBoard:
         """Return a handle on a board; takes what ``Memory.board`` takes."""
         return AsyncBoard(self.door, self.plain.board(**whose))
+
+    def files(self, name: str = "default") -> AsyncFiles:
+        """Return a handle on the files that a model keeps."""
+        return AsyncFiles(self.door, self.plain.files(name))
 
     @property
     def settings(self) -> AsyncSettings:

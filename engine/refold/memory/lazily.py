@@ -9,6 +9,7 @@ from refold.memory.door import Door
 _HOMES: Final[dict[str, tuple[str, str]]] = {
     "aio": ("refold.memory.aio", "AsyncMemory"),
     "board": ("refold.memory.boards.handle", "Board"),
+    "files": ("refold.memory.files", "Files"),
     "journal": ("refold.memory.handles", "Journal"),
     "profile": ("refold.memory.handles", "Profile"),
     "project": ("refold.memory.project", "Project"),

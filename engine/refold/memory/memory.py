@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from refold.entry import Entry
     from refold.memory.aio import AsyncMemory
     from refold.memory.boards.handle import Board
+    from refold.memory.files import Files
     from refold.memory.handles import Journal, Profile
     from refold.memory.project import Project
     from refold.memory.settings import Settings
@@ -143,6 +144,10 @@ class Memory:
     def journal(self, name: str = "default") -> "Journal":
         """Return a handle on a journal."""
         return cast("Journal", lazily.handle("journal", self._door, name, self._at))
+
+    def files(self, name: str = "default") -> "Files":
+        """Return a handle on the files that a model keeps under ``/memories``."""
+        return cast("Files", lazily.handle("files", self._door, name, self._at))
 
     def project(self, name: str = "default") -> "Project":
         """Return a handle on a project: its memories and episodes."""

@@ -19,6 +19,7 @@ from refold.message import MessageAppended
 from refold.tools import points
 from refold.tools.budgets import ContextBudget
 from refold.tools.builtin import BUILT_IN_NAMES
+from refold.tools.filing import files_tool
 from refold.tools.hooks import Hooks
 from refold.tools.loop import SKIPPED, AgentLoop, Call, Executed, Reply, calls_of
 from refold.tools.points import HookContext
@@ -136,7 +137,7 @@ class _Rerun(AgentLoop):
         place = asked.calls[self._made]
         made = cast("ToolExecuted", self._record.rows[place].event)
         arguments, told = msgspec.json.decode(made.arguments), msgspec.json.decode(made.result)
-        if made.name in BUILT_IN_NAMES and made.outcome != SKIPPED:
+        if made.outcome != SKIPPED and self._is_of_memory(made.name):
             is_writing = made.name == "memory_write" and isinstance(self._record.rows[place - 1].event, _SCRATCHPAD)
             self._catch_up(place - is_writing)
             self.memory.tools.execute(call.name, arguments, self._tools)
@@ -149,6 +150,10 @@ class _Rerun(AgentLoop):
         output = cast("MessageAppended", self._record.rows[self._next].event).text or ""
         return Executed(ToolResult(made.name, made.outcome, made.result), output)
 
+    def _is_of_memory(self, name: str) -> bool:
+        """Return whether a tool changes nothing but the memory; that of files does where it is registered."""
+        return name in BUILT_IN_NAMES or self.memory.tools.get(name) is files_tool()
+
     def _append(self, role: str, content: str | None, **fields: Any) -> None:
         self._catch_up(self._next)
         super()._append(role, content, **fields)
@@ -160,10 +165,11 @@ class _Rerun(AgentLoop):
 def rerun(chat: Conversation, memory: Memory, *, ended: bool = False) -> Conversation:
     """Run a recorded session again in another memory, without its model and its tools; return the conversation there.
 
-    The other memory should be as the first one was when the session began. The tools of the memory itself run, all
-    others answer what they answered; hooks are not called. What either of them wrote into the conversation is written
-    again, what they wrote elsewhere is not, so that contexts may differ where they did. Raises ``InvalidInput`` where
-    the other memory has the conversation already, for a fork, and for a record that was erased, restored or imported.
+    The other memory should be as the first one was when the session began. The tools of the memory itself run (that of
+    files, if it is registered there too), all others answer what they answered; hooks are not called. What either of
+    them wrote into the conversation is written again, what they wrote elsewhere is not, so that contexts may differ
+    where they did. Raises ``InvalidInput`` where the other memory has the conversation already, for a fork, and for a
+    record that was erased, restored or imported.
     """
     record, hooks = _Record(chat), Hooks(memory)
     opened = record.opened

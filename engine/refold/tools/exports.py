@@ -18,13 +18,17 @@ def to_openai_responses(definitions: Sequence[ToolDefinition]) -> list[dict[str,
 
 def to_anthropic(definitions: Sequence[ToolDefinition], *, cache: bool = False) -> list[dict[str, Any]]:
     """Return what Anthropic's messages take as ``tools``; ``cache`` lets the provider keep all of them."""
-    tools: list[dict[str, Any]] = [
-        {"name": definition.name, "description": definition.description, "input_schema": definition.parameters}
-        for definition in definitions
-    ]
+    tools = [_anthropic(definition) for definition in definitions]
     if cache and tools:
         tools[-1]["cache_control"] = {"type": "ephemeral"}
     return tools
+
+
+def _anthropic(definition: ToolDefinition) -> dict[str, Any]:
+    """Return one tool; of one that the models know already, its type and name are all that is taken."""
+    if definition.anthropic_type:
+        return {"type": definition.anthropic_type, "name": definition.name}
+    return {"name": definition.name, "description": definition.description, "input_schema": definition.parameters}
 
 
 def to_ollama(definitions: Sequence[ToolDefinition]) -> list[dict[str, Any]]:

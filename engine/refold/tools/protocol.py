@@ -23,6 +23,10 @@ class ToolFailed(RefoldError):
     """A tool could not do what it was asked for, though it was asked well; the model is told why."""
 
 
+class ToolRefused(ToolFailed):
+    """A tool refuses what it was asked for, and the model is told so in these very words."""
+
+
 class ToolContext(Struct, frozen=True):
     """What the host, and never the model, says about a call: where it happens, and whether it is still wanted."""
 
@@ -32,6 +36,7 @@ class ToolContext(Struct, frozen=True):
     profile_name: str = "default"
     journal_name: str = "default"
     is_cancelled: Callable[[], bool] | None = None
+    files_name: str = "default"
 
     @property
     def project(self) -> Project:
@@ -87,6 +92,8 @@ class FunctionTool(Struct, frozen=True):
     function: Callable[[dict[str, Any], ToolContext], Any]
     long_running: bool = False
     annotations: Mapping[str, bool] = {}
+    anthropic_type: str = ""
+    """The type by which models of Anthropic know the tool already, for those that need no schema there."""
 
     def execute(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         """Return what the function returns."""
@@ -101,6 +108,7 @@ class ToolDefinition(Struct, frozen=True):
     schema: bytes
     long_running: bool = False
     hints: tuple[tuple[str, bool], ...] = ()
+    anthropic_type: str = ""
 
     @property
     def parameters(self) -> dict[str, Any]:

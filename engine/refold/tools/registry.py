@@ -16,7 +16,7 @@ from refold.memory.memory import Memory
 from refold.tools import arguments as given
 from refold.tools import exports, protocol
 from refold.tools.limits import TOOL_NAME_CHARS_MAX, TOOL_RESULT_BYTES_MAX, TOOL_SCHEMA_BYTES_MAX, TOOLS_COUNT_MAX
-from refold.tools.protocol import Tool, ToolContext, ToolDefinition, ToolFailed, ToolResult
+from refold.tools.protocol import Tool, ToolContext, ToolDefinition, ToolFailed, ToolRefused, ToolResult
 from refold.tools.storable import storable
 
 _LOG: Final = logging.getLogger("refold")
@@ -30,6 +30,7 @@ class _CancelledError(ToolFailed):
 
 _REFUSALS: Final[tuple[tuple[type[Exception], str, str], ...]] = (
     (_CancelledError, protocol.CANCELLED, "cancelled"),
+    (ToolRefused, protocol.INVALID_INPUT, ""),
     (InvalidInput, protocol.INVALID_INPUT, "invalid input: "),
     (LimitExceeded, protocol.INVALID_INPUT, "invalid input: "),
     (NotFound, protocol.INVALID_INPUT, "invalid input: "),
@@ -101,6 +102,7 @@ class ToolRegistry:
         project: str | None = None,
         profile: str = "default",
         journal: str = "default",
+        files: str = "default",
         is_cancelled: Callable[[], bool] | None = None,
     ) -> ToolContext:
         """Return what a call is told by its host; without a project it is the conversation's, else ``"default"``."""
@@ -109,7 +111,7 @@ class ToolRegistry:
         name = project
         if name is None and conversation is not None:
             name = conversation.project
-        return ToolContext(self._memory, conversation, name or "default", profile, journal, is_cancelled)
+        return ToolContext(self._memory, conversation, name or "default", profile, journal, is_cancelled, files)
 
     def to_openai(self) -> list[dict[str, Any]]:
         """Return what OpenAI's chat completions, and all that speak like them, take as ``tools``."""
@@ -235,7 +237,8 @@ def _definition(tool: Tool) -> ToolDefinition:
         )
         raise LimitExceeded(message)
     hints = tuple((hint, bool(tool.annotations[hint])) for hint in _HINTS if hint in tool.annotations)
-    return ToolDefinition(name, description, encoded, tool.long_running, hints)
+    known = checks.text(getattr(tool, "anthropic_type", ""), f"the type of {name}")
+    return ToolDefinition(name, description, encoded, tool.long_running, hints, known)
 
 
 class _Recording:

@@ -7,6 +7,7 @@ from refold.views.board import BOARD
 from refold.views.contexts import CONTEXTS
 from refold.views.episodes import EPISODES
 from refold.views.facts import FACTS
+from refold.views.files import FILES
 from refold.views.journal import JOURNAL
 from refold.views.profile import PROFILE
 from refold.views.scratch import SCRATCH
@@ -33,5 +34,6 @@ VIEWS: Final[tuple[View[Any], ...]] = (
     SWITCHES,
     SKILLS,
     BOARD,
+    FILES,
 )
 """A new one comes last: checkpoint rows of before it was there lack its part, which was empty then."""

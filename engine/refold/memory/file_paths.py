@@ -1,0 +1,67 @@
+"""Paths of files as a model gives them: one form for each place, and nothing that leads out of ``/memories``.
+
+Nothing of it touches a disk. What other programs might take for a way out is refused even though it is none here: a
+mirror or an export may bring these names to a file system one day.
+"""
+
+import re
+from typing import Final
+
+from refold import checks
+from refold.errors import InvalidInput, LimitExceeded
+from refold.views.files import ROOT
+
+PATH_BYTES_MAX: Final = 1_024
+"""A path, in UTF-8."""
+
+PATH_NAME_BYTES_MAX: Final = 255
+"""One name in a path, in UTF-8: what file systems take."""
+
+PATH_DEPTH_MAX: Final = 32
+"""Names in a path below the root."""
+
+assert PATH_NAME_BYTES_MAX < PATH_BYTES_MAX
+
+_SUSPICIOUS: Final = re.compile(r"[\x00-\x1f\x7f\\]|%(?:2e|2f|5c|00)", re.IGNORECASE)
+"""Control characters, backslashes, and dots, slashes and zeros in the disguise of a URL."""
+
+
+def placed(path: object, what: str = "path") -> str:
+    """Return a path in its one form: beginning with the root, without ``.``, ``..``, empty names and a last slash.
+
+    Raises ``InvalidInput`` for a path that does not begin with the root, that leads out of it, or that holds
+    backslashes, control characters or encoded dots and slashes; ``LimitExceeded`` for one that is too long or deep.
+    """
+    given = checks.text(path, what, PATH_BYTES_MAX, "PATH_BYTES_MAX")
+    if given != ROOT and not given.startswith(f"{ROOT}/"):
+        message = f"Path must start with {ROOT}, got: {given}"
+        raise InvalidInput(message)
+    found = _SUSPICIOUS.search(given)
+    if found is not None:
+        checks.invalid(f"{what} {checks.shown(given)} holds {found.group()!r}; use plain names between slashes")
+    names = _walked(given)
+    if len(names) > PATH_DEPTH_MAX:
+        message = f"{what} is {len(names)} names deep, over PATH_DEPTH_MAX = {PATH_DEPTH_MAX}; use fewer directories"
+        raise LimitExceeded(message)
+    for name in names:
+        checks.text(name, f"a name in {what}", PATH_NAME_BYTES_MAX, "PATH_NAME_BYTES_MAX")
+    return "/".join((ROOT, *names))
+
+
+def _walked(path: str) -> list[str]:
+    """Return the names below the root that a path leads to; it may leave the root on its way, but not end outside."""
+    names: list[str] = []
+    for name in path.split("/"):
+        if name == ".." and names:
+            names.pop()
+        elif name == "..":
+            raise _escaping(path)
+        elif name not in {"", "."}:
+            names.append(name)
+    if names[:1] != [ROOT[1:]]:
+        raise _escaping(path)
+    return names[1:]
+
+
+def _escaping(path: str) -> InvalidInput:
+    return InvalidInput(f"Path {path} would escape {ROOT} directory")

@@ -1,0 +1,217 @@
+"""The files that a model keeps under ``/memories``: a tree of texts, edited piece by piece.
+
+An edit is an event with the piece that changed, so that a line of a long file is not the whole file once more. An
+erased event takes the files that it wrote, moved or removed along: what it replaced must not come back.
+"""
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from refold.event import Event, Located, Stamp, View
+from refold.limits import INLINE_BYTES_MAX
+
+ROOT: Final = "/memories"
+"""The directory that is always there and holds all others."""
+
+
+class FileCreated(Event, frozen=True, tag=80):
+    """A file was written under a path where nothing was; directories on the way to it were made."""
+
+    id: str
+    path: str = ""
+    text: str = ""
+
+
+class FileEdited(Event, frozen=True, tag=81):
+    """``removed`` characters of a file from ``start`` on made way for a text; all of them begin the file anew."""
+
+    id: str
+    start: int
+    removed: int
+    text: str = ""
+
+
+class FileDeleted(Event, frozen=True, tag=82):
+    """A file or a directory was removed, with everything under it: the ids of all that."""
+
+    ids: tuple[str, ...]
+    path: str = ""
+
+
+class FileRenamed(Event, frozen=True, tag=83):
+    """A file or a directory was moved, with everything under it; ``id`` is that of the move, for what it made."""
+
+    id: str
+    ids: tuple[str, ...]
+    path: str = ""
+    new_path: str = ""
+
+
+class Node(Struct, frozen=True, array_like=True, gc=False):
+    """A file, or a directory, which has no text; ``chain`` are the seqs of the events that make up the text."""
+
+    id: str
+    text: str | None
+    chain: tuple[int, ...]
+
+
+class Tree:
+    """The nodes by path, without the root, and the paths by id."""
+
+    __slots__ = ("nodes", "places")
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.places: dict[str, str] = {}
+
+    def copy(self) -> "Tree":
+        """Return the same tree, to be folded on by itself."""
+        other = Tree()
+        other.nodes, other.places = dict(self.nodes), dict(self.places)
+        return other
+
+    def under(self, path: str) -> list[str]:
+        """Return a path and all that stand under it, as far as they are there."""
+        beginning = f"{path}/"
+        return [held for held in self.nodes if held == path or held.startswith(beginning)]
+
+    def put(self, path: str, node: Node, maker: str) -> None:
+        """Hold a node under a path; directories that are missing on the way get ids after their maker's."""
+        parts = path.split("/")[2:]
+        for depth in range(1, len(parts)):
+            parent = "/".join((ROOT, *parts[:depth]))
+            held = self.nodes.get(parent)
+            if held is None or held.text is not None:
+                self._hold(parent, Node(f"{maker}.{depth}", None, ()))
+        self._hold(path, node)
+
+    def _hold(self, path: str, node: Node) -> None:
+        self.drop(path)
+        self.nodes[path] = node
+        self.places[node.id] = path
+
+    def drop(self, path: str) -> None:
+        """Remove a path and all under it."""
+        if path in self.nodes:
+            for held in self.under(path):
+                self.places.pop(self.nodes.pop(held).id, None)
+
+    def drop_ids(self, ids: Iterable[str]) -> None:
+        """Remove what has these ids, and all under it."""
+        for node_id in ids:
+            path = self.places.get(node_id)
+            if path is not None:
+                self.drop(path)
+
+    def move(self, path: str, new_path: str, maker: str) -> None:
+        """Move a path and all under it; where it is no longer there, nothing moves."""
+        moved = [(held, self.nodes[held]) for held in self.under(path)]
+        self.drop(path)
+        for held, node in moved:
+            self.put(new_path + held[len(path) :], node, maker)
+
+
+def spliced(text: str, event: FileEdited) -> str:
+    """Return a text with the piece that an edit changes."""
+    return text[: event.start] + event.text + text[event.start + event.removed :]
+
+
+def _pack(tree: Tree) -> tuple[Any, list[int]]:
+    rows: list[list[Any]] = []
+    pointed: list[int] = []
+    for path, node in tree.nodes.items():
+        is_long = node.text is not None and len(node.text) > INLINE_BYTES_MAX
+        pointed += node.chain if is_long else ()
+        rows.append([path, node.id, None if is_long else node.text, node.chain])
+    return rows or None, pointed
+
+
+def _unpack(inline: Any, events: Located) -> Tree:
+    tree, located = Tree(), iter(events)
+    for path, node_id, text, chain in msgspec.convert(inline or [], _ROWS):
+        is_pointed = text is None and chain
+        whole = _text_of([event for event, _ in islice(located, len(chain))]) if is_pointed else text
+        tree.nodes[path] = Node(node_id, whole, chain)
+        tree.places[node_id] = path
+    return tree
+
+
+_ROWS: Final = list[tuple[str, str, str | None, tuple[int, ...]]]
+
+
+def _text_of(chain: list[Event]) -> str:
+    """Return the text that the events of a chain make up."""
+    first, *edits = chain
+    assert isinstance(first, (FileCreated, FileEdited)), f"{first!r} was packed as the beginning of a file"
+    text = first.text
+    for edit in edits:
+        assert isinstance(edit, FileEdited), f"{edit!r} was packed as an edit of a file"
+        text = spliced(text, edit)
+    return text
+
+
+def _logical(tree: Tree) -> Any:
+    rows = ([path, node.id, node.chain[-1] if node.chain else 0, node.text] for path, node in tree.nodes.items())
+    return sorted(rows, key=lambda row: str(row[0])) or None
+
+
+def _plain(tree: Tree) -> dict[str, Any]:
+    """Return the texts by path; a directory ends with a slash and has none."""
+    shown = ((path, node) if node.text is not None else (f"{path}/", node) for path, node in tree.nodes.items())
+    return {path: node.text or "" for path, node in sorted(shown, key=lambda pair: pair[0])}
+
+
+FILES = View(
+    "files",
+    kinds=("files",),
+    empty=Tree,
+    pack=_pack,
+    unpack=_unpack,
+    logical=_logical,
+    plain=_plain,
+    copy=Tree.copy,
+)
+
+
+@FILES.on(FileCreated)
+def file_created(tree: Tree, stamp: Stamp, event: FileCreated) -> None:
+    """Hold the file; an erased one leaves no trace."""
+    if not stamp.erased:
+        tree.put(event.path, Node(event.id, event.text, (stamp.seq,)), event.id)
+
+
+@FILES.on(FileEdited)
+def file_edited(tree: Tree, stamp: Stamp, event: FileEdited) -> None:
+    """Change the file, if it is still there; an erased edit takes it along."""
+    path = tree.places.get(event.id)
+    if path is None:
+        return
+    held = tree.nodes[path]
+    if stamp.erased or held.text is None:
+        tree.drop(path)
+        return
+    is_whole = event.start == 0 and event.removed == len(held.text)
+    chain = (stamp.seq,) if is_whole else (*held.chain, stamp.seq)
+    tree.nodes[path] = Node(event.id, spliced(held.text, event), chain)
+
+
+@FILES.on(FileDeleted)
+def file_deleted(tree: Tree, stamp: Stamp, event: FileDeleted) -> None:
+    """Remove all that the path holds; of an erased event, what it removed by its ids."""
+    if stamp.erased:
+        tree.drop_ids(event.ids)
+    else:
+        tree.drop(event.path)
+
+
+@FILES.on(FileRenamed)
+def file_renamed(tree: Tree, stamp: Stamp, event: FileRenamed) -> None:
+    """Move all that the path holds; an erased move takes what it moved along."""
+    if stamp.erased:
+        tree.drop_ids(event.ids)
+    else:
+        tree.move(event.path, event.new_path, event.id)

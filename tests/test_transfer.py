@@ -9,6 +9,7 @@ import pytest
 
 from refold import (
     Conversation,
+    Files,
     InvalidInput,
     Memory,
     Message,
@@ -87,6 +88,15 @@ def work(memory: Memory, chat: Conversation) -> None:
     memory.show(memory.context(chat))
     chat.session.record_extraction("scripted", ["id"], ["item 1: dull"], seq=2)
     know_skills(SkillLibrary(memory._door, None))
+    keep_files(memory.files())
+
+
+def keep_files(files: Files) -> None:
+    files.create("/memories/a/plan.md", "one\ntwo\n")
+    files.insert("/memories/a/plan.md", 1, "and a half")
+    files.create("/memories/b", "")
+    files.rename("/memories/a", "/memories/c/d")
+    files.delete("/memories/b")
 
 
 def know_skills(library: SkillLibrary) -> None:

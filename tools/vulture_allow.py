@@ -13,6 +13,7 @@ import refold
 from refold import Receipt, SessionSummary, Stats
 from refold.embedders import HashedEmbedder
 from refold.event import FLAG_ENCRYPTED
+from refold.memory.aio import AsyncMemory
 from refold.store.record import Header
 from refold.tools.builtin import tools_of
 from refold.tools.hooks import hooks_of
@@ -27,6 +28,9 @@ Header.key_id  # noqa: B018
 # An embedder's profile, read by name because an embedder need not have it.
 HashedEmbedder.compact_threshold  # noqa: B018
 HashedEmbedder.merge_threshold  # noqa: B018
+
+# The memory for asyncio, found by name when it is first asked for.
+AsyncMemory  # noqa: B018
 
 # What a memory finds by name in the room above it.
 async_hooks_of  # noqa: B018

@@ -124,6 +124,19 @@ def test_what_was_derived_goes_too_unless_it_is_to_be_kept(memory: Memory, path:
     assert occurrences(path, "Ottokar") == 0
 
 
+def test_what_was_asked_before_the_first_message_goes_with_the_conversation(memory: Memory, path: Path) -> None:
+    project, chat = memory.project("acme"), memory.conversation("a")
+    project.add("The clinic opens at nine.")
+    project.recall("when may Ottokar come to the clinic", conversation="a")
+    project.recall("when does the clinic open", conversation="b")
+    chat.append("user", "hello")
+    project.recall("does Ottokar have to pay", conversation=chat.id)
+    receipt = chat.erase()
+    assert len(receipt.derived) == 2
+    assert occurrences(path, "Ottokar") == 0
+    assert occurrences(path, "when does the clinic open") > 0
+
+
 def test_an_overwritten_value_does_not_come_back(memory: Memory) -> None:
     profile = memory.profile()
     profile.set("city", "the first value, to be forgotten")

@@ -1,19 +1,26 @@
 """What an erasure reaches: events derived from others, forks of what is erased, and every state that may hold it."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from refold import fold
 from refold.engine.core import Engine
 from refold.engine.keys import key_of, kind_of
 from refold.engine.slots import Slot
 from refold.engine.streams import STORE_STREAM, name_key
-from refold.event import FLAG_BASE, FLAG_ERASED, Erased, Forked, Restored, SnapshotNamed
+from refold.entry import MemoriesRecalled
+from refold.event import FLAG_BASE, FLAG_ERASED, Erased, Event, Forked, Restored, SnapshotNamed
 from refold.limits import PAGE_EVENTS
 from refold.store.protocol import scan
 from refold.store.record import SEQ, STAMP, header_of
 from refold.views.settings import ERASED_PREFIX
 from refold.views.skills import SkillsSelected, SkillUsed
+
+_MENTIONING: Final[dict[str, tuple[type[Event], ...]]] = {
+    "project": (MemoriesRecalled,),
+    "skills": (SkillsSelected, SkillUsed),
+}
+"""Kinds of streams, and their events that name the conversation which they were recorded for."""
 
 
 class Base(NamedTuple):
@@ -59,21 +66,31 @@ def _derived_from(engine: Engine, seqs: Iterable[int]) -> set[int]:
 
 
 def _mentions_of(engine: Engine, streams: Iterable[int]) -> set[int]:
-    """Return the seqs at which skills were selected and used for conversations, with what was asked there.
+    """Return the seqs at which something was selected, used or recalled for conversations, with what was asked there.
 
-    They stand in a stream of their own and name the conversation, which may have had no message yet to cite.
+    That stands in other streams and names the conversation, which may have had no message yet to cite.
     """
-    if not engine.tags & {fold.TAGS[SkillsSelected], fold.TAGS[SkillUsed]}:
-        return set()
     found = set[int]()
     for slot in [engine.streams.at_number(number) for number in streams]:
         _, _, conversation = slot.name.partition("/")
-        for name in engine.streams.names(slot.branch, "skills"):
-            library = engine.streams.find(key_of(slot.branch, name))
-            for seqs in pages([] if library is None else own_seqs(engine, library.number)):
-                for event, stamp in engine.loader.recorded(seqs):
-                    if isinstance(event, (SkillsSelected, SkillUsed)) and event.conversation == conversation:
-                        found.add(stamp.seq)
+        for kind, types in _MENTIONING.items():
+            if engine.tags & {fold.TAGS[each] for each in types}:
+                for name in engine.streams.names(slot.branch, kind):
+                    found |= _mentions_in(engine, key_of(slot.branch, name), types, conversation)
+    return found
+
+
+def _mentions_in(engine: Engine, key: str, types: tuple[type[Event], ...], conversation: str) -> set[int]:
+    """Return the seqs of a stream's events of these types that name a conversation; no other body is decoded."""
+    found = set[int]()
+    tags = {fold.TAGS[each] for each in types}
+    slot = engine.streams.find(key)
+    for page in pages([] if slot is None else own_seqs(engine, slot.number)):
+        records = zip(page, engine.log.read_at(page), strict=True)
+        seqs = [seq for seq, record in records if header_of(record).tag in tags]
+        for event, stamp in engine.loader.recorded(seqs):
+            if isinstance(event, types) and getattr(event, "conversation", None) == conversation:
+                found.add(stamp.seq)
     return found
 
 

@@ -1,5 +1,9 @@
-"""Real sessions, edited in their mirror by hand and by Python at once: nothing is lost, and the replay is the state."""
+"""Real sessions, edited by hand in their mirror, by Python and over MCP at once.
 
+Nothing is lost, and the replay is the state.
+"""
+
+import asyncio
 import json
 import threading
 from collections.abc import Callable
@@ -8,9 +12,13 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 import pytest
+from mcp import Client
 
 from refold import Memory, Mirror
 from refold.tools.mirror import handle
+from refold.views.journal import JournalAppended
+from tests.mcp.serving import stdio
+from tests.mcp.touring import call
 from tests.mirroring.files import day_path, facts_in, held, kept, put, put_facts, rendered, texts_of
 from tests.support import remembering
 
@@ -98,7 +106,20 @@ def edit(hand: Hand, mirror: Mirror, edits: int, pause: Callable[[], object]) ->
         pause()
 
 
-def run(path: Path, said: list[str], edits: int) -> None:
+def ask(store: Path, calls: int) -> None:
+    """What a program does that knows the protocol alone: its server is a process of its own, on the same store."""
+
+    async def work() -> None:
+        async with Client(stdio("--db", str(store), "--conversation", "protocol")) as client:
+            for number in range(calls):
+                await call(client, "memory_set", {"key": f"protocol {number}", "value": f"value {number}"})
+                await call(client, "journal_append", {"text": f"by protocol {number:04}"})
+                await call(client, "memory_write", {"action": "note", "value": f"seen {number}"})
+
+    asyncio.run(work())
+
+
+def run(path: Path, said: list[str], edits: int, calls: int = 0) -> None:
     seed = SystemRandom().randrange(2**32)
     print(f"seed {seed}")  # noqa: T201
     directory, meeting = path / "mirror", threading.Event()
@@ -120,6 +141,8 @@ def run(path: Path, said: list[str], edits: int) -> None:
                 threading.Thread(target=guarded(lambda: speak(memory, said, lambda: meeting.wait(0.001)))),
                 threading.Thread(target=guarded(lambda: edit(hand, mirror, edits, lambda: meeting.wait(0.002)))),
             ]
+            if calls:
+                threads.append(threading.Thread(target=guarded(lambda: ask(path / "store", calls))))
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -127,6 +150,7 @@ def run(path: Path, said: list[str], edits: int) -> None:
             assert failed == [], failed
         assert mirror.report.problems == ()
         assert_nothing_lost(memory, directory, hand, said)
+        assert_protocol_kept(memory, directory, calls)
         with memory.mirror(directory) as mirror:
             assert not mirror.report
 
@@ -143,8 +167,18 @@ def assert_nothing_lost(memory: Memory, directory: Path, hand: Hand, said: list[
         assert facts.get(key) == value or value in beside, key
     for number in range(min(7, len(said))):
         assert facts[f"fact {number}"] == f"value {max(range(number, len(said), 7))}"
-    assert held(directory) == rendered(memory, DAYS)
+    days = sorted({found.event.day for found in memory.events() if isinstance(found.event, JournalAppended)})
+    assert held(directory) == rendered(memory, days)
     assert [message.content for message in memory.conversation("session").window()] == said
+
+
+def assert_protocol_kept(memory: Memory, directory: Path, calls: int) -> None:
+    noted = "".join(path.read_text(encoding="utf-8") for path in directory.glob("*/*.md"))
+    facts = facts_in(directory)
+    for number in range(calls):
+        assert facts[f"protocol {number}"] == f"value {number}"
+        assert noted.count(f"by protocol {number:04}\n") == 1
+    assert memory.conversation("protocol").notes() == [f"seen {number}" for number in range(calls)]
 
 
 @pytest.fixture(autouse=True)
@@ -157,8 +191,13 @@ def test_a_session_edited_by_hand_and_by_python_at_once_loses_nothing(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_real_session_edited_by_hand_and_by_python_at_once_loses_nothing(tmp_path: Path) -> None:
-    run(tmp_path, real(150), 150)
+def test_a_session_edited_by_hand_by_python_and_by_protocol_at_once_loses_nothing(tmp_path: Path) -> None:
+    run(tmp_path, made_up(80), 80, 40)
+
+
+@pytest.mark.slow
+def test_a_real_session_edited_by_hand_by_python_and_by_protocol_at_once_loses_nothing(tmp_path: Path) -> None:
+    run(tmp_path, real(150), 150, 60)
 
 
 @pytest.mark.soak
@@ -166,4 +205,4 @@ def test_a_real_session_edited_by_hand_and_by_python_at_once_loses_nothing(tmp_p
 def test_real_sessions_edited_for_long_lose_nothing(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / str(number)).mkdir()
-        run(tmp_path / str(number), real(600), 600)
+        run(tmp_path / str(number), real(600), 600, 300)

@@ -1,8 +1,12 @@
-"""The conformance suite of the protocol against our server: a scenario passes, or stands in a list with its reason."""
+"""The conformance suite of the protocol against our server and our client.
+
+A scenario passes, or stands in a list with its reason.
+"""
 
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from tests.mcp.serving import http
 from tests.nodejs import node, package_file
 from tests.support import remembering
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 SUITE = "@modelcontextprotocol/conformance/dist/index.js"
 LISTED: dict[str, Any] = json.loads((Path(__file__).parent / "conformance.json").read_text())
 TIMEOUT_SECONDS = 100
@@ -25,7 +30,7 @@ RETRY_MS = 50
 
 def suite(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [node(), package_file(SUITE), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False, cwd=ROOT)
 
 
 def fixed(memory: Memory) -> MemoryServer:
@@ -61,11 +66,22 @@ def test_every_scenario_passes_or_stands_in_the_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["auto", "legacy"])
+@pytest.mark.parametrize("scenario", LISTED["client"]["pass"])
+def test_remote_tools_pass_what_is_asked_of_a_client(tmp_path: Path, scenario: str, protocol: str) -> None:
+    command = f"{sys.executable} -m tests.mcp.conformance_client {protocol}"
+    run = suite("client", "--command", command, "--scenario", scenario, "--output-dir", str(tmp_path))
+    (checks,) = [json.loads(path.read_text()) for path in tmp_path.glob("*/checks.json")]
+    states = {check["status"] for check in checks} - {"INFO"}
+    assert (states, run.returncode) == ({"SUCCESS"}, 0), run.stdout + run.stderr
+
+
+@pytest.mark.slow
 def test_the_list_knows_every_scenario_of_the_suite() -> None:
     servers, clients = suite("list").stdout.split("Client scenarios")
     named = re.compile(r"^  - (\S+)", re.MULTILINE)
     assert set(named.findall(servers)) == {*LISTED["server"]["pass"], *LISTED["server"]["others"]}
-    assert set(named.findall(clients)) == set(LISTED["client"]["others"])
+    assert set(named.findall(clients)) == {*LISTED["client"]["pass"], *LISTED["client"]["others"]}
     reasons = [*LISTED["server"]["others"].values(), *LISTED["client"]["others"].values()]
     assert all(reasons), "each of the others has its reason"
 

@@ -62,6 +62,10 @@ def jobs() -> list[Job]:
         result = execute("memory_write", {"action": "set", "key": "k", "value": str(next(counter))}, told)
         assert not result.is_error
 
+    def recalled() -> list[str]:
+        """Read what is found, as whoever calls the verb does: entries are made when they are first looked at."""
+        return [hit.entry.content for hit in project.recall("thing 5", conversation=chat)]
+
     return [
         Job("memory_write", "tool", write, lambda: chat.set("k", str(next(counter))), 20),
         Job("memory_read", "tool", lambda: execute("memory_read", {"key": "k"}, told), lambda: chat.get("k"), 20),
@@ -69,7 +73,7 @@ def jobs() -> list[Job]:
             "memory_search",
             "tool",
             lambda: execute("memory_search", {"query": "thing 5"}, told),
-            lambda: project.recall("thing 5", conversation=chat),
+            recalled,
             5,
         ),
         Job("context", "context", lambda: memory.context(chat), chat.window, 3),

@@ -85,7 +85,7 @@ def jobs() -> list[Job]:
 def extracting_from(memory: Memory) -> tuple[Callable[[], object], Callable[[], object]]:
     """An extraction of a page of a session whose model answers at once, and the same memories written without it."""
     counter = itertools.count()
-    chat, unread = (memory.conversation(name, project="acme") for name in ("session", "unread"))
+    chat, unread = (memory.conversation(name, project="learnt") for name in ("session", "unread"))
 
     def proposed() -> list[dict[str, Any]]:
         begin = next(counter) * 10
@@ -108,7 +108,7 @@ def extracting_from(memory: Memory) -> tuple[Callable[[], object], Callable[[], 
         hear(unread)
         with memory.batch():
             for item in proposed():
-                memory.project("acme").upsert(item["content"], keywords=item["keywords"])
+                memory.project("learnt").upsert(item["content"], keywords=item["keywords"])
 
     return run, floor
 

@@ -1,11 +1,18 @@
 """What the benchmarks share: full sizes when they measure, tiny ones under `--benchmark-disable`."""
 
+import signal
 from typing import Any
 
 import pytest
 import workloads
 from pytest_benchmark.fixture import BenchmarkFixture
 from rounds import Job, Measure
+
+
+def pytest_configure() -> None:
+    """Lets children hear Ctrl-C: a shell that runs this in its background has it ignored, and they inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

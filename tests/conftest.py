@@ -1,5 +1,6 @@
 """The fixtures that every test with an engine may use; each ends with the proof that a replay gives the live state."""
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,12 @@ from tests.bounds import Clock, seeded_bytes
 
 SLOW_SECONDS_MAX = 900
 """When a slow test counts as one that hangs: on a machine that is busy with other work it takes many times as long."""
+
+
+def pytest_configure() -> None:
+    """Lets children hear Ctrl-C: a shell that runs this in its background has it ignored, and they inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -303,9 +303,8 @@ def mirror_of(
 
     ``edits="leave"``, which is what a read-only memory does, takes nothing: a file that was edited is reported and left
     as it is. With ``writes=False`` it does nothing but ``check``, and holds nothing. ``on_report`` is called with every
-    report that has something to tell. Raises ``NotFound`` for a missing
-    parent directory, ``StoreBusy`` while another mirror holds it, ``InvalidInput`` for the directory of another memory,
-    ``StoreError`` where it cannot be written.
+    report that has something to tell. Raises ``NotFound`` for a missing parent directory, ``StoreBusy`` while another
+    mirror holds it, ``InvalidInput`` for the directory of another memory, ``StoreError`` where it cannot be written.
     """
     names = checks.name(profile, "profile"), checks.name(journal, "journal")
     if edits not in {"take", "leave"}:

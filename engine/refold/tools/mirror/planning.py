@@ -46,7 +46,7 @@ class Plan(Struct):
         return bool(self.edits or self.conflicts)
 
     def leave(self, problem: str) -> None:
-        """Leave the file and what a hand changed in it for now."""
+        """Leave the file and what a hand changed in it as they are, until a round can take them."""
         self.problem, self.edits, self.conflicts, self.base = problem, [], [], None
 
 

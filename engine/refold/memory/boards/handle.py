@@ -296,7 +296,8 @@ class Board:
         """Call ``listener(board)`` when the board shows something else; it gets the board frozen at that moment.
 
         Only what is durable is told of, by whichever process it was written, on the thread of all subscriptions;
-        ``after`` is a seq to begin behind, ``None`` for the present one. What was written in one commit is told of once.
+        ``after`` is a seq to begin behind, ``None`` for the present one. What was written in one commit is told of
+        once.
         """
         from refold.memory.boards.listening import (  # noqa: PLC0415 - loaded only by those who subscribe
             check_listener,

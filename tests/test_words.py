@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from refold.text import is_unspaced, keywords, words
@@ -66,6 +66,7 @@ def test_the_words_of_a_text(text: str, expected: list[str]) -> None:
     assert words(text) == expected
 
 
+@example("\u17b4")  # A mark of a script that does not part words, on no letter.
 @given(st.text(max_size=60))
 def test_no_word_is_empty_and_every_word_has_a_letter_or_digit(text: str) -> None:
     assert all(any(map(str.isalnum, word)) and not set(word) & set(" _\n\t,.") for word in words(text))

@@ -125,13 +125,14 @@ def _split_unspaced(run: str) -> Iterator[str]:
     for found in _unspaced().finditer(run):
         yield from _led_by_letter(run[end : found.start()])
         piece, end = found.group(), found.end()
-        yield from (piece[i : i + 2] for i in range(max(1, len(piece) - 1)))
+        for i in range(max(1, len(piece) - 1)):
+            yield from _led_by_letter(piece[i : i + 2])
     yield from _led_by_letter(run[end:])
 
 
 def _led_by_letter(run: str) -> Iterator[str]:
     """Yield a run unless it is empty or marks alone: those of emoji stand on no letter."""
-    if any(map(str.isalnum, run)):
+    if run.isalnum() or any(map(str.isalnum, run)):
         yield run
 
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from array import array
 from refold import Memory
 
-path, projects, memories, dimensions, memory_bytes = sys.argv[1], *map(int, sys.argv[2:])
+path, durability, (projects, memories, dimensions, memory_bytes) = *sys.argv[1:3], map(int, sys.argv[3:])
 draw = random.Random(5)
 
 peak_bytes = 0
@@ -57,7 +57,7 @@ with Memory() as memory:
     memory.project("p0").search("warm", vector=asked, ranking="window")
 look()
 base_bytes = peak_bytes
-with Memory(path, memory_bytes=memory_bytes, durability="delayed") as memory:
+with Memory(path, memory_bytes=memory_bytes, durability=durability) as memory:
     for number in range(projects):
         with memory.batch():
             for place in range(memories):
@@ -78,6 +78,19 @@ print(json.dumps({
 }))
 """
 
+SLOW_DISK = """
+import time
+from refold.store import delayed
+
+delayed.TAIL_BYTES_MAX, flush = 4 * 1024**2, delayed.DelayedLog._flush_written
+
+def late(log):
+    time.sleep(1.0)
+    flush(log)
+
+delayed.DelayedLog._flush_written = late
+"""
+
 CHILD_RENEWED = """
 import json, sys
 from pathlib import Path
@@ -91,6 +104,7 @@ if memory_bytes == 0:
                 for place in range(memories):
                     text = f"{number} {place} ".ljust(text_bytes, "x")
                     memory.project(f"p{number}").add(text, vector=[1.0, 2.0], keywords=())
+    print("{}")
     sys.exit()
 
 held_bytes = []
@@ -112,6 +126,13 @@ print(json.dumps({
     "taken_bytes": max(held_bytes) - held_bytes[0], "vectors": made.vectors, "projects": made.projects,
 }))
 """
+
+
+def measured(child: str, place: Path, *arguments: object) -> dict[str, int]:
+    """What a process of its own tells, that works on the store of this place."""
+    command = [sys.executable, "-c", child, str(place / "store"), *map(str, arguments)]
+    found: dict[str, int] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return found
 
 
 def fill(memory: Memory, projects: int) -> None:
@@ -211,8 +232,7 @@ def test_a_process_with_many_projects_stays_within_its_bound(
 ) -> None:
     """Beside what it took before anything was there; without a bound the first takes 124 MiB."""
     numbers = [projects, memories, 128, bound]
-    command = [sys.executable, "-c", CHILD, str(tmp_path / "store"), *map(str, numbers)]
-    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    found = measured(CHILD, tmp_path, "durable", *numbers)
     assert found["held_bytes"] <= bound * 9 // 8, found
     assert found["filled_bytes"] - found["base_bytes"] <= bound + BESIDE_BYTES, found
     assert found["peak_bytes"] - found["base_bytes"] <= bound + BESIDE_BYTES, found
@@ -222,14 +242,21 @@ def test_a_process_with_many_projects_stays_within_its_bound(
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_what_waits_for_a_slow_disk_is_bounded(tmp_path: Path) -> None:
+    """The tail, and as much again while it is written; where 32 MiB may wait, this takes 58."""
+    bound = 16 * MIB
+    found = measured(SLOW_DISK + CHILD, tmp_path, "delayed", 1_000, 50, 128, bound)
+    assert found["filled_bytes"] - found["base_bytes"] <= bound + BESIDE_BYTES // 2, found
+    assert found["count"] == 50 * 100
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_embedding_anew_stays_within_the_bound(tmp_path: Path) -> None:
     """The texts are 98 MiB in all; those of one project at a time are held. Filled elsewhere, for the heap's sake."""
     projects, memories, bound = 500, 50, 16 * MIB
-    for memory_bytes in (0, bound):
-        numbers = [projects, memories, 4_096, memory_bytes]
-        command = [sys.executable, "-c", CHILD_RENEWED, str(tmp_path / "store"), *map(str, numbers)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found = json.loads(done.stdout)
+    measured(CHILD_RENEWED, tmp_path, projects, memories, 4_096, 0)
+    found = measured(CHILD_RENEWED, tmp_path, projects, memories, 4_096, bound)
     assert (found["vectors"], found["projects"]) == (projects * memories, projects)
     assert found["taken_bytes"] <= bound + BESIDE_BYTES, found
 

@@ -573,3 +573,46 @@ def test_what_was_erased_while_a_hand_edited_does_not_come_back(memory: Memory, 
         assert memory.profile().items() == [("theme", "dark"), ("user", "Mike"), ("pet", "cat")]
         assert texts_of(memory, DAY)[2:] == ["for now.\nBy hand."]
     assert not any("swordfish" in str(recorded.event) for recorded in memory.events())
+
+
+def test_what_was_erased_leaves_what_was_kept_beside(memory: Memory, directory: Path) -> None:
+    """Lines and values of the log leave the copies, whose names tell their content; those of the hand stay."""
+    filled(memory)
+    memory.profile().set("secret", "hunter2hunter2")
+    told = [memory.head]
+    with memory.mirror(directory) as mirror:
+        older = facts_in(directory)
+        memory.profile().set("secret", "hidden")
+        told.append(memory.head)
+        memory.journal().append("The door\nopens to swordfish\nand to nothing else.", day=DAY)
+        told.append(memory.head)
+        mirror.sync()
+        put_facts(directory, older | {"pet": "cat"})
+        path = day_path(directory, DAY)
+        put(path, path.read_text(encoding="utf-8").replace("and to nothing", "By hand.\nand to nothing"))
+        assert len(mirror.sync().conflicts) == 2
+        before = kept(directory)
+        assert all(word in str(before) for word in ("hunter2", "swordfish", "By hand."))
+        memory.erase(told)
+        mirror.sync()
+        after = everything(directory)
+        assert not any(word in after for word in (b"hunter2", b"swordfish", b"secret", b"hidden"))
+        assert not kept(directory).keys() & before.keys()
+        (beside,) = kept(directory).values()
+        assert beside == f"# {DAY}, in the place of seq 7\n\nBy hand.\n"
+        assert not mirror.sync()
+        assert_in_step(memory, directory)
+
+
+def test_an_erasure_takes_nothing_of_the_hand_s_out_of_what_was_kept(memory: Memory, directory: Path) -> None:
+    filled(memory)
+    with memory.mirror(directory) as mirror:
+        memory.profile().set("theme", "blue")
+        put_facts(directory, {"theme": "light", "user": "Mike"})
+        path = day_path(directory, DAY)
+        put(path, path.read_text(encoding="utf-8").replace("LMDB", "SQLite"))
+        assert len(mirror.sync().conflicts) == 2
+        before = kept(directory)
+        memory.erase([2])
+        assert mirror.sync().written == ("profile.json",)
+        assert kept(directory) == before

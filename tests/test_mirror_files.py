@@ -278,13 +278,13 @@ def test_a_thread_goes_on_when_the_disk_does(memory: Memory, directory: Path, mo
 # Somebody else writes at the same moment.
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], *, can_exchange: bool = True) -> None:
-    """Let something happen between the reading of a file and its replacement, once."""
-    waiting = [act]
+def meanwhile(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], object], can_exchange: bool = True) -> None:
+    """Let something happen between the reading of a file and its replacement, and before each further exchange."""
+    waiting = list(acts)
 
     def exchanged(folder: int, one: str, other: str) -> bool:
         if waiting:
-            waiting.pop()()
+            waiting.pop(0)()
         return can_exchange and exchanging.exchanged(folder, one, other)
 
     monkeypatch.setattr(mirror_files, "exchanged", exchanged)
@@ -317,6 +317,59 @@ def test_a_file_that_changes_before_it_is_replaced_stays(
     assert report.ok
     assert memory.profile().items() == [("theme", "dark"), ("city", "Oslo"), ("pet", "cat")]
     assert_in_step(memory, directory)
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def assert_both_kept(memory: Memory, directory: Path) -> None:
+    everywhere = str(kept(directory)) + str(texts_of(memory, DAY))
+    assert "first by hand" in everywhere
+    assert "second by hand" in everywhere
+    assert_in_step(memory, directory)
+
+
+@pytest.mark.parametrize("way", [*WAYS, "appended"])
+def test_a_file_that_changes_again_before_it_is_put_back_loses_nothing(
+    memory: Memory, mirror: Mirror, directory: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The second hand may write into the mirror's own file, which stands there for an instant."""
+    path = day_path(directory, DAY)
+    write = (WAYS | {"appended": append})[way]
+    memory.journal().append("more of the log", day=DAY)
+    meanwhile(monkeypatch, lambda: put(path, "first by hand\n"), lambda: write(path, "second by hand\n"))
+    for _ in range(2):
+        mirror.sync()
+        memory.journal().append("and more", day=DAY)
+    mirror.sync()
+    assert_both_kept(memory, directory)
+
+
+def test_a_file_that_comes_anew_while_another_is_removed_takes_nothing_along(
+    memory: Memory, mirror: Mirror, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = day_path(directory, DAY)
+    holds, place = mirror_files.Tree._holds, mirror_files.Tree._place
+    waiting = ["second by hand\n", "first by hand\n"]
+
+    def held_by(tree: mirror_files.Tree, folder: int, name: str, *rest: Any) -> bool:
+        if len(waiting) == 2:
+            put(path.with_name(f"{mirror_files.SWAP}{path.name}"), waiting.pop())
+        return holds(tree, folder, name, *rest)
+
+    def placed(tree: mirror_files.Tree, folder: int, swap: str, base: str) -> bool:
+        if len(waiting) == 1:
+            append(path, waiting.pop())
+        return place(tree, folder, swap, base)
+
+    monkeypatch.setattr(mirror_files.Tree, "_holds", held_by)
+    monkeypatch.setattr(mirror_files.Tree, "_place", placed)
+    memory.erase([recorded.stamp.seq for recorded in memory.events() if hasattr(recorded.event, "day")])
+    mirror.sync()
+    assert not waiting
+    assert_both_kept(memory, directory)
 
 
 def test_an_edit_that_was_taken_may_be_taken_back_at_once(

@@ -1,9 +1,11 @@
 """``python -m tests.mirroring.dying PLACE EDITS_AGAIN BEGIN STEP``: rounds of a mirror that are killed, and their ends.
 
-A round begins with edits by hand and changes of the log, some of them at odds. Each point is a call that changes a
-file or commits; the process dies before it, or half way through a write. Then, maybe after more edits, another process
-does the round, and has to end where it would have ended undisturbed: nothing lost, nothing twice. Every process is a
-fork of this one. Prints one line of JSON for each point; point 0 dies nowhere, and counts the points.
+A round begins with edits by hand and changes of the log, some of them at odds, and with an erasure that concerns what
+an earlier one kept beside. Each point is a call that changes a file or commits; the process dies before it, or half way
+through a write. Then, maybe after more edits, another process does the round, and has to end where it would have ended
+undisturbed: nothing lost, nothing twice. Every process is a fork of this one.
+
+Prints one line of JSON for each point; point 0 dies nowhere, and counts the points.
 """
 
 import json
@@ -23,8 +25,8 @@ from tests.mirroring.files import day_path, everything, facts_in, held, kept, pu
 from tests.support import assert_sound
 
 CALLS: Final = ("open", "mkdir", "write", "fsync", "rename", "link", "unlink")
-DAYS: Final = ["2026-11-19", "2026-11-20", "2026-11-21", "2026-11-22"]
-CHANGED, EDITED, BEGUN, FOLLOWED = DAYS
+DAYS: Final = ["2026-11-18", "2026-11-19", "2026-11-20", "2026-11-21", "2026-11-22"]
+ERASED, CHANGED, EDITED, BEGUN, FOLLOWED = DAYS
 
 
 class Doom:
@@ -76,7 +78,12 @@ def prepare(place: Path) -> dict[str, Any]:
             profile.set(key, value)
         for day, text in ((CHANGED, "Chose LMDB."), (EDITED, "first"), (EDITED, "second")):
             journal.append(text, day=day)
+        journal.append("swordfish\nplain", day=ERASED)
+        secret = memory.head
         memory.mirror(place / "mirror").close()
+        put(day_path(place / "mirror", ERASED), f"# {ERASED}\n\nswordfish\nmine\nplain\n")
+        memory.mirror(place / "mirror").close()
+        memory.erase([secret])
         profile.set("city", "Bergen")
         profile.set("same", "new")
         profile.set("tea", "green")
@@ -111,6 +118,16 @@ def edit_again(place: Path) -> None:
         put(path, text + f"late on {day}\n")
 
 
+def wrong_beside(directory: Path) -> list[str]:
+    """Say what is wrong with what was kept beside the files."""
+    beside = kept(directory)
+    wrong = [f"what was erased is in {beside}"] if b"swordfish" in everything(directory) else []
+    wanted = {"202611/20261118.md": "mine", "202611/20261119.md": "Chose SQLite.", "profile.json": "Rome"}
+    if {name.partition(".conflict-")[0] for name in beside} != wanted.keys() or len(beside) != len(wanted):
+        wrong.append(f"kept beside are {beside}")
+    return wrong + [f"{text} is not kept" for name, text in wanted.items() if text not in str(beside)]
+
+
 def judge(place: Path, *, again: bool) -> dict[str, Any]:
     """Do the round again and say what is wrong with where it ends."""
     directory = place / "mirror"
@@ -137,16 +154,11 @@ def judge(place: Path, *, again: bool) -> dict[str, Any]:
                 wrong.append(f"{day} has {lines}")
         if held(directory) != rendered(memory, DAYS):
             wrong.append(f"the files are {held(directory)}")
-        beside = kept(directory)
-        wanted = {"202611/20261119.md": "Chose SQLite.", "profile.json": "Rome"}
-        if {name.partition(".conflict-")[0] for name in beside} != wanted.keys() or len(beside) != len(wanted):
-            wrong.append(f"kept beside are {beside}")
-        wrong += [f"{text} is not kept" for name, text in wanted.items() if text not in str(beside)]
+        wrong += wrong_beside(directory)
         leftovers = [path.name for path in directory.rglob(".refold-*")]
         if sorted(leftovers) != [".refold-mirror", ".refold-mirror.lock"]:
             wrong.append(f"left over are {leftovers}")
         assert_sound(memory)
-    assert everything(directory)
     return {"wrong": wrong, "conflicts": len(first.conflicts)}
 
 

@@ -19,7 +19,10 @@ from tests.support import Clock, assert_sound
 
 DAYS = ["2026-11-21", "2026-11-22"]
 keys = st.sampled_from(["theme", "user", "city"])
-values = st.sampled_from(["", "dark", "light", 'with "quotes"\nand lines', "f\u00f8rst"])
+NEW = "new"
+"""Stands for a value that nobody has said before."""
+
+values = st.sampled_from(["", "dark", "light", 'with "quotes"\nand lines', "f\u00f8rst", NEW, NEW])
 days = st.sampled_from(DAYS)
 places = st.integers(min_value=0, max_value=9)
 heights = st.integers(min_value=1, max_value=3)
@@ -37,8 +40,8 @@ class MirrorMachine(RuleBasedStateMachine):
         self.rounds.run()
         self.words = 0
         self.base: dict[str, str] = {}
-        self.past: list[dict[str, str]] = []
-        """What the profile's file was before and after each round."""
+        self.past: list[dict[str, str]] = [{}]
+        """What the profile's file was at first, and before and after each round."""
         self.written_by_hand: dict[str, set[str]] = {day: set() for day in DAYS}
         """Words that a hand put into a day's file since the last round, and that still stand there."""
         self.changed: set[str] = set()
@@ -52,11 +55,12 @@ class MirrorMachine(RuleBasedStateMachine):
         )
 
     def teardown(self) -> None:
-        self.round()
-        self.rounds.close()
-        assert_sound(self.memory)
-        self.memory.close()
-        self.room.cleanup()
+        with self.room, self.memory:
+            try:
+                self.round()
+            finally:
+                self.rounds.close()
+            assert_sound(self.memory)
 
     def word(self) -> str:
         """A word that stands nowhere else."""
@@ -67,11 +71,15 @@ class MirrorMachine(RuleBasedStateMachine):
         """A text of some lines, each with a word of its own."""
         return "\n".join(f"- {self.word()} is said" for _ in range(height))
 
+    def value(self, drawn: str) -> str:
+        """A value, or one that stands nowhere else."""
+        return self.word() if drawn == NEW else drawn
+
     # The log.
 
     @rule(key=keys, value=values)
     def log_sets(self, key: str, value: str) -> None:
-        self.memory.profile().set(key, value)
+        self.memory.profile().set(key, self.value(value))
 
     @rule(key=keys)
     def log_deletes(self, key: str) -> None:
@@ -90,7 +98,7 @@ class MirrorMachine(RuleBasedStateMachine):
         if hasattr(event, "seqs"):
             return  # That is an erasure itself.
         self.memory.erase([stamp.seq])
-        words = str(getattr(event, "text", "")).split()
+        words = str(getattr(event, "text", getattr(event, "value", ""))).split()
         self.erased |= {word for word in words if word.startswith("word")}
 
     # The hand.
@@ -107,7 +115,7 @@ class MirrorMachine(RuleBasedStateMachine):
 
     @rule(key=keys, value=values)
     def hand_sets(self, key: str, value: str) -> None:
-        put_facts(self.directory, facts_in(self.directory) | {key: value})
+        put_facts(self.directory, facts_in(self.directory) | {key: self.value(value)})
 
     @rule(key=keys)
     def hand_deletes(self, key: str) -> None:

@@ -29,6 +29,9 @@ NEW: Final = ".refold-new-"
 SWAP: Final = ".refold-swap-"
 """How files begin that are about to get their name, or have just lost it: a crash may leave somebody's work there."""
 
+KEPT: Final = ".conflict-"
+"""What stands between a file's name and the rest of the name of what was kept beside it."""
+
 _MONTH: Final = re.compile(r"\d{6}")
 _DAY_FILE: Final = re.compile(r"(\d{6})\d\d\.md")
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -171,7 +174,11 @@ class Tree:
             swap = SWAP + base
             os.rename(NEW + base, swap, src_dir_fd=folder, dst_dir_fd=folder)
             ours = _seen(os.stat(swap, dir_fd=folder, follow_symlinks=False))
-            placed = self._place(folder, swap, base) if found.seen is None else self._swap(folder, name, ours, found)
+            if found.seen is None:
+                placed = self._place(folder, swap, base)
+                os.unlink(swap, dir_fd=folder)
+            else:
+                placed = self._swap(folder, name, content, found)
             os.fsync(folder)
             return ours if placed else None
 
@@ -194,11 +201,9 @@ class Tree:
             os.link(swap, base, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
         except FileExistsError:
             return False
-        finally:
-            os.unlink(swap, dir_fd=folder)
         return True
 
-    def _swap(self, folder: int, name: str, ours: Seen, found: Found) -> bool:
+    def _swap(self, folder: int, name: str, content: bytes, found: Found) -> bool:
         base = name.rpartition("/")[2]
         swap = SWAP + base
         try:
@@ -211,12 +216,17 @@ class Tree:
             os.unlink(swap, dir_fd=folder)
             return True
         # Somebody was faster: what came out is put back, and it is ours that goes. Whatever else comes out then has
-        # lost its name to us, and waits under the other one to be found as a leftover.
+        # lost its name to us, and so has what somebody wrote into ours while it stood there.
         with suppress(FileNotFoundError):
             exchanged(folder, swap, base)
-        if _seen(os.stat(swap, dir_fd=folder, follow_symlinks=False)) == ours:
-            os.unlink(swap, dir_fd=folder)
+        self._let_go(folder, name, swap, content)
         return False
+
+    def _let_go(self, folder: int, name: str, swap: str, known: bytes) -> None:
+        """Remove a file that has lost its name, and see later whether it holds something else than what is known."""
+        with suppress(OSError):  # A link, or a folder: what it leads to stays where it is.
+            self._held.append((name, os.open(swap, _READING, dir_fd=folder), known))
+            os.unlink(swap, dir_fd=folder)
 
     def _rename(self, folder: int, swap: str, base: str, found: Found) -> bool:
         """Replace a file where names cannot be exchanged: it is looked at just before."""
@@ -262,21 +272,33 @@ class Tree:
             except FileNotFoundError:
                 return True
             is_ours = self._holds(folder, name, swap, found)
-            if is_ours:
+            if is_ours or self._place(folder, swap, base):
                 os.unlink(swap, dir_fd=folder)
             else:
-                self._place(folder, swap, base)
+                self._let_go(folder, name, swap, found.content)
             os.fsync(folder)
             return is_ours
 
     def keep(self, name: str, content: bytes) -> str:
         """Write what would be lost beside a file, under a name that tells its content; return that name."""
-        kept = f"{name}.conflict-{_digest(content).hex()[:12]}"
+        kept = f"{name}{KEPT}{_digest(content).hex()[:12]}"
         with _telling(f"{self.path}/{kept}"), self._folder(kept, makes=True) as (folder, base):
             self._write(folder, base, content)
             os.rename(NEW + base, base, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
         return kept
+
+    def kept(self) -> list[str]:
+        """Return the names of what was kept beside files, with their folders, sorted."""
+        found: list[str] = []
+        for month in self._months():
+            with suppress(FileNotFoundError, NotADirectoryError), self._folder(month) as (folder, _):
+                found += [month + base for base in os.listdir(folder) if KEPT in base and not base.startswith(SWAP)]
+        return sorted(found)
+
+    def _months(self) -> list[str]:
+        with _telling(self.path):
+            return ["", *(f"{name}/" for name in os.listdir(self._root) if _MONTH.fullmatch(name))]
 
     # What is known of the last time.
 
@@ -297,7 +319,7 @@ class Tree:
         What was being written then is removed without a word.
         """
         with _telling(self.path):
-            for month in ("", *(f"{name}/" for name in os.listdir(self._root) if _MONTH.fullmatch(name))):
+            for month in self._months():
                 with suppress(FileNotFoundError, NotADirectoryError), self._folder(month) as (folder, _):
                     for base in os.listdir(folder):
                         if base.startswith(NEW):

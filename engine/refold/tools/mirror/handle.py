@@ -219,10 +219,7 @@ class Mirror:
 
     def _hear(self, recorded: "Recorded") -> None:
         """Ring when an event may concern the files."""
-        is_erasure = isinstance(recorded.event, Erased)
-        if is_erasure:
-            self._rounds.forget()
-        if is_erasure or recorded.stamp.stream in self._rounds.streams:
+        if isinstance(recorded.event, Erased) or recorded.stamp.stream in self._rounds.streams:
             self._ring()
 
     def _ring(self) -> None:

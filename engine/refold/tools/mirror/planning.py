@@ -10,7 +10,7 @@ from refold.errors import RefoldError
 from refold.memory.moments import day_of as checked_day
 from refold.store.limits import MIRROR_FILE_BYTES_MAX
 from refold.store.mirror_files import PROFILE_FILE, Found, too_large
-from refold.tools.mirror.merging import NotesMerge, Passed, merge_facts, merge_notes, outdated
+from refold.tools.mirror.merging import NotesMerge, Passed, facts_told, merge_facts, merge_notes, outdated
 from refold.tools.mirror.pages import Unreadable, day_of, digest, facts_of, heading, text_of
 from refold.tools.mirror.reports import MirrorConflict, MirrorEdit
 from refold.tools.mirror.sides import Notes, Side
@@ -38,6 +38,8 @@ class Plan(Struct):
     conflicts: list[MirrorConflict] = []
     beside: bytes = b""
     """The hand's side of the conflicts, to be kept beside the file."""
+    said: dict[str, str] = {}
+    """What of that the log said before, as digests."""
     problem: str = ""
 
     @property
@@ -82,7 +84,8 @@ def _profile(name: str, found: Found, side: Side, bases: Sequence[Base], trail: 
     sides = {key: hand.get(key) for key in reasons}
     conflicts = [MirrorConflict(name, key, sides[key], side.facts.get(key), "", why) for key, why in reasons.items()]
     beside = msgspec.json.format(msgspec.json.encode(sides, order="sorted"), indent=2) + b"\n" if conflicts else b""
-    return Plan(name, found, base_of_profile(hand, found.content), edits, conflicts, beside)
+    said = facts_told({key: sides[key] or "" for key in reasons if reasons[key] == _OLD})
+    return Plan(name, found, base_of_profile(hand, found.content), edits, conflicts, beside, said)
 
 
 def _day(name: str, found: Found, side: Side, bases: Sequence[Base], trail: Trail) -> Plan:

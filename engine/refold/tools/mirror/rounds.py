@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from refold.errors import InvalidInput, LimitExceeded, StoreBusy, StoreError, WrongVersion
-from refold.event import Erased
-from refold.fold import TAGS
 from refold.memory.door import Door
 from refold.store.limits import MIRROR_FILE_BYTES_MAX
-from refold.store.mirror_files import PROFILE_FILE, STATE_FILE, Found, Seen, Tree
+from refold.store.mirror_files import KEPT, PROFILE_FILE, STATE_FILE, Found, Seen, Tree
+from refold.tools.mirror.forgetting import gone_from, without
 from refold.tools.mirror.limits import MIRROR_RECENT_COUNT_MAX, MIRROR_REDO_COUNT_MAX
 from refold.tools.mirror.merging import Passed, replaced
 from refold.tools.mirror.pages import digest
@@ -65,7 +64,6 @@ class Rounds:
         except BaseException:
             self.tree.close()
             raise
-        self._is_forgetting = TAGS[Erased] in door.engine.tags
         self.seen: dict[str, tuple[Seen | None, str]] = {}
         """Of each file, how it was seen last and the digest of what it held; empty for what could not be read."""
 
@@ -75,8 +73,12 @@ class Rounds:
         return (State(owner), b"") if state is None else (state, content)
 
     def _leftovers(self) -> Iterable[MirrorConflict]:
-        """Keep what a crash left of replaced files, unless it is known what it was."""
+        """Keep what a crash left of replaced files, unless it is known what it was; copies get their name again."""
         for name, content in self.tree.leftovers():
+            of, is_copy, _ = name.partition(KEPT)
+            if is_copy:
+                self.tree.keep(of, content)
+                continue
             bases = self._bases(name)
             if digest(content) not in {base.digest for base in bases}:
                 yield MirrorConflict(name, "", None, None, self.tree.keep(name, content), _LEFT)
@@ -89,10 +91,6 @@ class Rounds:
     def streams(self) -> tuple[str, str]:
         """The streams that the files hold."""
         return f"profile/{self._profile}", f"journal/{self._journal}"
-
-    def forget(self) -> None:
-        """Forget in the next round what writes replaced: something was erased, and no digest of it is to stay."""
-        self._is_forgetting = True
 
     def close(self) -> tuple[MirrorConflict, ...]:
         """Let go of the directory; return what was kept of files that were written to while they were replaced."""
@@ -121,6 +119,8 @@ class Rounds:
             side = self._log.read()
             names = self.tree.walk()
             plans = [plan for plan in self._plans(side, names, trusted) if plan.name not in skipped]
+            if self._state.erased_count != side.erased_count:
+                self._forget(side)
             self._keep(plans)
             try:
                 has_taken = self._take(plans, side)
@@ -173,6 +173,18 @@ class Rounds:
 
     # What a hand changed.
 
+    def _forget(self, side: Side) -> None:
+        """Take what was erased out of the copies beside files, before the digests of it are forgotten, too."""
+        for kept in self.tree.kept():
+            name = kept.partition(KEPT)[0]
+            gone = gone_from(name, side, self._bases(name), self._state.kept.get(kept, {}))
+            found = self.tree.read(kept)
+            left = without(name, found.content, gone)
+            if left != found.content:
+                if left:
+                    self.tree.keep(name, left)
+                self.tree.remove(kept, found)
+
     def _keep(self, plans: Iterable[Plan]) -> None:
         """Keep the hand's side of conflicts beside the files, before anything is overwritten."""
         for plan in plans:
@@ -183,6 +195,7 @@ class Rounds:
                     plan.leave(str(error))
                 else:
                     plan.conflicts = [replace(conflict, kept=kept) for conflict in plan.conflicts]
+                    self._state.kept |= {kept: plan.said} if plan.said else {}
 
     def _take(self, plans: Sequence[Plan], side: Side) -> bool:
         """Append all edits in one commit, durable when this returns; return whether there were any.
@@ -250,8 +263,8 @@ class Rounds:
                 self._note_passed(plan.base, bases.get(plan.name))
             if plan.base is not None and (self._bases(plan.name) or plan.name in side.names):
                 self._state.files[plan.name] = plan.base
-        if self._is_forgetting:
-            self._is_forgetting, self._state.recent = False, []
+        if self._state.erased_count != side.erased_count:
+            self._state.recent, self._state.kept, self._state.erased_count = [], {}, side.erased_count
         self._state.taking = {}
         self._state.coming = {name: base for name, base in bases.items() if base is not None}
         if behind:

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from refold.engine.core import Engine
+from refold.engine.streams import STORE_STREAM
 from refold.fold import State
 from refold.memory.door import Door
 from refold.store.mirror_files import PROFILE_FILE
@@ -10,18 +11,23 @@ from refold.tools.mirror.pages import day_bytes, day_of, file_of, part_of, profi
 from refold.tools.mirror.state import Base, base_of_day, base_of_profile
 from refold.views.journal import JOURNAL
 from refold.views.profile import PROFILE
+from refold.views.settings import SETTINGS
 
 Notes = tuple[tuple[int, str], ...]
 """The notes of a day, each with its seq."""
 
 
 class Side(NamedTuple):
-    """The log's side at a seq: the facts, the notes of each day by the name of its file, and what names no file."""
+    """The log's side at a seq: the facts, the notes of each day by the name of its file, and what names no file.
+
+    ``erased_count`` is how many events of the store were erased by then.
+    """
 
     seq: int
     facts: dict[str, str]
     days: dict[str, Notes]
     nameless: tuple[str, ...]
+    erased_count: int
 
     def content(self, name: str) -> bytes | None:
         """Return what a file is to hold, ``None`` where there is to be none."""
@@ -55,11 +61,18 @@ class LogSide:
 
     def _read(self, seq: int, at: int | None) -> Side:
         profile, journal = self._streams
+        erased_count = self._erased_count(at)
         facts = self._door.read_written(profile, _facts, at)
         pages = self._door.read_written(journal, _pages, at)
         days = {file_of(day): tuple((seq, note.text) for seq, note in notes) for day, notes in pages.items()}
         nameless = tuple(day for day in pages if file_of(day) is None)
-        return Side(seq, facts, {name: notes for name, notes in days.items() if name is not None and notes}, nameless)
+        named = {name: notes for name, notes in days.items() if name is not None and notes}
+        if self._erased_count(at) != erased_count:
+            return self._read(seq, at)  # Nobody knows which of them are in what was read.
+        return Side(seq, facts, named, nameless, erased_count)
+
+    def _erased_count(self, at: int | None) -> int:
+        return self._door.engine.read(STORE_STREAM, lambda state: len(state.part(SETTINGS).erased), at)
 
     def base(self, side: Side, name: str) -> Base | None:
         """Return what a file is to hold, as a base knows it; ``None`` where there is to be none."""

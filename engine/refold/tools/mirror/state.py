@@ -49,6 +49,10 @@ class State(Struct):
     recent: list[Passed] = []
     """How the profile's file changed of late."""
     format: int = FORMAT
+    kept: dict[str, dict[str, str]] = {}
+    """Of copies of the profile that were kept beside it, what the log had said before."""
+    erased_count: int = 0
+    """How many events had been erased when the files held what they hold."""
 
 
 def packed(state: State) -> bytes:

@@ -6,7 +6,7 @@ they were erased, so they are known by the digests of what the file held when it
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,8 @@ from refold.tools.mirror.merging import told
 from refold.tools.mirror.pages import BLANK, LINE_CHARS, Part, day_of, heading, part_of, part_of_lines
 from refold.tools.mirror.sides import Notes, Side
 from refold.tools.mirror.state import Base
+
+_BOM: Final = "\ufeff".encode()
 
 
 class Gone(NamedTuple):
@@ -63,7 +65,7 @@ def _without_lines(content: bytes, gone: AbstractSet[str], head: bytes) -> bytes
 
 def _without_facts(content: bytes, gone: Mapping[str, AbstractSet[str]]) -> bytes:
     try:
-        facts = msgspec.json.decode(content, type=dict[str, Any])
+        facts = msgspec.json.decode(content.removeprefix(_BOM), type=dict[str, Any])
     except (ValueError, RecursionError):
         return content  # Saved in parts, perhaps: nobody can tell what it says.
     left = {key: value for key, value in facts.items() if not _is_gone(key, value, gone)}

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from refold import Files, InvalidInput, LimitExceeded, Memory, NotFound, ReadOnly, WrongVersion, fold
-from refold.memory import file_paths, file_texts
+from refold.memory import file_texts
 from refold.memory import files as files_module
 from refold.memory.files import EDITS_COUNT_MAX, FILE_CHARS_MAX, FILES_COUNT_MAX
+from refold.views.files import PATH_DEPTH_MAX
 from tests.support import assert_sound, in_batch, interrupt, refused, remembering
 
 PLAN = "/memories/plan.md"
@@ -67,7 +68,7 @@ def test_no_path_leads_out(memory: Memory, path: str, words: str) -> None:
 
 def test_every_bound_is_said_and_nothing_is_written(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     files = planned(memory)
-    deep = "/memories/" + "/".join("d" for _ in range(file_paths.PATH_DEPTH_MAX + 1))
+    deep = "/memories/" + "/".join("d" for _ in range(PATH_DEPTH_MAX + 1))
     monkeypatch.setattr(files_module, "FILES_CHARS_MAX", 100)
     monkeypatch.setattr(files_module, "FILES_COUNT_MAX", 4)
     calls: dict[str, Callable[[], Any]] = {
@@ -257,6 +258,51 @@ def test_export_and_load_keep_the_files(tmp_path: Path) -> None:
         beside.load(tmp_path / "events.jsonl", rename={"files/default": "files/theirs"})
         assert beside.files("theirs").read(PLAN) == memory.files().read(PLAN)
         assert_sound(beside)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"path":"/memories/a/b"', '"path":"/memories/../b"'),
+        ('"path":"/memories/a/b"', '"path":"/etc/b"'),
+        ('"path":"/memories/a/b"', '"path":"b"'),
+        ('"path":"/memories/a/b"', '"path":""'),
+        ('"path":"/memories/a/b"', '"path":"/memories"'),
+        ('"path":"/memories/a/b"', '"path":"/memories/a/b/"'),
+        ('"path":"/memories/a/b"', '"path":"/memories//b"'),
+        ('"path":"/memories/a/b"', '"path":"/memories/a\\\\b"'),
+        ('"path":"/memories/a/b"', '"path":"/memories/a\\u0000b"'),
+        ('"path":"/memories/a/b"', f'"path":"/memories/{"x" * 256}"'),
+        ('"path":"/memories/a/b"', f'"path":"/memories{"/x" * 33}"'),
+        ('"path":"/memories/a/b"', f'"path":"/memories{("/" + "x" * 200) * 6}"'),
+        ('"path":"/memories/c"', '"path":"/memories/%2e%2e/c"'),
+        ('"new_path":"/memories/c"', '"new_path":"../c"'),
+        ('"new_path":"/memories/c"', '"new_path":"/memories/a/c"'),
+    ],
+)
+def test_an_export_with_a_file_where_none_can_be_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    with Memory() as memory:
+        memory.files().create("/memories/a/b", "x")
+        memory.files().rename("/memories/a", "/memories/c")
+        memory.files().delete("/memories/c")
+        memory.export(tmp_path / "export")
+    text = (tmp_path / "export").read_text(encoding="utf-8")
+    changed = text.replace(old, new)
+    assert changed != text
+    (tmp_path / "export").write_text(changed, encoding="utf-8")
+    with remembering() as other, refused(other, InvalidInput, "seq "):
+        other.load(tmp_path / "export")
+
+
+def test_an_export_of_erased_files_is_read(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory, remembering() as other:
+        memory.files().create("/memories/a/b", "x")
+        memory.files().rename("/memories/a", "/memories/c")
+        memory.files().delete("/memories/c")
+        memory.erase([1, 2, 3])
+        memory.export(tmp_path / "export")
+        other.load(tmp_path / "export")
+        assert other.state_hash() == assert_sound(memory)
 
 
 @pytest.mark.parametrize("derived", ["erase", "keep"])

@@ -80,6 +80,14 @@ def test_what_an_erasure_left_behind_makes_way() -> None:
     }
 
 
+def test_an_id_is_of_one_file_alone() -> None:
+    """No verb gives an id twice, an export that was changed may: a replay and a checkpoint then go on alike."""
+    again = FileCreated((), "f", "/memories/other", "again")
+    held = tree(CREATED, again)
+    assert held.places == {"f.1": "/memories/a", "f": "/memories/other"}
+    assert texts(CREATED, again) == {"/memories/a": None, "/memories/other": "again"}
+
+
 def test_a_copy_goes_on_by_itself() -> None:
     state = folded("files", CREATED)
     twin = fold.copied(state)

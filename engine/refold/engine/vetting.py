@@ -30,6 +30,8 @@ from refold.limits import NAME_BYTES_MAX
 from refold.message import ROLES, MessageAppended
 from refold.views.board import BoardChanged, BoardMessageAppended
 from refold.views.board import check as check_board
+from refold.views.files import FileCreated, FileDeleted, FileRenamed
+from refold.views.files import check as check_file
 from refold.views.settings import is_reserved
 from refold.views.window import EVICTION
 
@@ -61,6 +63,8 @@ class Vetting:
         yield from self._pointers(line, event)
         if isinstance(event, BranchForked):
             yield from self._forking(line, event)
+        if isinstance(event, (FileCreated, FileDeleted, FileRenamed)) and not line.erased:
+            check_file(event)
         yield from _contents(event)
 
     def _order(self, line: Line) -> Iterator[str]:

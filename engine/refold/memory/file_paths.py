@@ -4,26 +4,9 @@ Nothing of it touches a disk. What other programs might take for a way out is re
 mirror or an export may bring these names to a file system one day.
 """
 
-import re
-from typing import Final
-
 from refold import checks
 from refold.errors import InvalidInput, LimitExceeded
-from refold.views.files import ROOT
-
-PATH_BYTES_MAX: Final = 1_024
-"""A path, in UTF-8."""
-
-PATH_NAME_BYTES_MAX: Final = 255
-"""One name in a path, in UTF-8: what file systems take."""
-
-PATH_DEPTH_MAX: Final = 32
-"""Names in a path below the root."""
-
-assert PATH_NAME_BYTES_MAX < PATH_BYTES_MAX
-
-_SUSPICIOUS: Final = re.compile(r"[\x00-\x1f\x7f\\]|%(?:2e|2f|5c|00)", re.IGNORECASE)
-"""Control characters, backslashes, and dots, slashes and zeros in the disguise of a URL."""
+from refold.views.files import PATH_BYTES_MAX, PATH_DEPTH_MAX, PATH_NAME_BYTES_MAX, ROOT, SUSPICIOUS
 
 
 def placed(path: object, what: str = "path") -> str:
@@ -36,7 +19,7 @@ def placed(path: object, what: str = "path") -> str:
     if given != ROOT and not given.startswith(f"{ROOT}/"):
         message = f"Path must start with {ROOT}, got: {given}"
         raise InvalidInput(message)
-    found = _SUSPICIOUS.search(given)
+    found = SUSPICIOUS.search(given)
     if found is not None:
         checks.invalid(f"{what} {checks.shown(given)} holds {found.group()!r}; use plain names between slashes")
     names = _walked(given)

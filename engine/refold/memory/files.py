@@ -12,8 +12,18 @@ from refold.event import Event
 from refold.fold import State
 from refold.memory import file_texts as texts
 from refold.memory.door import Door, Sources
-from refold.memory.file_paths import PATH_BYTES_MAX, placed
-from refold.views.files import FILES, ROOT, FileCreated, FileDeleted, FileEdited, FileRenamed, Node, Tree
+from refold.memory.file_paths import placed
+from refold.views.files import (
+    FILES,
+    PATH_BYTES_MAX,
+    ROOT,
+    FileCreated,
+    FileDeleted,
+    FileEdited,
+    FileRenamed,
+    Node,
+    Tree,
+)
 
 FILE_CHARS_MAX: Final = 1024 * 1024
 """Characters of one file."""

@@ -4,6 +4,7 @@ An edit is an event with the piece that changed, so that a line of a long file i
 erased event takes the files that it wrote, moved or removed along: what it replaced must not come back.
 """
 
+import re
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final
@@ -11,11 +12,26 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from refold import checks
 from refold.event import Event, Located, Stamp, View
 from refold.limits import INLINE_BYTES_MAX
 
 ROOT: Final = "/memories"
 """The directory that is always there and holds all others."""
+
+PATH_BYTES_MAX: Final = 1_024
+"""A path, in UTF-8."""
+
+PATH_NAME_BYTES_MAX: Final = 255
+"""One name in a path, in UTF-8: what file systems take."""
+
+PATH_DEPTH_MAX: Final = 32
+"""Names in a path below the root."""
+
+assert PATH_NAME_BYTES_MAX < PATH_BYTES_MAX
+
+SUSPICIOUS: Final = re.compile(r"[\x00-\x1f\x7f\\]|%(?:2e|2f|5c|00)", re.IGNORECASE)
+"""Control characters, backslashes, and dots, slashes and zeros in the disguise of a URL."""
 
 
 class FileCreated(Event, frozen=True, tag=80):
@@ -91,6 +107,7 @@ class Tree:
 
     def _hold(self, path: str, node: Node) -> None:
         self.drop(path)
+        self.drop_ids([node.id])  # No verb gives an id twice, an export that was changed may.
         self.nodes[path] = node
         self.places[node.id] = path
 
@@ -113,6 +130,35 @@ class Tree:
         self.drop(path)
         for held, node in moved:
             self.put(new_path + held[len(path) :], node, maker)
+
+
+_PATHS: Final = ("path", "new_path")
+
+
+def check(event: Event) -> None:
+    """Raise ``msgspec.ValidationError`` for a path that no verb could have written; an erased event has none."""
+    paths = {field: getattr(event, field) for field in _PATHS if field in event.__struct_fields__}
+    for field, path in paths.items():
+        if not _is_place(path):
+            message = f"{field} is {checks.shown(path)}, where no file can be"
+            raise msgspec.ValidationError(message)
+    if len(paths) > 1 and f"{paths['new_path']}/".startswith(f"{paths['path']}/"):
+        message = f"{checks.shown(paths['path'])} is moved into itself"
+        raise msgspec.ValidationError(message)
+
+
+def _is_place(path: str) -> bool:
+    """Return whether a path is below the root, and in the one form that paths have there."""
+    root, *names = path.removeprefix("/").split("/")
+    return (
+        f"/{root}" == ROOT
+        and path.startswith("/")
+        and 0 < len(names) <= PATH_DEPTH_MAX
+        and SUSPICIOUS.search(path) is None
+        and not {"", ".", ".."}.intersection(names)
+        and len(path.encode()) <= PATH_BYTES_MAX
+        and all(len(name.encode()) <= PATH_NAME_BYTES_MAX for name in names)
+    )
 
 
 def spliced(text: str, event: FileEdited) -> str:

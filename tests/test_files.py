@@ -186,6 +186,17 @@ def test_a_request_is_answered_once_with_the_words_of_then(tmp_path: Path) -> No
         assert memory.head == 5
 
 
+def test_a_request_that_wrote_the_whole_file_is_answered_with_the_same_lines(memory: Memory) -> None:
+    files = planned(memory, "x\n" * 50 + LONG)
+    told: list[tuple[str, str]] = []
+    for number in range(EDITS_COUNT_MAX + 2):
+        asked = (PLAN, f"line {number}\n", "x\n")
+        first = files.str_replace(*asked, request_id=f"r{number}")
+        told.append((first, files.str_replace(*asked, request_id=f"r{number}")))
+    assert len({first for first, _ in told}) == len(told)
+    assert all(first == again for first, again in told)
+
+
 def test_the_words_of_a_request_that_was_erased_are_gone(tmp_path: Path) -> None:
     with remembering(tmp_path / "store") as memory:
         files = planned(memory)

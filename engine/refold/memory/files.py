@@ -156,22 +156,21 @@ class Files:
             return _edit(cited, tree, node, changed, (begin, len(old), new))
 
         noted = self._note(decide, ("str_replace", place, old, new), expected, request_id)
-        return self._snippet_of(noted, new) if shown == [texts.EDITED] else shown[0]
+        return self._snippet_of(noted, old) if shown == [texts.EDITED] else shown[0]
 
-    def _snippet_of(self, noted: Noted | None, new: str) -> str:
+    def _snippet_of(self, noted: Noted | None, old: str) -> str:
         """Return what a request that was answered before was told: the lines as they were then."""
         if noted is None:
             return texts.EDITED
         event, stamp = noted
         assert isinstance(event, FileEdited), event
 
-        def shown(state: State) -> str:
-            tree = state.part(FILES)
-            path = tree.places.get(event.id)
-            text = None if path is None else tree.nodes[path].text
-            return texts.EDITED if text is None else texts.snippet(text, max(text.find(new, event.start), 0))
+        def then(seq: int) -> str | None:
+            return self._door.read(self._stream, lambda state: _text_with(state.part(FILES), event.id), seq)
 
-        return self._door.read(self._stream, shown, stamp.seq)
+        # What was replaced stood there once; what came in its place may stand anywhere.
+        before, after = then(stamp.seq - 1), then(stamp.seq)
+        return texts.EDITED if before is None or after is None else texts.snippet(after, before.find(old))
 
     def insert(
         self,
@@ -292,6 +291,11 @@ def _file(tree: Tree, path: str, place: str) -> Node:
         message = f"The path {path} is not a file."
         raise InvalidInput(message)
     return node
+
+
+def _text_with(tree: Tree, file_id: str) -> str | None:
+    path = tree.places.get(file_id)
+    return None if path is None else tree.nodes[path].text
 
 
 def _refuse_taken(tree: Tree, place: str, message: str) -> None:

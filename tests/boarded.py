@@ -227,7 +227,7 @@ def _changed(board: Pinned, entry: Entry) -> None:
 def _posted(board: Pinned, entry: Entry) -> None:
     row: Row = entry.data
     left = [held for held in board.rows if not row.id or held.id != row.id]
-    board.total = (board.total or 0) + (len(left) == len(board.rows))
+    board.total = (board.total or 0) + 1 - (len(board.rows) - len(left))
     board.keep([*left, Row(row.id, row.created_ns, None if entry.erased else row.said, entry.seq)])
     board.changed = (entry.seq, entry.time_ns)
 

@@ -387,6 +387,13 @@ def test_the_meta_of_messages_is_counted_unless_somebody_says_more(board: Board)
     assert board.get("messages_meta")["total_count"] == 1
 
 
+def test_a_message_in_the_place_of_several_is_counted_once(board: Board) -> None:
+    board.set_messages([message(1, "a"), message(1, "b")])
+    assert board.append_message(message(1, "c"))
+    meta = board.get("messages_meta")
+    assert (contents(board), meta["total_count"], meta["has_more"], meta["next_cursor"]) == (["c"], 1, False, None)
+
+
 def test_the_bundle_is_what_a_board_knows_of_a_conversation(board: Board) -> None:
     board.append_message(message(1, "hello"))
     board.set_working_history("history")

@@ -88,6 +88,8 @@ ORDERS: dict[str, tuple[list[Event | Erased], list[str], int | None]] = {
     ),
     "messages without an id as they came": ([posted("", 1, "one"), posted("", 1, "two")], ["", ""], 2),
     "one in the place of another with its id": ([posted("a", 1), posted("b", 2), posted("a", 3)], ["b", "a"], 2),
+    "one in the place of several": ([listed(("a", 1), ("b", 2), ("a", 3)), posted("a", 4)], ["b", "a"], 2),
+    "one in the place of several of many": ([listed(("a", 1), ("a", 3), total=9), posted("a", 4)], ["a"], 8),
     "a list in the place of all": ([posted("a", 1), listed(("c", 2), ("b", 1), total=9)], ["b", "c"], 9),
     "an empty list": ([posted("a", 1), listed()], [], 0),
     "a list and more": ([listed(("b", 2)), posted("a", 1)], ["a", "b"], 2),

@@ -122,13 +122,12 @@ class Board:
         return any(map(self.sets, FIELDS[part]))
 
     def post(self, posted: Posted) -> None:
-        """Put a message in its place; one with the same id goes."""
-        known = [held for held in self.messages if held.id == posted.id] if posted.id else []
-        if known:
-            self.messages = [held for held in self.messages if held.id != posted.id]
+        """Put a message in its place; those with the same id go: a list that was given may hold several."""
+        left = [held for held in self.messages if held.id != posted.id] if posted.id else self.messages
+        self.total = (self.total or 0) + 1 - (len(self.messages) - len(left))
+        self.messages = left
         insort(self.messages, posted, key=order_of)
         del self.messages[:-MESSAGES_KEPT]
-        self.total = (self.total or 0) + (not known)
 
     def drop(self, field: str) -> None:
         """Remove a field's value."""

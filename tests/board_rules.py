@@ -1,6 +1,7 @@
 """The rules of the state machine for boards."""
 
 import threading
+from itertools import count
 from typing import Any
 
 from hypothesis import strategies as st
@@ -216,7 +217,7 @@ class BoardRules(FactRules):
     def _hydrated(self, whose: Whose, name: str, now_ns: int, options: Options) -> list[Any]:
         both = Both(self.model, whose)
         held = both.layer("messages").rows
-        taken = {row.created_ns for row in held}
+        taken = {row.created_ns // 1_000 for row in held if row.created_ns is not None}
         planned: list[Any] = []
         for line in self.model.state(f"conversation/{name}").lines:
             parts = line.content if isinstance(line.content, list) else [{"text": line.content or ""}]
@@ -224,13 +225,11 @@ class BoardRules(FactRules):
             if not text or line.id in {row.id for row in held} | {data.id for _, data, _ in planned}:
                 continue
             when_ns = line.occurred_ns if line.seq <= self.model.committed and line.occurred_ns else now_ns
-            created_ns = when_ns
-            while created_ns in taken:
-                created_ns += 1
-            taken.add(created_ns)
+            free = next(number for number in count(when_ns // 1_000) if number not in taken)
+            taken.add(free)
             node = whose.ids(both.own)["active_node_id"] or None
             said = {"id": line.id, "session_id": name, "node_id": node, "role": line.role, "message_type": ""}
-            row = Row(line.id, created_ns, said | {"content": text, "created_at": iso(when_ns)})
+            row = Row(line.id, free * 1_000, said | {"content": text, "created_at": iso(free * 1_000)})
             planned.append(("posted", row, (line.seq, *options.sources)))
         return planned
 

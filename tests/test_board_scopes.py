@@ -143,6 +143,21 @@ def test_hydrate_takes_the_messages_that_the_board_lacks(memory: Memory, boards:
     assert (board.hydrate("s"), board.hydrate(chat), contents(board)[-1]) == (1, 0, "more")
 
 
+def test_messages_of_one_commit_keep_their_order_when_they_are_read_and_set_again(memory: Memory) -> None:
+    chat, board = memory.conversation("s"), memory.board(session="s")
+    board.update_settings({"history_length": 200})
+    with memory.batch():
+        for number in range(30):
+            chat.append("user", f"m{number}", tokens=1)
+    board.hydrate()
+    told = board.get("messages")
+    assert not board.set_messages(told)
+    board.set_messages([])
+    assert board.set_messages(told[::-1])
+    assert board.get("messages") == told
+    assert contents(board) == [f"m{number}" for number in range(30)]
+
+
 def test_hydrate_takes_no_more_than_a_board_holds(memory: Memory) -> None:
     chat, board = memory.conversation("c"), memory.board(project="p", node="n")
     with memory.batch():

@@ -26,6 +26,7 @@ from refold.views.board import (
 )
 from refold.views.window import WINDOW
 
+_MICROSECOND_NS: Final = 1_000
 _SORTED: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 _DEFAULTS: Final[dict[str, Any]] = {
     **dict.fromkeys((*FIELDS["session"], "working_history", "last_user_message"), ""),
@@ -125,14 +126,13 @@ def hydrating(cited: tuple[int, ...], name: str, messages: Sequence[Message], no
 
     def plan(layers: Layers) -> Sequence[Event]:
         held = layers.layer(MESSAGES).messages
-        known, taken = {posted.id for posted in held}, {posted.created_ns for posted in held}
+        known, taken = {posted.id for posted in held}, {_microsecond(posted.created_ns) for posted in held}
         lacking: dict[str, Event] = {}
         posted = list(held)
         for message, text in said:
             if message.id not in known:
-                when_ns = message.occurred_ns or now_ns
-                created_ns = _free(when_ns, taken)
-                row = _row(message, text, name, node, when_ns)
+                created_ns = _free(message.occurred_ns or now_ns, taken)
+                row = _row(message, text, name, node, created_ns)
                 lacking[message.id] = _posting((message.stamp.seq, *cited), row, created_ns)
                 posted.append(Posted(0, 0, message.id, created_ns, b""))
         kept = {row.id for row in sorted(posted, key=order_of)[-MESSAGES_KEPT:]}
@@ -141,15 +141,23 @@ def hydrating(cited: tuple[int, ...], name: str, messages: Sequence[Message], no
     return plan
 
 
+def _microsecond(time_ns: int | None) -> int | None:
+    return None if time_ns is None else time_ns // _MICROSECOND_NS
+
+
 def _free(when_ns: int, taken: set[int | None]) -> int:
-    """Return the first nanosecond from a time on that no message has: those of one commit have the same time."""
-    while when_ns in taken:
-        when_ns += 1
-    taken.add(when_ns)
-    return when_ns
+    """Return the first microsecond from a time on that no message has: those of one commit have the same time.
+
+    It is what a message says of its time as text, so that messages which somebody reads and sets again keep their order.
+    """
+    place = when_ns // _MICROSECOND_NS
+    while place in taken:
+        place += 1
+    taken.add(place)
+    return place * _MICROSECOND_NS
 
 
-def _row(message: Message, text: str, name: str, node: str | None, when_ns: int) -> JsonObject:
+def _row(message: Message, text: str, name: str, node: str | None, created_ns: int) -> JsonObject:
     return {
         "id": message.id,
         "session_id": name,
@@ -157,7 +165,7 @@ def _row(message: Message, text: str, name: str, node: str | None, when_ns: int)
         "role": message.role,
         "message_type": "",
         "content": text,
-        "created_at": iso(when_ns),
+        "created_at": iso(created_ns),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold import Board, InvalidInput, LimitExceeded, Memory, ReadOnly, WrongVersion
-from refold.limits import JSON_DEPTH_MAX, NAME_BYTES_MAX, VALUE_BYTES_MAX
+from refold.limits import JSON_DEPTH_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX, VALUE_BYTES_MAX
 from refold.memory.boards import parts
 from refold.views.board import MESSAGES_KEPT, PARTS
 from tests.bounds import Clock
@@ -543,6 +543,8 @@ REFUSED: tuple[tuple[type[Exception], Callable[[Board], Any]], ...] = (
     (InvalidInput, lambda board: board.append_message("hello")),
     (InvalidInput, lambda board: board.append_message({"content": b"bytes"})),
     (InvalidInput, lambda board: board.append_message({"id": 2**70, "content": "x"})),
+    (LimitExceeded, lambda board: board.append_message(message("x" * (KEY_BYTES_MAX + 1)))),
+    (LimitExceeded, lambda board: board.set_messages([message("\u00e9" * (KEY_BYTES_MAX // 2 + 1))])),
     (InvalidInput, lambda board: board.set_last_user_message(5)),  # type: ignore[arg-type]
     (InvalidInput, lambda board: board.set_session([])),  # type: ignore[arg-type]
     (InvalidInput, lambda board: board.update_settings(None)),  # type: ignore[arg-type]

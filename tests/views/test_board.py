@@ -7,6 +7,7 @@ import pytest
 
 from refold import Event, fold
 from refold.event import pack_json
+from refold.limits import KEY_BYTES_MAX
 from refold.views.board import (
     BOARD,
     MESSAGES_KEPT,
@@ -172,6 +173,9 @@ WRONG: dict[str, BoardChanged | BoardMessageAppended] = {
     "too many messages": listed(*[(str(number), number) for number in range(MESSAGES_KEPT + 1)]),
     "no map": BoardChanged((), (), pack_json([1])),
     "a message of another id": BoardMessageAppended((), "a", None, pack_json(said("b"))),
+    "a message with an id over its bound": posted("x" * (KEY_BYTES_MAX + 1)),
+    "an erased message with an id over its bound": BoardMessageAppended((), "x" * (KEY_BYTES_MAX + 1), None),
+    "messages with an id over its bound": listed(("x" * (KEY_BYTES_MAX + 1), 1)),
     "no message": BoardMessageAppended((), "a", None, pack_json({"id": "a"})),
 }
 

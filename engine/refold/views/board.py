@@ -15,6 +15,7 @@ from msgspec import Meta, Raw, Struct
 
 from refold.event import Event, Located, Stamp, View, pack_json, unpack_json
 from refold.keyed import Keyed
+from refold.limits import KEY_BYTES_MAX
 
 MESSAGES_KEPT: Final = 200
 """Messages that a board holds, the latest ones; part of the fold, so it never changes."""
@@ -169,7 +170,7 @@ class _Graph(Struct, forbid_unknown_fields=True):
 
 
 class _Message(Struct, forbid_unknown_fields=True):
-    id: str
+    id: Annotated[str, Meta(max_length=KEY_BYTES_MAX)]
     session_id: str
     node_id: str | None
     role: str
@@ -210,6 +211,9 @@ _MESSAGE: Final = msgspec.msgpack.Decoder(_Message)
 def check(event: BoardChanged | BoardMessageAppended) -> None:
     """Raise ``msgspec.ValidationError`` for what no verb could have written."""
     if isinstance(event, BoardMessageAppended):
+        if len(event.id) > KEY_BYTES_MAX:
+            message = f"its id has {len(event.id):,} characters, over KEY_BYTES_MAX = {KEY_BYTES_MAX:,}"
+            raise msgspec.ValidationError(message)
         if event.packed and _MESSAGE.decode(event.packed).id != event.id:
             message = "its id is not that of its message"
             raise msgspec.ValidationError(message)

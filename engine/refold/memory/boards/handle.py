@@ -30,7 +30,8 @@ class Board:
     A session's parts lie over those of the node that it works on: what the session has not set is read there, and what
     it sets goes from there. Each setter brings what it is given into form, appends nothing where nothing would change,
     and returns whether it did; all of them raise ``InvalidInput`` for what is of another kind altogether,
-    ``LimitExceeded`` for a value over ``VALUE_BYTES_MAX``, ``WrongVersion`` and ``ReadOnly`` as other verbs do.
+    ``LimitExceeded`` for a value over ``VALUE_BYTES_MAX`` or the id of a message over ``KEY_BYTES_MAX``,
+    ``WrongVersion`` and ``ReadOnly`` as other verbs do.
 
     >>> from refold import Memory
     >>> board = Memory().board(session="s-1")

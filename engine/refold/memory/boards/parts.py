@@ -14,7 +14,7 @@ import msgspec
 
 from refold import checks
 from refold.errors import InvalidInput
-from refold.limits import NAME_BYTES_MAX, TIME_NS_MAX
+from refold.limits import KEY_BYTES_MAX, NAME_BYTES_MAX, TIME_NS_MAX
 from refold.memory.moments import nanoseconds
 from refold.views.board import (
     FIELDS,
@@ -191,7 +191,7 @@ def message(value: object, what: str = "message") -> Given:
     created, created_ns = _created(given.pop("created_at", None))
     _object(given, what)
     said = {
-        "id": _id(given.get("id")),
+        "id": checks.text(_id(given.get("id")), "the id of a message", KEY_BYTES_MAX, "KEY_BYTES_MAX"),
         "session_id": _id(given.get("session_id")),
         "node_id": _id(given.get("node_id")) or None,
         "role": _text(given.get("role"), "role") or _ROLE,

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from refold import Board, InvalidInput, Memory, NotFound, ReadOnly, WrongVersion
+from refold.engine.core import Engine
+from refold.engine.pending import Pending
 from refold.views.board import MESSAGES_KEPT
 from tests.bounds import Clock, lowered
 from tests.support import Child, assert_sound, elsewhere, in_batch, interrupt, refused, remembering
@@ -307,6 +309,53 @@ def test_erasing_a_conversation_reaches_the_boards_that_it_filled(tmp_path: Path
         assert len(receipt.derived) == 2
         assert (contents(board), contents(node)) == (["a harmless word"], [])
         assert b"a secret word" not in (tmp_path / "store" / "data.mdb").read_bytes()
+
+
+def _erasing_before_a_commit(monkeypatch: pytest.MonkeyPatch, erase: Callable[[], object]) -> None:
+    """Lets another thread erase between the look of a verb and its commit, once."""
+    commit_batch = Engine.commit_batch
+
+    def erased_first(engine: Engine, pending: Pending) -> None:
+        monkeypatch.setattr(Engine, "commit_batch", commit_batch)
+        elsewhere(erase)
+        commit_batch(engine, pending)
+
+    monkeypatch.setattr(Engine, "commit_batch", erased_first)
+
+
+def test_what_is_erased_while_a_board_takes_it_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with remembering(tmp_path / "store") as memory:
+        chat, board, node = memory.conversation("s"), memory.board(session="s"), memory.board(project="p", node="n")
+        chat.append("user", "a secret word", tokens=1)
+        chat.append("user", "a harmless word", tokens=1)
+        _erasing_before_a_commit(monkeypatch, lambda: memory.erase([2]))
+        assert (board.hydrate(), contents(board)) == (1, ["a harmless word"])
+        board.initialise(project_id="p", active_node_id="n")
+        board.set_messages([])
+        board.set_session({"project_id": "q"})
+        node.append_message(message(1, "a secret word"))
+        over = memory.board(session="other", project="p", node="n")
+        _erasing_before_a_commit(monkeypatch, lambda: memory.erase([memory.head]))
+        assert over.append_message(message(2, "mine"))
+        assert (contents(over), contents(node)) == (["mine"], [])
+        assert b"a secret word" not in (tmp_path / "store" / "data.mdb").read_bytes()
+
+
+def test_a_batch_that_took_what_was_erased_meanwhile_is_refused(memory: Memory, boards: tuple[Board, Board]) -> None:
+    board, node = boards
+    said = memory.conversation("s").append("user", "a secret word", tokens=1)
+    with pytest.raises(WrongVersion):
+        in_batch(memory, board.hydrate, lambda: elsewhere(lambda: memory.erase([said.seq])))
+    node.append_message(message(1, "a secret word"))
+    with pytest.raises(WrongVersion):
+        in_batch(
+            memory,
+            lambda: board.append_message(message(2, "mine")),
+            lambda: elsewhere(lambda: memory.erase([memory.head])),
+        )
+    assert (contents(board), board.hydrate()) == ([], 0)
 
 
 def test_erasing_a_project_reaches_what_was_fetched_of_it(memory: Memory) -> None:

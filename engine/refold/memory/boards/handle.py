@@ -273,10 +273,10 @@ class Board:
         erasure of the one reaches the other; those without text are left out. With them come, as with every message of
         a session, those from the board beneath. ``NotFound`` for an unknown conversation.
         """
-        name, messages = planning.window_of(self._place, conversation)
+        name, window = planning.window_of(self._place, conversation)
         node = self._place.layers().session()["active_node_id"] or None
         now_ns = self._door.engine.now_ns()
-        plan = planning.hydrating(self._door.sources(sources), name, messages, node, now_ns)
+        plan = planning.hydrating(self._door.sources(sources), name, window, node, now_ns)
         options = Options(expected, request_id, sources)
         events = self._commit((MESSAGES,), "hydrate", name, plan, options, is_single=False)
         return sum(isinstance(event, BoardMessageAppended) for event in events)
@@ -331,8 +331,8 @@ class Board:
     def _commit(
         self, names: tuple[str, ...], verb: str, asked: Any, plan: Plan, options: Options, *, is_single: bool = True
     ) -> list[Any]:
-        change = Change(plan, names, (f"board.{verb}", asked), options)
-        return cast("list[Any]", commit(self._place, change, is_single=is_single))
+        change = Change(plan, names, (f"board.{verb}", asked), options, is_single)
+        return cast("list[Any]", commit(self._place, change))
 
 
 def _behind(place: Place) -> Board:

@@ -1,6 +1,6 @@
 """What each verb of a board plans: the event of what differs, or none."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -97,8 +97,8 @@ def _posting(cited: tuple[int, ...], said: JsonObject, created_ns: int | None) -
 # Messages of a conversation.
 
 
-def window_of(place: Place, conversation: object) -> tuple[str, list[Message]]:
-    """Return the id of a conversation and the messages of its window; that of the session where none is named."""
+def window_of(place: Place, conversation: object) -> tuple[str, Callable[[], list[Message]]]:
+    """Return the id of a conversation and what reads its window; that of the session where none is named."""
     door = place.door
     conversation = getattr(conversation, "plain", conversation)  # Of a handle for asyncio, the plain one.
     if isinstance(conversation, Conversation):
@@ -106,7 +106,7 @@ def window_of(place: Place, conversation: object) -> tuple[str, list[Message]]:
         if other is None or other.engine is not door.engine or other.branch != door.branch:
             message = f"{checks.shown(conversation)} belongs to another memory; take one of the board's own"
             raise InvalidInput(message)
-        return conversation.id, conversation.window()
+        return conversation.id, conversation.window
     name = place.scope.session if conversation is None else checks.name(conversation, "conversation")
     if name is None:
         checks.invalid("conversation is missing, and this board is of no session; name the conversation to read")
@@ -114,17 +114,19 @@ def window_of(place: Place, conversation: object) -> tuple[str, list[Message]]:
     if conversation is not None and not door.version(stream):
         message = f"there is no conversation {checks.shown(name)}; conversations() lists those there are"
         raise NotFound(message)
-    return name, door.read(stream, lambda state: list(state.part(WINDOW).live()), None)
+    return name, lambda: door.read(stream, lambda state: list(state.part(WINDOW).live()), None)
 
 
-def hydrating(cited: tuple[int, ...], name: str, messages: Sequence[Message], node: str | None, now_ns: int) -> Plan:
+def hydrating(
+    cited: tuple[int, ...], name: str, window: Callable[[], list[Message]], node: str | None, now_ns: int
+) -> Plan:
     """Return the plan to put those messages of a conversation on a board that it lacks and that it would hold.
 
     Each names the message that it is made of as its source.
     """
-    said = [(message, text) for message in messages if (text := text_of(message))][-MESSAGES_KEPT:]
 
     def plan(layers: Layers) -> Sequence[Event]:
+        said = [(message, text) for message in window() if (text := text_of(message))][-MESSAGES_KEPT:]
         held = layers.layer(MESSAGES).messages
         known, taken = {posted.id for posted in held}, {_microsecond(posted.created_ns) for posted in held}
         lacking: dict[str, Event] = {}
@@ -148,7 +150,7 @@ def _microsecond(time_ns: int | None) -> int | None:
 def _free(when_ns: int, taken: set[int | None]) -> int:
     """Return the first microsecond from a time on that no message has: those of one commit have the same time.
 
-    It is what a message says of its time as text, so that messages which somebody reads and sets again keep their order.
+    No finer than what a message says as text, so that messages which somebody reads and sets again keep their order.
     """
     place = when_ns // _MICROSECOND_NS
     while place in taken:

@@ -11,6 +11,8 @@ import pytest
 from refold import Board, InvalidInput, Memory, NotFound, ReadOnly, WrongVersion
 from refold.engine.core import Engine
 from refold.engine.pending import Pending
+from refold.memory.boards.overlaying import Layers
+from refold.memory.boards.writing import Place
 from refold.views.board import MESSAGES_KEPT
 from tests.bounds import Clock, lowered
 from tests.support import Child, assert_sound, elsewhere, in_batch, interrupt, refused, remembering
@@ -612,6 +614,32 @@ def test_a_listener_hears_of_an_erasure_and_of_a_restore(memory: Memory) -> None
         memory.restore(snapshot)
         board.set_working_history("end")
         assert heard.until("end") == ["", "again", "", "end"]
+
+
+def test_boards_of_others_cost_a_listener_nothing(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int | None] = []
+    layers = Place.layers
+
+    def looked(place: Place) -> Layers:
+        if place.at is not None:
+            looks.append(place.at)
+        return layers(place)
+
+    monkeypatch.setattr(Place, "layers", looked)
+    board, node = memory.board(session="s"), memory.board(project="p", node="m")
+    heard = Listener(lambda board: board.get("working_history"))
+    with board.subscribe(heard, after=0):
+        for number in range(50):
+            memory.board(session=f"of another {number}").set_working_history("x")
+        node.set_working_history("not beneath yet")
+        board.initialise(project_id="p", active_node_id="n")
+        board.set_session({"active_node_id": "m"})
+        node.set_working_history("beneath")
+        board.set_session({"active_node_id": "n"})
+        node.set_working_history("no longer")
+        board.set_working_history("end")
+        assert heard.until("end") == ["", "not beneath yet", "beneath", "", "end"]
+    assert len(looks) <= 16
 
 
 def test_a_listener_that_raises_ends_itself_alone(memory: Memory) -> None:

@@ -50,14 +50,16 @@ class _Listener:
         self._place = place
         self._seen = seen
         self._tell = tell
+        self._streams: tuple[str | None, ...] = ()
+        """The board and the one beneath it: no other one changes what is seen, nor which one lies beneath."""
         self._last = self._at(begin)[1]
         self._looked_at = 0
         """The seq up to which the board was looked at: the end of a commit, none of which is seen by half."""
 
     def hear(self, recorded: Recorded) -> None:
         """Look at the board as it is behind an event that may have changed it, and tell what is new."""
-        is_of_boards = recorded.stamp.stream.startswith("board/") or isinstance(recorded.event, Erased)
-        if not is_of_boards or recorded.stamp.seq <= self._looked_at:
+        is_of_ours = recorded.stamp.stream in self._streams or isinstance(recorded.event, Erased)
+        if not is_of_ours or recorded.stamp.seq <= self._looked_at:
             return
         self._looked_at = times.end_of_commit(self._place.door.engine.log, recorded.stamp.seq)
         place, seen = self._at(self._looked_at)
@@ -67,4 +69,6 @@ class _Listener:
 
     def _at(self, seq: int) -> tuple[Place, Any]:
         place = self._place._replace(at=seq)
-        return place, self._seen(place.layers())
+        layers = place.layers()
+        self._streams = place.scope.stream, place.scope.beneath(layers.own)
+        return place, self._seen(layers)

@@ -1,13 +1,13 @@
 """The rules of the state machine for boards."""
 
 import threading
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from refold import Board, NotFound
+from refold import Board, NotFound, Recorded
 from tests.boarded import BOARDS, GRAPHS, Both, Row, Whose, check_board, iso
 from tests.chat_rules import GIVEN, drawn_rule
 from tests.driving import Drawn, drawn_options, names
@@ -249,21 +249,27 @@ class BoardRules(FactRules):
     def listen(self, whose: Whose) -> None:
         """Hears of all that a board ever showed, the last of it as it is now."""
         board, is_told = self.board(whose), threading.Event()
-        now, settings = board.to_dict() | {"meta": board.get("messages_meta")}, board.get_settings()
-        told: list[Any] = []
-        heard: list[Any] = []
+        shown = [_everything(board.at(0))]
+        settings = [board.at(0).get_settings()]
+        last = max((stamp.seq for _, stamp in self.memory.events()), default=0)
 
-        def hear(then: Board) -> None:
-            told.append(then.to_dict() | {"meta": then.get("messages_meta")})
-            if told[-1] == now:
+        def mark(recorded: Recorded) -> None:
+            if recorded.stamp.seq == last:
                 is_told.set()
 
-        first = board.at(0).to_dict() | {"meta": board.at(0).get("messages_meta")}
-        before = board.at(0).get_settings()
-        with board.subscribe_settings(heard.append, after=0), board.subscribe(hear, after=0):
-            assert now == first or is_told.wait(60), (first, told, now)
-        assert all(one != other for one, other in zip([first, *told], told, strict=False))
-        assert [before, *heard][-1] == settings or now == first or heard == heard[: len(told)]
+        with (
+            board.subscribe_settings(settings.append, after=0),
+            board.subscribe(lambda then: shown.append(_everything(then)), after=0),
+            self.memory.subscribe(mark, after=0),  # The last one to hear of each event.
+        ):
+            assert not last or is_told.wait(60), (shown, settings)
+        for told, now in ((shown, _everything(board)), (settings, board.get_settings())):
+            assert told[-1] == now
+            assert all(one != other for one, other in pairwise(told))
+
+
+def _everything(board: Board) -> dict[str, Any]:
+    return board.to_dict() | {"meta": board.get("messages_meta")}
 
 
 _ORDER = (

@@ -92,6 +92,16 @@ def test_every_bound_is_said_and_nothing_is_written(memory: Memory, monkeypatch:
         files.rename("/memories/a", "/memories/longer")
 
 
+def test_no_move_puts_a_file_where_nobody_could_name_it(memory: Memory) -> None:
+    files = memory.files()
+    deep = "/memories/d/" + "/".join("d" * (PATH_DEPTH_MAX - 2))
+    files.create(f"{deep}/x", "x")
+    with refused(memory, LimitExceeded, "a path that is moved along", f"PATH_DEPTH_MAX = {PATH_DEPTH_MAX}"):
+        files.rename("/memories/d", "/memories/e/f")
+    files.rename("/memories/d", "/memories/e")
+    assert files.read(files.list()[0].path) == "x"
+
+
 def test_a_file_of_more_lines_than_have_numbers_is_not_shown(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     files = planned(memory)
     monkeypatch.setattr(file_texts, "LINES_COUNT_MAX", 3)

@@ -16,6 +16,7 @@ from refold.memory.file_paths import placed
 from refold.views.files import (
     FILES,
     PATH_BYTES_MAX,
+    PATH_DEPTH_MAX,
     ROOT,
     FileCreated,
     FileDeleted,
@@ -338,9 +339,13 @@ def _check_chars(tree: Tree, more: int) -> None:
 
 
 def _check_lengths(tree: Tree, old: str, new: str) -> None:
-    """Refuse a move that would make a path too long."""
+    """Refuse a move that would make a path too long or too deep, so that nobody could name it any more."""
     for held in tree.under(old):
-        checks.text(new + held[len(old) :], "a path that is moved along", PATH_BYTES_MAX, "PATH_BYTES_MAX")
+        moved = checks.text(new + held[len(old) :], "a path that is moved along", PATH_BYTES_MAX, "PATH_BYTES_MAX")
+        depth = moved.count("/") - 1
+        if depth > PATH_DEPTH_MAX:
+            message = f"a path that is moved along is {depth} names deep, over PATH_DEPTH_MAX = {PATH_DEPTH_MAX}"
+            raise LimitExceeded(f"{message}; use fewer directories")
 
 
 def _edit(

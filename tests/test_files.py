@@ -1,6 +1,7 @@
 """The files of a model: what the verbs promise beside their words, which `test_files_reference.py` compares."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -14,7 +15,7 @@ from refold.memory import file_texts
 from refold.memory import files as files_module
 from refold.memory.files import EDITS_COUNT_MAX, FILE_CHARS_MAX, FILES_COUNT_MAX
 from refold.views.files import PATH_DEPTH_MAX
-from tests.support import assert_sound, in_batch, interrupt, refused, remembering
+from tests.support import Child, assert_sound, in_batch, interrupt, refused, remembering
 
 PLAN = "/memories/plan.md"
 LONG = "".join(f"line {number}\n" for number in range(10_000))
@@ -357,6 +358,48 @@ def test_tasks_write_files_too() -> None:
 
     with remembering() as memory:
         assert asyncio.run(write(memory)).startswith("z\ny\n")
+
+
+WRITER = """
+import sys
+from refold import Memory
+with Memory(sys.argv[1]) as memory:
+    files = memory.files()
+    for line in sys.stdin:
+        files.insert("/memories/plan.md", 0, line.strip())
+        files.create(f"/memories/child/{line.strip()}", "x")
+        print("done", flush=True)
+"""
+
+
+def test_threads_and_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    with remembering(tmp_path / "store") as memory:
+        files = planned(memory, "")
+        failed: list[BaseException] = []
+
+        def write(name: str) -> None:
+            try:
+                for number in range(12):
+                    files.insert(PLAN, 0, f"{name}{number}")
+                    files.create(f"/memories/{name}/{number}", "x")
+                    files.rename(f"/memories/{name}/{number}", f"/memories/moved/{name}{number}")
+            except BaseException as error:  # noqa: BLE001 - told below
+                failed.append(error)
+
+        threads = [threading.Thread(target=write, args=(name,)) for name in "ab"]
+        with Child(WRITER, str(tmp_path / "store")) as child:
+            for thread in threads:
+                thread.start()
+            for number in range(12):
+                child.write(f"c{number}")
+                assert child.read() == "done"
+            for thread in threads:
+                thread.join()
+        assert failed == []
+        expected = {f"{name}{number}" for name in "abc" for number in range(12)}
+        assert sorted(files.read(PLAN).split()) == sorted(expected)
+        made = {entry.path.rpartition("/")[2] for entry in files.list() if entry.path != PLAN}
+        assert made == expected
 
 
 def test_a_tree_may_be_full() -> None:

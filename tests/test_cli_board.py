@@ -35,7 +35,16 @@ def store(tmp_path: Path, refold: Run, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_board_is_shown_with_what_lies_beneath(refold: Run) -> None:
     shown = refold("board", "s-1")
     assert (shown.code, shown.err) == (0, "")
-    for text in ("session s-1", "project atlas", "active_node n-7", "Mind the tide.", "Where were we?", "1 of 1"):
+    for text in (
+        "history_length 20",
+        "include_context True",
+        "session s-1",
+        "project atlas",
+        "active_node n-7",
+        "Mind the tide.",
+        "Where were we?",
+        "1 of 1",
+    ):
         assert text in shown.out
     assert "Where were we?" not in refold("board", "--project", "atlas", "--node", "n-7").out
 
@@ -64,12 +73,14 @@ def test_a_board_that_is_not_there_is_an_error(refold: Run, tmp_path: Path) -> N
 def test_odd_texts_are_shown_on_one_line_each(tmp_path: Path, refold: Run) -> None:
     with Memory(tmp_path / "store") as memory:
         board = memory.board(session="s")
-        board.append_message(message("a\nb", "one\ntwo \x1b[31m" + "x" * 500))
+        board.append_message(message("a\nb", "one\ntwo \x1b[31m" + "x" * 500, role="us\x1ber\n"))
         board.set_fetched_context({"k\n": {"deep": [1, 2]}})
+        board.set_session({"project_id": "p\x1b[2J\n", "active_node_id": "n\n" * 200, "timestamp": "\x1b]0;now\x07\n"})
     shown = refold("board", "s", "--db", tmp_path / "store")
     assert shown.code == 0
     assert "\x1b" not in shown.out
-    assert all(len(line) < 200 for line in shown.out.splitlines())
+    assert all(len(line) < 250 for line in shown.out.splitlines())
+    assert len(shown.out.splitlines()) == 8
 
 
 def test_the_command_runs_as_a_module(store: Path) -> None:

@@ -53,8 +53,10 @@ def _show(console: Console, shown: dict[str, Any], meta: dict[str, Any], seq: in
     from refold.faces.rendering import value_text
 
     ids = shown["session"]
-    named = [f"{name.removesuffix('_id')} {value}" for name, value in ids.items() if value and name != "timestamp"]
-    console.line(("  ".join(named), "bold"), f"  at seq {seq}  changed {ids['timestamp']}")
+    named = [
+        f"{name.removesuffix('_id')} {shortened(value)}" for name, value in ids.items() if value and name != "timestamp"
+    ]
+    console.line(("  ".join(named), "bold"), f"  at seq {seq}  changed {shortened(ids['timestamp'])}")
     for name, graph in shown["project_structure"].items():
         console.line(f"{name}  {len(graph['nodes'])} nodes  {len(graph['edges'])} edges")
     for name in ("node_context", "fetched_context"):
@@ -63,7 +65,6 @@ def _show(console: Console, shown: dict[str, Any], meta: dict[str, Any], seq: in
     console.line(f"working_history {value_text(shown['working_history'])}")
     console.line(f"messages  {len(shown['messages'])} of {meta['total_count']}")
     for message in shown["messages"]:
-        console.line(
-            (f"{shortened(message['id']):>8}", "cyan"), f"  {message['role']}: {value_text(message['content'])}"
-        )
-    console.line(f"config {value_text(shown['config'])}")
+        said = f"{shortened(message['role'])}: {value_text(message['content'])}"
+        console.line((f"{shortened(message['id']):>8}", "cyan"), f"  {said}")
+    console.line("config  ", "  ".join(f"{name} {value}" for name, value in shown["config"].items()))

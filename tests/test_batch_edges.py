@@ -14,8 +14,10 @@ from refold import (
     NotFound,
     ReadOnly,
     Snapshot,
+    WrongVersion,
 )
 from refold.engine import admission
+from refold.memory.files import EDITS_COUNT_MAX
 from tests.support import assert_sound, elsewhere, in_batch, remembering
 
 
@@ -29,6 +31,37 @@ def test_a_conversation_that_the_batch_itself_emptied_may_be_opened_with_another
         assert memory.conversation("chat").window_tokens == 60
         with memory.batch(), pytest.raises(InvalidInput, match="has a budget of 60 tokens"):
             memory.conversation("chat", window_tokens=100)
+
+
+@pytest.mark.parametrize("copied", ["text", "file", "count"])
+def test_what_is_erased_while_a_batch_is_open_is_not_brought_back_by_what_it_has_read(
+    tmp_path: Path, copied: str
+) -> None:
+    with remembering(tmp_path / "store") as memory:
+        chat, files, profile = memory.conversation("chat"), memory.files(), memory.profile()
+        chat.append("user", "a secret word", tokens=1)
+        files.create("/memories/plan.md", "a secret word\n" * 100)
+        for number in range(EDITS_COUNT_MAX):
+            files.insert("/memories/plan.md", number, "x")
+        calls: dict[str, Callable[[], object]] = {
+            "text": lambda: profile.set("said", str(chat.window()[0].content)),
+            "file": lambda: files.insert("/memories/plan.md", 0, "written whole"),
+            "count": lambda: profile.set("count", str(chat.token_count())),
+        }
+        head = memory.head
+        with pytest.raises(WrongVersion, match="erased while a batch was open"):
+            in_batch(memory, calls[copied], lambda: elsewhere(lambda: memory.erase([2, 3])))
+        assert (memory.head, profile.items(), files.list()) == (head + 1, [], [])
+        in_batch(memory, lambda: profile.set("said", str(chat.window()[0].content)))
+        assert profile.get("said") == "None"
+    assert b"a secret word" not in (tmp_path / "store" / "data.mdb").read_bytes()
+
+
+def test_an_erasure_is_no_business_of_a_batch_that_read_nothing(memory: Memory) -> None:
+    chat = memory.conversation("chat")
+    chat.append("user", "a secret word", tokens=1)
+    in_batch(memory, lambda: chat.append("user", "x", tokens=1), lambda: elsewhere(lambda: memory.erase([2])))
+    assert [message.content for message in chat.window()] == [None, "x"]
 
 
 class TestRefused:

@@ -16,8 +16,11 @@ from refold import (
     Ranking,
     WrongVersion,
 )
+from refold.engine.core import Engine
+from refold.engine.pending import Pending
 from refold.engine.stock import Stock
 from tests.bounds import Clock
+from tests.support import assert_sound, elsewhere
 from tests.told import BETWEEN, ONE, TWO, Told
 
 DAY_NS = 86_400 * 10**9
@@ -384,3 +387,20 @@ def test_the_built_in_embedder_is_named_in_the_event(memory: Memory) -> None:
     event = next(memory.events()).event
     (vector,) = HashedEmbedder().embed(["tea"])
     assert (event.model, event.vector) == (HashedEmbedder.id, vector.tobytes())  # type: ignore[attr-defined]
+
+
+def test_what_is_erased_while_a_compaction_joins_it_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, commit_batch = Memory(embedder=Told()), Engine.commit_batch
+    memory.add("likes tea", vector=ONE)
+    secret = memory.add("a secret word", vector=[1.0, 0.1])
+
+    def erased_first(engine: Engine, pending: Pending) -> None:
+        monkeypatch.setattr(Engine, "commit_batch", commit_batch)
+        elsewhere(lambda: memory.erase([secret]))
+        commit_batch(engine, pending)
+
+    monkeypatch.setattr(Engine, "commit_batch", erased_first)
+    assert memory.project().compact().merged == 0
+    assert [entry.content for entry in memory.project().list() if not entry.erased] == ["likes tea"]
+    assert all("secret" not in str(event) for event, _ in memory.events())
+    assert_sound(memory)

@@ -17,8 +17,10 @@ from refold.engine.keys import name_of, parted
 from refold.engine.pending import ANY, EXISTS, NO_STREAM, Decide, Pending, Request
 from refold.engine.reading import Reading
 from refold.engine.slots import Slot
+from refold.engine.streams import STORE_STREAM
 from refold.errors import WrongVersion
 from refold.event import Event
+from refold.views.settings import SETTINGS
 
 
 class Deferred(Exception):
@@ -135,6 +137,7 @@ def admit_batch(reading: Reading, group: Group, pending: Pending, first_seq: int
         _check_standing(group, pending.stands)
     slots = {name: slot_of(reading, group, name) for name in names}
     _check_unmoved(reading, pending, slots)
+    _check_unerased(reading, pending)
     places = _places(reading, pending, slots)
     command = len(group.events)
     _extend(reading, group, pending, places, slots)
@@ -189,6 +192,21 @@ def _commands(pending: Pending, places: Sequence[int], command: int) -> list[int
             upcoming, following = index, next(starts, None)
         commands.append(command + max(upcoming, 0))
     return commands
+
+
+def erased_count(reading: Reading) -> int:
+    """Return how many events were erased: what was read when they were fewer may hold what is gone."""
+    with reading.state_lock:
+        slot = reading.find(STORE_STREAM)
+        return 0 if slot is None else len(reading.live(slot).part(SETTINGS).erased)
+
+
+def _check_unerased(reading: Reading, pending: Pending) -> None:
+    """Raise ``WrongVersion`` if something was erased since the batch read: it moves no version of what it erases."""
+    before = pending.erased_count
+    if before is not None and (now := erased_count(reading)) != before:
+        message = "events were erased while a batch was open that may have read them; run the batch again"
+        raise WrongVersion(message, expected=before, actual=now)
 
 
 def _check_unmoved(reading: Reading, pending: Pending, slots: dict[str, Slot]) -> None:

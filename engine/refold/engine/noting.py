@@ -1,7 +1,7 @@
 """Noting: one verb's event added to an open batch, decided on the state that the batch itself sees."""
 
 from refold import fold
-from refold.engine.admission import Verb, check_version
+from refold.engine.admission import Verb, check_version, erased_count
 from refold.engine.core import Engine
 from refold.engine.keys import kind_of
 from refold.engine.pending import ANY, Pending
@@ -56,26 +56,30 @@ def _open(engine: Engine, pending: Pending, name: str, opening: Event, occurred_
 
 def _check_version(engine: Engine, pending: Pending, name: str, expected: object) -> None:
     """Raise ``WrongVersion`` unless a stream, with what the batch has added to it, is at the expected version."""
+    slot = _looked_at(engine, pending, name)
+    check_version(name, slot, len(pending.places[name]), expected)
+
+
+def _looked_at(engine: Engine, pending: Pending, name: str) -> Slot | None:
+    """Return the slot of a stream, and remember that the batch has read it as it is now."""
     engine.notice()
     slot = engine.find(name)
     pending.reads.setdefault(name, 0 if slot is None else slot.version)
-    check_version(name, slot, len(pending.places[name]), expected)
+    if pending.erased_count is None:
+        pending.erased_count = erased_count(engine)
+    return slot
 
 
 def version_in_batch(engine: Engine, pending: Pending, name: str) -> int:
     """Return a stream's version as an open batch sees it, and remember that the batch has read it."""
-    engine.notice()
-    slot = engine.find(name)
-    version = pending.reads.setdefault(name, 0 if slot is None else slot.version)
-    return version + len(pending.places[name])
+    _looked_at(engine, pending, name)
+    return pending.reads[name] + len(pending.places[name])
 
 
 def state_in_batch(engine: Engine, pending: Pending, name: str) -> fold.State:
     """Return a stream's state as an open batch sees it, and remember that the batch has read it."""
     with engine.state_lock:
-        engine.notice()
-        slot = engine.find(name)
-        pending.reads.setdefault(name, 0 if slot is None else slot.version)
+        slot = _looked_at(engine, pending, name)
         if name in pending.overlays:
             return pending.overlays[name]
         if not pending.places[name]:

@@ -43,6 +43,7 @@ class Pending:
 
     __slots__ = (
         "entries",
+        "erased_count",
         "events",
         "later",
         "messages",
@@ -84,6 +85,8 @@ class Pending:
         """Stream -> its state as the batch sees it, for streams that were read after the batch wrote to them."""
         self.reads: dict[str, int] = {}
         """Stream -> version at which the batch first read its state."""
+        # How many events had been erased when it first read something; none where no erasure matters.
+        self.erased_count: int | None = None
         self.requests: dict[bytes, tuple[Request, range]] = {}
         """Requests by the hash of their id, each with the places of its events."""
         self.starts: list[int] = []

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from refold import checks
 from refold.engine import batch as batches
+from refold.engine.admission import erased_count
 from refold.engine.pending import ANY, Pending
 from refold.engine.similarity import Wanted
 from refold.engine.units import exact, unit
@@ -229,9 +230,10 @@ def _attempt(place: Place, asked: tuple[Any, ...], plan: _Plan, options: Options
     answered = None if options.request_id is None else door.answered(options.request_id, place.stream, asked)
     if answered is not None:
         return _outcome(answered)
+    pending = Pending()
+    pending.erased_count = erased_count(door.engine)
     look = _look(place, with_vectors=with_vectors)
     door.check_version(place.stream, options.expected)
-    pending = Pending()
     pending.reads[door.key(place.stream)] = look.version
     for event in plan(look):
         pending.add(door.key(place.stream), event, None)

@@ -331,8 +331,8 @@ class Board:
     def _commit(
         self, names: tuple[str, ...], verb: str, asked: Any, plan: Plan, options: Options, *, is_single: bool = True
     ) -> list[Any]:
-        change = Change(plan, names, (f"board.{verb}", asked), options, is_single)
-        return cast("list[Any]", commit(self._place, change))
+        change = Change(plan, names, (f"board.{verb}", asked), options)
+        return cast("list[Any]", commit(self._place, change, is_single=is_single))
 
 
 def _behind(place: Place) -> Board:

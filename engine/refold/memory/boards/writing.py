@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from refold.engine import batch as batches
-from refold.engine.core import Engine
+from refold.engine.admission import erased_count
 from refold.engine.pending import ANY, Pending
-from refold.engine.streams import STORE_STREAM
 from refold.errors import StoreBusy, WrongVersion
 from refold.event import Event, pack_json
 from refold.fold import State
@@ -20,7 +19,6 @@ from refold.limits import REDO_COUNT_MAX
 from refold.memory.boards.overlaying import Layers, Scope
 from refold.memory.door import Door, Options
 from refold.views.board import BOARD, FIELDS, MESSAGES, Board, BoardChanged, BoardMessageAppended, changing
-from refold.views.settings import SETTINGS
 
 Plan: TypeAlias = Callable[[Layers], Sequence[Event]]
 """What a verb makes of a board as it is: the events to come, none where nothing would change."""
@@ -47,31 +45,27 @@ class Place(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A verb on its way: what it plans, which parts it saves, what its caller asked, and whether it is one event.
-
-    That it plans at most one says that it copies nothing by itself.
-    """
+    """A verb on its way: what it plans, which parts it saves, and what its caller asked."""
 
     plan: Plan
     parts: tuple[str, ...]
     asked: tuple[Any, ...]
     options: Options
-    is_single: bool
 
 
 def _copied(state: State) -> Board:
     return state.part(BOARD).copy()
 
 
-def commit(place: Place, change: Change) -> list[Event]:
-    """Write what a change plans, as one commit; return its events."""
+def commit(place: Place, change: Change, *, is_single: bool = True) -> list[Event]:
+    """Write what a change plans, as one commit; return its events. ``is_single``: it plans at most one."""
     door = place.door
     if place.at is not None:
         door.refuse_frozen(place.scope.stream, place.at)
     door.engine.check_writable()
     if batches.active(door.engine) is not None:
         return _in_batch(place, change)
-    if change.is_single and not _moves(place.layers(), change.parts):
+    if is_single and not _moves(place.layers(), change.parts):
         return _alone(place, change)
     for _ in range(REDO_COUNT_MAX):
         written = _attempt(place, change)
@@ -151,8 +145,8 @@ def _attempt(place: Place, change: Change) -> list[Event] | None:
     if answered is not None:
         return answered
     pending = Pending()
-    pending.stands = _unless_erased(door.engine)
     with door.engine.state_lock:
+        pending.erased_count = erased_count(door.engine)
         beneath = place.scope.beneath(door.read(stream, _copied, None))
         for name in (stream, *([] if beneath is None else [beneath])):
             pending.reads[door.key(name)] = door.version(name)
@@ -172,18 +166,6 @@ def _attempt(place: Place, change: Change) -> list[Event] | None:
     return pending.events
 
 
-def _unless_erased(engine: Engine) -> Callable[[], bool]:
-    """Return what says, once it comes to a commit, whether nothing was erased since."""
-
-    def count() -> int:
-        with engine.state_lock:
-            slot = engine.find(STORE_STREAM)
-            return 0 if slot is None else len(engine.live(slot).part(SETTINGS).erased)
-
-    before = count()
-    return lambda: count() == before
-
-
 def _in_batch(place: Place, change: Change) -> list[Event]:
     """Add what a change comes to to the open batch."""
     door, stream = place.door, place.scope.stream
@@ -192,10 +174,8 @@ def _in_batch(place: Place, change: Change) -> list[Event]:
     if answered is not None:
         return answered
     pending = _pending(door)
-    begin, stands = len(pending.events), _unless_erased(door.engine)
+    begin = len(pending.events)
     events = _events(place, change)
-    if len(events) > 1 or (events and not change.is_single):
-        pending.stands = pending.stands or stands
     try:
         for number, (name, event) in enumerate(events):
             door.note(name, event, at=None, asked=change.asked, expected=ANY if number else expected)

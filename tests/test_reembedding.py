@@ -11,6 +11,7 @@ from refold import EmbeddingMismatch, HashedEmbedder, InvalidInput, Memory, NotF
 from refold.limits import REEMBEDDED_PAGE_COUNT
 from refold.renewal import EmbedderSwitched, VectorRenewed
 from tests.conftest import Held
+from tests.support import elsewhere
 
 
 class Letters:
@@ -298,6 +299,22 @@ def renewed(memory: Memory) -> list[Any]:
 
 def vectors_of(memory: Memory) -> list[bytes]:
     return [recorded.event.vector for recorded in renewed(memory)]
+
+
+def test_a_text_that_is_erased_while_it_is_embedded_gets_no_vector(memory: Memory) -> None:
+    kept, gone = memory.add("a cab"), memory.add("a dead bee")
+    letters = Letters()
+    embed = letters.embed
+
+    def erased_first(texts: list[str]) -> list[list[float]]:
+        letters.embed = embed  # type: ignore[method-assign]
+        elsewhere(lambda: memory.erase([gone]))
+        return embed(texts)
+
+    letters.embed = erased_first  # type: ignore[method-assign]
+    assert memory.reembed(letters).vectors == 1
+    events = [event for event, _ in memory.events() if isinstance(event, VectorRenewed)]
+    assert [event.id for event in events] == [kept.id]
 
 
 def test_a_memory_whose_vector_was_erased_is_found_by_its_words_and_gets_another(held: Held) -> None:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from refold.embedders import CachedEmbedder
 from refold.engine import batch as batches
 from refold.engine import history
+from refold.engine.admission import erased_count
 from refold.engine.pending import Pending
 from refold.entry import MemoryUpdated
 from refold.errors import StoreBusy, WrongVersion
@@ -103,23 +104,31 @@ class _Reembedding:
         whole = self.made + sum(left.values())
         for stream in left:
             # Looked at one by one: all texts of all projects at once would be held beside what `memory_bytes` bounds.
+            before = erased_count(self.door.engine)
             texts = self.look(stream).texts
             for begin in range(0, len(texts), REEMBEDDED_PAGE_COUNT):
                 page = texts[begin : begin + REEMBEDDED_PAGE_COUNT]
-                self._commit(stream, page)
+                if not self._commit(stream, page, before):
+                    break  # Something was erased, of which no vector must come back: the next attempt looks again.
                 self.made += len(page)
                 if not self.is_held:
                     self.tell(whole)
 
-    def _commit(self, stream: str, page: Sequence[_Text]) -> None:
+    def _commit(self, stream: str, page: Sequence[_Text], erased_before: int) -> bool:
+        """Write the vectors of a page, unless something was erased since it was looked at; return whether they are."""
         vectors = self.embedder.embed([text.text for text in page])
         sources = self._sources(page)
         pending = Pending()
+        pending.erased_count = erased_before
         for text, cited, row in zip(page, sources, vectors, strict=True):
             packed = row.astype("<f4").tobytes()
             event = VectorRenewed(cited, text.id, text.prior, packed, self.embedder.id)
             pending.add(self.door.key(stream), event, None)
-        self.commit(pending)
+        try:
+            self.commit(pending)
+        except WrongVersion:
+            return False
+        return True
 
     def _sources(self, page: Sequence[_Text]) -> Iterator[tuple[int, ...]]:
         """Return what each vector was derived from, so that erasing the text reaches it.

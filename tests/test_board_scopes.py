@@ -520,6 +520,7 @@ def test_the_same_board_for_asyncio(memory: Memory) -> None:
             assert board.get_settings()["history_length"] == 3
         assert board.at(0).to_json() != board.to_json()
         assert (board.version, board.place) == (board.plain.version, board.plain.place)
+        assert (board.session, board.project, board.node) == ("s", "p", "n")
         assert repr(board) == "AsyncBoard(session='s', project='p', node='n', messages=3)"
         assert (await board.erase()).streams == ("board/erased-2",)
         return [row["content"] for row in board.at(memory.head - 1).get("messages")], board.version

@@ -353,6 +353,7 @@ def test_tasks_write_files_too() -> None:
         await files.str_replace("/memories/3", "x", "z")
         await files.rename("/memories/3", "/memories/three")
         await files.delete("/memories/4")
+        assert files.name == "default"
         assert repr(files) == "AsyncFiles('default', files=19)"
         return files.read("/memories/three") + files.view("/memories/three") + files.list()[0].path
 

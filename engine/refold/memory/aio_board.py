@@ -45,6 +45,21 @@ class AsyncBoard:
     subscribe_settings = reading(Board.subscribe_settings)
 
     @property
+    def session(self) -> str | None:
+        """The session that the board is of, ``None`` for that of a node."""
+        return self.plain.session
+
+    @property
+    def project(self) -> str | None:
+        """The project that the handle names, ``None`` where it is what the session recorded."""
+        return self.plain.project
+
+    @property
+    def node(self) -> str | None:
+        """The node that the handle names, ``None`` where it is what the session recorded."""
+        return self.plain.node
+
+    @property
     def version(self) -> int:
         """The version of the board's stream."""
         return self.plain.version

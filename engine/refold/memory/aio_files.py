@@ -23,6 +23,11 @@ class AsyncFiles:
     read = reading(Files.read)
     view = reading(Files.view)
 
+    @property
+    def name(self) -> str:
+        """The name of the tree."""
+        return self.plain.name
+
     def __repr__(self) -> str:
         """Return the handle with its count."""
         return f"Async{self.plain!r}"

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from refold import Files, InvalidInput, LimitExceeded, Memory, NotFound, ReadOnly, WrongVersion, fold
+from refold import Files, InvalidInput, LimitExceeded, Memory, NotFound, ReadOnly, RefoldError, WrongVersion, fold
 from refold.memory import file_texts
 from refold.memory import files as files_module
 from refold.memory.files import EDITS_COUNT_MAX, FILE_CHARS_MAX, FILES_COUNT_MAX
@@ -126,6 +126,74 @@ def test_a_move_into_itself_and_a_way_through_a_file_are_refused(memory: Memory)
             files.create(path, "x")
         with refused(memory, InvalidInput, f"The path {PLAN} is a file"):
             files.rename("/memories/d", path)
+
+
+# What a model is told, letter by letter; `test_files_reference.py` compares it with the reference.
+
+
+def numbered(*lines: int) -> str:
+    return "\n".join(f"{line:>6}\t{line}" for line in lines)
+
+
+def told_by(memory: Memory, error: type[RefoldError], call: Callable[[], object]) -> str:
+    with refused(memory, error):
+        try:
+            call()
+        except error as raised:
+            words = str(raised)
+            raise
+    return words
+
+
+def test_the_words_are_those_of_the_contract(memory: Memory) -> None:
+    files, header = memory.files(), "The memory file has been edited. Here is the snippet showing the change"
+    nine = "\n".join(map(str, range(1, 10)))
+    assert files.create("/memories/n", nine) == "File created successfully at: /memories/n"
+    assert files.view("/memories/n", [2, 3]) == (
+        f"Here's the content of /memories/n with line numbers:\n{numbered(2, 3)}"
+    )
+    for changed, lines in (("1", (1, 2, 3)), ("5", (3, 4, 5, 6, 7)), ("8", (6, 7, 8, 9)), ("9", (7, 8, 9))):
+        assert files.str_replace("/memories/n", changed, changed) == (
+            f"{header} (with line numbers):\n{numbered(*lines)}"
+        )
+    assert files.insert("/memories/n", 9, "10") == "The file /memories/n has been edited."
+    files.create("/memories/d/e/f", "x" * 1_536)
+    files.create("/memories/.hidden", "")
+    assert files.view("/memories") == (
+        "Here're the files and directories up to 2 levels deep in /memories, excluding hidden items:\n"
+        "1.5K\t/memories\n1.5K\t/memories/d/\n1.5K\t/memories/d/e/\n21B\t/memories/n"
+    )
+    assert files.view("/memories/.hidden").endswith("     1\t")
+    assert files.rename("/memories/n", "/memories/m") == "Successfully renamed /memories/n to /memories/m"
+    assert files.delete("/memories/m") == "Successfully deleted /memories/m"
+
+
+def test_the_refusals_are_those_of_the_contract(memory: Memory) -> None:
+    files = planned(memory, "two\none\ntwo\ntwo")
+    gone, none = "/memories/gone", "No replacement was performed"
+    missing = f"The path {gone} does not exist. Please provide a valid path."
+    calls: dict[str, Callable[[], Any]] = {
+        f"File {PLAN} already exists": lambda: files.create(PLAN, ""),
+        f"{none}, old_str `x` did not appear verbatim in {PLAN}.": lambda: files.str_replace(PLAN, "x", "y"),
+        f"{none}. Multiple occurrences of old_str `two` in lines: 1, 3, 4. Please ensure it is unique": lambda: (
+            files.str_replace(PLAN, "two", "y")
+        ),
+        "Invalid `insert_line` parameter: 5. It should be within the range [0, 4].": lambda: files.insert(PLAN, 5, ""),
+        "Invalid `insert_line` parameter: -1. It should be within the range [0, 4].": lambda: files.insert(
+            PLAN, -1, ""
+        ),
+        "Cannot delete the /memories directory itself": lambda: files.delete("/memories/"),
+        "Cannot rename the /memories directory itself": lambda: files.rename("/memories", gone),
+        f"The destination {PLAN} already exists": lambda: files.rename(PLAN, PLAN),
+        "The path /memories is not a file.": lambda: files.insert("/memories", 0, ""),
+    }
+    for words, call in calls.items():
+        assert told_by(memory, InvalidInput, call) == words
+    for lacking in (files.view, files.read, lambda path: files.insert(path, 0, "")):
+        assert told_by(memory, NotFound, lambda call=lacking: call(gone)) == missing  # type: ignore[misc]
+    for vanished in (files.delete, lambda path: files.rename(path, "/memories/new")):
+        words = f"The path {gone} does not exist"
+        assert told_by(memory, NotFound, lambda call=vanished: call(gone)) == words  # type: ignore[misc]
 
 
 # What is written.

@@ -136,6 +136,7 @@ def test_hydrate_takes_the_messages_that_the_board_lacks(memory: Memory, boards:
     chat.append("tool", [{"type": "text", "text": "found"}, {"type": "image"}], tokens=1, tool_call_id="x")
     head = memory.head
     assert board.hydrate() == 13
+    assert streams(memory, head) == ["board/session/s"] * 13
     assert contents(board) == [*(f"m{number}" for number in range(12)), "found"]
     assert [recorded.event.sources for recorded in memory.events(after=head)][:2] == [(rows[0].seq,), (rows[1].seq,)]
     shown = board.get("messages")[0]

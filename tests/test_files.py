@@ -93,6 +93,15 @@ def test_every_bound_is_said_and_nothing_is_written(memory: Memory, monkeypatch:
         files.rename("/memories/a", "/memories/longer")
 
 
+def test_what_an_edit_takes_away_makes_room_for_what_it_brings(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_module, "FILES_CHARS_MAX", 20)
+    files = planned(memory, "x" * 20)
+    files.str_replace(PLAN, "x" * 20, "y" * 20)
+    with refused(memory, LimitExceeded, "the files would have 21 characters"):
+        files.str_replace(PLAN, "y" * 20, "z" * 21)
+    assert files.read(PLAN) == "y" * 20
+
+
 def test_no_move_puts_a_file_where_nobody_could_name_it(memory: Memory) -> None:
     files = memory.files()
     deep = "/memories/d/" + "/".join("d" * (PATH_DEPTH_MAX - 2))

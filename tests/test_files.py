@@ -178,17 +178,17 @@ def test_the_words_are_those_of_the_contract(memory: Memory) -> None:
 
 
 def test_the_refusals_are_those_of_the_contract(memory: Memory) -> None:
-    files = planned(memory, "two\none\ntwo\ntwo")
+    files = planned(memory, "two\none\ntwo\n")
     gone, none = "/memories/gone", "No replacement was performed"
     missing = f"The path {gone} does not exist. Please provide a valid path."
     calls: dict[str, Callable[[], Any]] = {
         f"File {PLAN} already exists": lambda: files.create(PLAN, ""),
         f"{none}, old_str `x` did not appear verbatim in {PLAN}.": lambda: files.str_replace(PLAN, "x", "y"),
-        f"{none}. Multiple occurrences of old_str `two` in lines: 1, 3, 4. Please ensure it is unique": lambda: (
+        f"{none}. Multiple occurrences of old_str `two` in lines: 1, 3. Please ensure it is unique": lambda: (
             files.str_replace(PLAN, "two", "y")
         ),
-        "Invalid `insert_line` parameter: 5. It should be within the range [0, 4].": lambda: files.insert(PLAN, 5, ""),
-        "Invalid `insert_line` parameter: -1. It should be within the range [0, 4].": lambda: files.insert(
+        "Invalid `insert_line` parameter: 4. It should be within the range [0, 3].": lambda: files.insert(PLAN, 4, ""),
+        "Invalid `insert_line` parameter: -1. It should be within the range [0, 3].": lambda: files.insert(
             PLAN, -1, ""
         ),
         "Cannot delete the /memories directory itself": lambda: files.delete("/memories/"),

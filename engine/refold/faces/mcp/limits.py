@@ -29,6 +29,15 @@ LINE_BYTES_MAX: Final = VALUE_BYTES_MAX
 LINES_COUNT_MAX: Final = 16
 """Messages that were read and wait; the client waits behind them."""
 
+OPEN_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Requests over stdio that are not answered yet, each at least ``REQUEST_BYTES_MIN``; more wait unread."""
+
+REQUEST_BYTES_MIN: Final = 16 * 1024
+"""About what a small request takes in RAM while it is not answered."""
+
+DRAIN_SECONDS: Final = 10
+"""How long what was asked before stdin was closed may go on."""
+
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """One message over HTTP."""
 
@@ -42,4 +51,7 @@ SHUTDOWN_SECONDS: Final = 1
 """How long open streams may go on when the server ends."""
 
 assert TOOL_ARGUMENTS_BYTES_MAX < BODY_BYTES_MAX <= LINE_BYTES_MAX
+# Streams stay open, and the SDK lets 1,024 be; there is room for others beside them.
+assert 2 * 1_024 * REQUEST_BYTES_MIN <= OPEN_BYTES_MAX
+assert LINE_BYTES_MAX <= OPEN_BYTES_MAX
 assert PAGE_BYTES_MAX <= VALUE_BYTES_MAX

@@ -1,7 +1,8 @@
 """What resources hold: states of a memory as JSON, and lists of those that there are. Reads only."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from mcp import types
@@ -19,7 +20,7 @@ from refold.recorders.log import described
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from refold import Conversation
+    from refold import Conversation, Memory
 
 JSON: Final = "application/json"
 
@@ -44,7 +45,7 @@ def templates() -> list[types.ResourceTemplate]:
 class Cursor(Struct, frozen=True, array_like=True):
     """Where a list goes on: behind a project, or behind a conversation."""
 
-    kind: str
+    kind: Literal["memories", "window"]
     after: str
 
 
@@ -124,6 +125,11 @@ def check_served(binding: Binding, address: Address) -> None:
         binding.memory.journal(binding.journal).day(address.id)
 
 
+def is_project(memory: "Memory", name: str) -> bool:
+    """Return whether a project of that name holds something."""
+    return next(iter(memory.project(name).events()), None) is not None
+
+
 def _not_there(address: Address, why: str) -> None:
     message = f"no resource has the address {checks.shown(address.uri)}: {why}; resources/list shows those that it has"
     raise NotFound(message)
@@ -152,8 +158,8 @@ def _events(binding: Binding, address: Address) -> Any:
     chat = _chat(binding, address)
     asked = dict(address.paging)
     first, last = asked.get("from", 1), min(asked.get("to", binding.memory.head), binding.memory.head)
-    found = chat.events(min(max(first - 1, 0), binding.memory.head))
-    lines = (described(binding.memory, recorded) for recorded in found if first <= recorded.stamp.seq <= last)
+    found = takewhile(lambda recorded: recorded.stamp.seq <= last, chat.events(min(max(first - 1, 0), last)))
+    lines = (described(binding.memory, recorded) for recorded in found)
     page, following = _cut(lines)
     return {"conversation": chat.id, "events": page, "next": following}
 
@@ -183,7 +189,7 @@ def _notes(binding: Binding, address: Address) -> Any:
 def _memories(binding: Binding, address: Address) -> Any:
     check_served(binding, address)
     project = binding.memory.project(address.id)
-    if binding.project is None and next(iter(project.events()), None) is None:
+    if binding.project is None and not is_project(binding.memory, address.id):
         _not_there(address, f"there is no project {checks.shown(address.id)}")
     asked = dict(address.paging)
     offset, limit = asked.get("offset", 0), min(asked.get("limit", PAGE_ENTRIES_MAX), PAGE_ENTRIES_MAX)

@@ -1,0 +1,97 @@
+"""Asking for what is nearly there: addresses, cursors, and what a person has written so far."""
+
+from collections.abc import Iterator
+
+import pytest
+from mcp import Client, types
+
+from refold import Conversation, Memory, Recorded
+from refold.faces.mcp import addresses
+from tests.mcp.test_server import refuses, using
+from tests.mcp.touring import read
+
+NEARLY = (
+    "memory://conversations/ch\nat/scratchpad",
+    "memory://conversations/ch\tat/scratchpad",
+    "memory://conversations/chat/scratch\rpad",
+    "memory://prof\nile",
+    " memory://profile",
+    "\0memory://profile",
+    "memory://profile\n",
+    "memory://profile#part",
+    "memory://conversations/chat/events?from=1&from=2",
+)
+"""``urlsplit`` takes each of them for the address of something."""
+
+
+@pytest.mark.parametrize("uri", NEARLY)
+def test_an_address_with_anything_in_it_that_is_left_out_is_none(memory: Memory, uri: str) -> None:
+    memory.conversation("chat").set("a", "b")
+
+    async def use(client: Client) -> None:
+        await refuses(types.INVALID_PARAMS, "no resource has the address", asked=client.read_resource(uri))
+
+    using(memory, use)
+
+
+def test_an_id_is_completed_although_it_is_written_out(memory: Memory) -> None:
+    for name in ("chat", "chat-1", "cha", "chest"):
+        memory.conversation(name).set("a", "b")
+        memory.project(name).add("Something")
+
+    async def use(client: Client) -> None:
+        for kind in (addresses.WINDOW, addresses.MEMORIES):
+            reference = types.ResourceTemplateReference(uri=addresses.TEMPLATES[kind])
+            for written, found in (
+                ("chat", ["chat", "chat-1"]),
+                ("cha", ["cha", "chat", "chat-1"]),
+                ("chat-", ["chat-1"]),
+                ("ch", ["cha", "chat", "chat-1", "chest"]),
+                ("", ["cha", "chat", "chat-1", "chest"]),
+                ("x" * 10_000, []),
+            ):
+                told = await client.complete(reference, {"name": "id", "value": written})
+                assert told.completion.values == found
+
+    using(memory, use)
+
+
+def test_a_cursor_of_no_list_is_refused(memory: Memory) -> None:
+    async def use(client: Client) -> None:
+        await refuses(types.INVALID_PARAMS, "cursor", asked=client.list_resources(cursor='["nothing","a"]'))
+
+    using(memory, use)
+
+
+def test_a_page_of_events_ends_where_it_was_told_to(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    from refold.faces.mcp import contents
+
+    chat = memory.conversation("chat")
+    for number in range(300):
+        chat.note(str(number))
+    memory.profile().set("a", "b")
+    seen: list[int] = []
+    events = type(chat).events
+
+    def counting(of: Conversation, *arguments: int) -> Iterator[Recorded]:
+        for recorded in events(of, *arguments):
+            seen.append(recorded.stamp.seq)
+            yield recorded
+
+    monkeypatch.setattr(type(chat), "events", counting)
+    monkeypatch.setattr(contents, "PAGE_EVENTS_MAX", 4)
+
+    async def use(client: Client) -> None:
+        for asked, found, following in (
+            ("from=2&to=3", [2, 3], None),
+            ("from=2&to=9", [2, 3, 4, 5], 6),
+            ("from=3&to=2", [], None),
+            ("from=9999", [], None),
+            ("to=0", [], None),
+        ):
+            seen.clear()
+            page = await read(client, f"memory://conversations/chat/events?{asked}")
+            assert ([event["seq"] for event in page["events"]], page["next"]) == (found, following), asked
+            assert len(seen) <= len(found) + 1, "no more is read than what is shown, and the one behind it"
+
+    using(memory, use)

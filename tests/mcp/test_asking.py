@@ -5,10 +5,12 @@ from collections.abc import Iterator
 import pytest
 from mcp import Client, types
 
-from refold import Conversation, Memory, Recorded
-from refold.faces.mcp import addresses
+from refold import Conversation, InvalidInput, Memory, Recorded
+from refold.faces.mcp import addresses, memory_server
+from refold.faces.mcp.binding import Binding
 from tests.mcp.test_server import refuses, using
 from tests.mcp.touring import read
+from tests.support import refused
 
 NEARLY = (
     "memory://conversations/ch\nat/scratchpad",
@@ -54,6 +56,11 @@ def test_an_id_is_completed_although_it_is_written_out(memory: Memory) -> None:
                 assert told.completion.values == found
 
     using(memory, use)
+
+
+def test_a_server_is_bound_to_a_conversation_or_asks_for_it(memory: Memory) -> None:
+    with refused(memory, InvalidInput, "'chat'", "asks_model"):
+        memory_server(Binding(memory, conversation="chat", asks_model=True))
 
 
 def test_a_cursor_of_no_list_is_refused(memory: Memory) -> None:

@@ -1,5 +1,7 @@
 """Asking for what is nearly there: addresses, cursors, and what a person has written so far."""
 
+import asyncio
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -8,8 +10,9 @@ from mcp import Client, types
 from refold import Conversation, InvalidInput, Memory, Recorded
 from refold.faces.mcp import addresses, memory_server
 from refold.faces.mcp.binding import Binding
+from refold.tools.protocol import FunctionTool
 from tests.mcp.test_server import refuses, using
-from tests.mcp.touring import read
+from tests.mcp.touring import call, listed, read
 from tests.support import refused
 
 NEARLY = (
@@ -102,3 +105,27 @@ def test_a_page_of_events_ends_where_it_was_told_to(memory: Memory, monkeypatch:
             assert len(seen) <= len(found) + 1, "no more is read than what is shown, and the one behind it"
 
     using(memory, use)
+
+
+def test_reading_goes_on_while_every_thread_of_the_calls_waits(memory: Memory) -> None:
+    leave = threading.Event()
+    memory.tools.register(FunctionTool("block", "Blocks.", {}, lambda _given, _context: leave.wait(60)))
+    memory.profile().set("theme", "dark")
+
+    async def use(client: Client) -> None:
+        workers = 64  # More than the threads that a loop has.
+        blocked = [asyncio.ensure_future(client.call_tool("block", {})) for _ in range(workers)]
+        try:
+            assert await read(client, "memory://profile") == {"theme": "dark"}
+            assert await listed(client)
+            assert await call(client, "memory_read", {}) == {"entries": {}, "notes": []}
+            assert not any(each.done() for each in blocked)
+        finally:
+            leave.set()
+        assert len(await asyncio.gather(*blocked)) == workers
+
+    using(memory, use)
+    for thread in threading.enumerate():
+        if thread.name.startswith("refold-mcp-reader"):
+            thread.join(60)
+            assert not thread.is_alive(), "the readers end with the server"

@@ -44,6 +44,9 @@ BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 SESSIONS_COUNT_MAX: Final = 1_000
 """Sessions over HTTP that are open at a time."""
 
+READERS_COUNT: Final = 4
+"""Threads that read resources for clients; tools and prompts have others."""
+
 WATCHED_COUNT_MAX: Final = 1_000
 """Resources that one connection may watch."""
 

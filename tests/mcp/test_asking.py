@@ -107,6 +107,36 @@ def test_a_page_of_events_ends_where_it_was_told_to(memory: Memory, monkeypatch:
     using(memory, use)
 
 
+def test_memories_come_in_pages_that_end_by_count_and_by_size(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    from refold.faces.mcp import contents
+
+    wanted = [f"{number} {'x' * (400 if number < 3 else 4)}" for number in range(9)]
+    for content in wanted:
+        memory.project("acme").add(content)
+    monkeypatch.setattr(contents, "PAGE_ENTRIES_MAX", 4)
+    monkeypatch.setattr(contents, "PAGE_BYTES_MAX", 1_500)
+
+    async def use(client: Client) -> None:
+        found: list[str] = []
+        counts: list[int] = []
+        following: int | None = 0
+        while following is not None:
+            page = await read(client, f"memory://projects/acme/memories?offset={following}")
+            assert page["offset"] == len(found)
+            found += [each["content"] for each in page["memories"]]
+            counts.append(len(page["memories"]))
+            following = page["next"]
+        assert found == wanted
+        assert counts[0] < 3, "large ones are fewer"
+        assert max(counts) == 4
+        assert (await read(client, "memory://projects/acme/memories?limit=0"))["memories"] == []
+        monkeypatch.setattr(contents, "PAGE_BYTES_MAX", 1)
+        page = await read(client, "memory://projects/acme/memories")
+        assert (len(page["memories"]), page["next"]) == (1, 1), "the first is shown whatever its size"
+
+    using(memory, use)
+
+
 def test_reading_goes_on_while_every_thread_of_the_calls_waits(memory: Memory) -> None:
     leave = threading.Event()
     memory.tools.register(FunctionTool("block", "Blocks.", {}, lambda _given, _context: leave.wait(60)))

@@ -30,7 +30,7 @@ _ABOUT: Final = {
     addresses.EVENTS: "What happened in a conversation, by seq; `next` is where the next page begins.",
     addresses.PROFILE: "What is remembered in every conversation: keys and values.",
     addresses.NOTES: "The notes of a day.",
-    addresses.MEMORIES: "What is remembered about a project, in the order in which it was added.",
+    addresses.MEMORIES: "What is remembered about a project, as it was added; `next` is the offset of the next page.",
 }
 
 
@@ -160,19 +160,19 @@ def _events(binding: Binding, address: Address) -> Any:
     first, last = asked.get("from", 1), min(asked.get("to", binding.memory.head), binding.memory.head)
     found = takewhile(lambda recorded: recorded.stamp.seq <= last, chat.events(min(max(first - 1, 0), last)))
     lines = (described(binding.memory, recorded) for recorded in found)
-    page, following = _cut(lines)
-    return {"conversation": chat.id, "events": page, "next": following}
+    page, rest = _cut(lines, PAGE_EVENTS_MAX)
+    return {"conversation": chat.id, "events": page, "next": None if rest is None else rest["seq"]}
 
 
-def _cut(lines: Iterator[dict[str, Any]]) -> tuple[list[msgspec.Raw], int | None]:
-    """Return as many lines as one page takes, and the seq of the first that it does not."""
+def _cut(lines: Iterator[dict[str, Any]], count_max: int) -> tuple[list[msgspec.Raw], dict[str, Any] | None]:
+    """Return as many lines as one page takes, and the first that it does not."""
     page: list[msgspec.Raw] = []
     size = 0
     for line in lines:
         packed = msgspec.json.encode(line)
         size += len(packed)
-        if page and (len(page) == PAGE_EVENTS_MAX or size > PAGE_BYTES_MAX):
-            return page, line["seq"]
+        if len(page) >= count_max or (page and size > PAGE_BYTES_MAX):
+            return page, line
         page.append(msgspec.Raw(packed))
     return page, None
 
@@ -193,8 +193,9 @@ def _memories(binding: Binding, address: Address) -> Any:
         _not_there(address, f"there is no project {checks.shown(address.id)}")
     asked = dict(address.paging)
     offset, limit = asked.get("offset", 0), min(asked.get("limit", PAGE_ENTRIES_MAX), PAGE_ENTRIES_MAX)
-    entries = project.list(offset=offset, limit=limit)
-    return {"project": address.id, "offset": offset, "memories": [entry_json(entry) for entry in entries]}
+    page, rest = _cut(map(entry_json, project.list(offset=offset, limit=limit + 1)), limit)
+    following = None if rest is None else offset + len(page)
+    return {"project": address.id, "offset": offset, "memories": page, "next": following}
 
 
 _CONTENTS: Final[dict[str, "Callable[[Binding, Address], Any]"]] = {

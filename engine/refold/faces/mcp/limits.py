@@ -12,10 +12,10 @@ PAGE_EVENTS_MAX: Final = 500
 """Events of one page of a conversation's events; fewer where they are large."""
 
 PAGE_ENTRIES_MAX: Final = 500
-"""Memories of one page of a project's memories."""
+"""Memories of one page of a project's memories; fewer where they are large."""
 
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Events as JSON on one page; the first is shown whatever its size."""
+"""Events or memories as JSON on one page; the first is shown whatever its size."""
 
 RECENT_DAYS: Final = 30
 """Days whose notes are listed, and completed."""

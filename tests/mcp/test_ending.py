@@ -12,16 +12,21 @@ from pathlib import Path
 import pytest
 from mcp import Client, MCPError
 
-from refold import Memory
+from refold import InvalidInput, Memory
+from refold.faces.mcp import serve
+from refold.faces.mcp.binding import Binding
+from tests.mcp.serving import command
 from tests.mcp.test_bytes import wired
-from tests.support import assert_sound
+from tests.support import assert_sound, refused
 
 SECONDS = 60
 IMPATIENT_SECONDS = 0.2
 
 STUCK = """
 import sys, threading
-from refold import Memory
+from refold import InvalidInput, Memory
+from refold.faces.mcp import serve
+from refold.faces.mcp.binding import Binding
 from refold.faces.mcp import serve
 from refold.faces.mcp.binding import Binding
 from refold.tools.protocol import FunctionTool
@@ -45,6 +50,13 @@ def store(tmp_path: Path) -> Iterator[Path]:
     with Memory(path) as memory:
         assert_sound(memory)
         assert memory.profile().get("theme") == "dark"
+
+
+CLOSING = """
+import os, sys
+os.close(int(sys.argv[1]))
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
 
 
 def ended(process: subprocess.Popen[bytes], number: signal.Signals) -> int:
@@ -89,3 +101,37 @@ def test_who_insists_ends_a_server_over_http(store: Path, number: signal.Signals
         with suppress(MCPError, ExceptionGroup):
             assert asyncio.run(use(found.group(), wire.process)) == 130
         assert wire.process.wait(SECONDS) == 130
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux shows which file a number stands for")
+def test_no_file_of_the_store_stands_where_stderr_was(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    served = command("--db", str(store))
+    with wired(store, sys.executable, "-c", CLOSING, "2", *served[1:]) as wire:
+        wire.shake_hands()
+        places = [Path(f"/proc/{wire.process.pid}/fd/{number}").readlink() for number in range(3)]
+        assert not [place for place in places if place.is_relative_to(store)]
+        assert wire.end() == 0
+
+
+@pytest.mark.parametrize("number", ["0", "1", "2"])
+def test_a_stream_that_came_closed_leads_to_nobody(tmp_path: Path, number: str) -> None:
+    served = command("--db", str(tmp_path / "store"))
+    run = subprocess.run(
+        [sys.executable, "-c", CLOSING, number, *served[1:]],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+    with Memory(tmp_path / "store") as memory:
+        assert_sound(memory)
+
+
+@pytest.mark.parametrize("name", ["stdin", "stdout"])
+def test_a_program_that_has_no_wire_serves_nobody(memory: Memory, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(sys, name, None)
+    with refused(memory, InvalidInput, "stdin and stdout"):
+        serve(Binding(memory))

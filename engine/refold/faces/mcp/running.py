@@ -8,6 +8,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 from collections.abc import Coroutine, Generator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final, NoReturn
@@ -15,6 +16,7 @@ from typing import Any, Final, NoReturn
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 
+from refold import checks
 from refold.faces.console import tell
 from refold.faces.exits import EXIT_INTERRUPTED
 from refold.faces.mcp import piping
@@ -31,8 +33,11 @@ _BACKLOG_COUNT: Final = 128
 def over_stdio(server: MemoryServer) -> None:
     """Serve the client at the other end of stdin and stdout until it closes stdin; nothing else reaches stdout.
 
-    Raises ``KeyboardInterrupt`` if a signal ended it: SIGTERM as Ctrl-C does, so that the memory is closed.
+    Raises ``KeyboardInterrupt`` if a signal ended it: SIGTERM as Ctrl-C does, so that the memory is closed. Raises
+    ``InvalidInput`` where stdin or stdout is closed: nobody is there.
     """
+    if sys.stdin is None or sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+        checks.invalid("a server over stdio needs stdin and stdout, and one of them is closed; or serve with --http 0")
     if asyncio.run(_told_to_end(_over_stdio(server))):
         raise KeyboardInterrupt
 

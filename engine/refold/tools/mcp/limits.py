@@ -47,10 +47,18 @@ MCP_SCHEMA_DEPTH_MAX: Final = 24
 MCP_SCHEMA_PARTS_COUNT_MAX: Final = 4_096
 """Schemas inside of one, each reference counted wherever it is used."""
 
+MCP_SCHEMA_BYTES_MAX: Final = 16 * TOOL_SCHEMA_BYTES_MAX
+"""A schema as a server sends it: of one over it nothing is read."""
+
+MCP_ALTERNATIVES_COUNT_MAX: Final = 2**18
+"""Properties of all alternatives of an object times its alternatives: over it, they are not joined."""
+
 MCP_NOTE_CHARS_MAX: Final = 500
 """What a description says of a rule that providers do not take."""
 
 assert MCP_CONNECT_SECONDS_DEFAULT <= MCP_CALL_SECONDS_DEFAULT <= MCP_SECONDS_MAX
 assert MCP_FIRST_WAIT_SECONDS < MCP_WAIT_SECONDS_MAX < MCP_CALL_SECONDS_DEFAULT
 assert TOOL_SCHEMA_BYTES_MAX < MCP_RESULT_BYTES_DEFAULT <= TOOL_RESULT_BYTES_MAX < MCP_MESSAGE_BYTES_MAX
+assert TOOL_SCHEMA_BYTES_MAX < MCP_SCHEMA_BYTES_MAX < MCP_MESSAGE_BYTES_MAX
+assert MCP_SCHEMA_PARTS_COUNT_MAX < MCP_ALTERNATIVES_COUNT_MAX
 assert MCP_NOTE_CHARS_MAX < MCP_DESCRIPTION_CHARS_MAX

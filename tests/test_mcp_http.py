@@ -91,7 +91,7 @@ def test_tools_are_called_over_http(protocol: str) -> None:
         assert remote.connect(web(url, protocol=protocol)).about == "manners 1"
         assert called(memory, "echo", text="hello").value == "hello"
         assert called(memory, "structured").value == {"n": 5}
-        assert "Invalid structured content" in called(memory, "lying").message
+        assert "what its own output schema does not allow" in called(memory, "lying").message
         assert set(held.headers) == {"Bearer secret"}
         remote.disconnect("web")
         assert "mcp__web__echo" not in memory.tools.names()

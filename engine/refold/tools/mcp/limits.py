@@ -41,6 +41,9 @@ MCP_DESCRIPTION_CHARS_MAX: Final = 4_096
 MCP_COMPLAINT_CHARS_MAX: Final = 2_000
 """The end of what a server wrote to its standard error, which is shown when it fails."""
 
+MCP_SECRET_CHARS_MIN: Final = 6
+"""Values of an environment and of headers that are taken for secrets, and left out of messages; a shorter is a flag."""
+
 MCP_SCHEMA_DEPTH_MAX: Final = 24
 """Schemas inside each other: what lies deeper is described and no longer checked."""
 
@@ -52,6 +55,9 @@ MCP_SCHEMA_BYTES_MAX: Final = 16 * TOOL_SCHEMA_BYTES_MAX
 
 MCP_ALTERNATIVES_COUNT_MAX: Final = 2**18
 """Properties of all alternatives of an object times its alternatives: over it, they are not joined."""
+
+MCP_CHECKS_COUNT_MAX: Final = 100_000
+"""Steps of the check of one result against its schema: about a tenth of a second."""
 
 MCP_NOTE_CHARS_MAX: Final = 500
 """What a description says of a rule that providers do not take."""

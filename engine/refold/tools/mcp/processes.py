@@ -57,7 +57,7 @@ async def process_of(server: McpServer, watched: Watched) -> AsyncGenerator[tupl
     told, told_out = anyio.create_memory_object_stream[SessionMessage](0)
     pumps = [
         asyncio.create_task(pump)
-        for pump in (_hear(process, heard_in, watched), _tell(process, told_out), _overhear(process, watched))
+        for pump in (_hear(process, heard_in, watched), _tell(process, told_out, watched), _overhear(process, watched))
     ]
     try:
         yield heard, told
@@ -92,7 +92,7 @@ async def _hear(
     from mcp.types import jsonrpc_message_adapter  # noqa: PLC0415 - as above
 
     assert process.stdout is not None, "a process that is started with pipes has them"
-    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+    try:
         async with stream:
             while line := await _line(process.stdout, watched):
                 try:
@@ -101,7 +101,10 @@ async def _hear(
                     watched.strays += bool(line.strip())
                     continue
                 await stream.send(SessionMessage(message))
-    watched.ended.set()
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        pass  # Nobody listens any more.
+    finally:
+        watched.ended.set()
 
 
 async def _line(stream: asyncio.StreamReader, watched: Watched) -> bytes:
@@ -113,15 +116,20 @@ async def _line(stream: asyncio.StreamReader, watched: Watched) -> bytes:
         return b""
 
 
-async def _tell(process: asyncio.subprocess.Process, stream: "MemoryObjectReceiveStream[SessionMessage]") -> None:
-    """Write each message as a line."""
+async def _tell(
+    process: asyncio.subprocess.Process, stream: "MemoryObjectReceiveStream[SessionMessage]", watched: Watched
+) -> None:
+    """Write each message as a line; a server that no longer reads them is one that has ended."""
     assert process.stdin is not None, "as above"
-    with suppress(ConnectionError):
+    try:
         async with stream:
             async for told in stream:
                 line = told.message.model_dump_json(by_alias=True, exclude_unset=True)
                 process.stdin.write(line.encode() + b"\n")
                 await process.stdin.drain()
+    except ConnectionError:
+        watched.fault = watched.fault or "closed its standard input"
+        watched.ended.set()
 
 
 async def _overhear(process: asyncio.subprocess.Process, watched: Watched) -> None:

@@ -80,6 +80,11 @@ def deaf(_: dict[str, Any]) -> Any:
     time.sleep(3_600)
 
 
+def asking(_: dict[str, Any]) -> Any:
+    while True:
+        say(json.dumps({"jsonrpc": "2.0", "id": "again", "method": "ping"}))
+
+
 def indiscreet(_: dict[str, Any]) -> Any:
     os.write(2, f"no such key: {os.environ['KEY']}\n".encode())
     os._exit(5)
@@ -87,6 +92,7 @@ def indiscreet(_: dict[str, Any]) -> Any:
 
 UNLISTED: dict[str, Callable[[dict[str, Any]], Any]] = {
     "deaf": deaf,
+    "asking": asking,
     "indiscreet": indiscreet,
     "own_words": lambda _: {"content": [{"type": "text", "text": f"bad key {os.environ['KEY']}"}], "isError": True},
     "seen": lambda _: {

@@ -117,6 +117,14 @@ def test_a_call_is_given_up_in_its_time_though_its_end_takes_longer(
     released.set()
 
 
+def test_a_server_that_only_asks_is_ended(remote: McpToolset) -> None:
+    remote.connect(server())
+    with pytest.raises(McpFailed, match="MCP_ASKED_COUNT_MAX = 1,024 times and reads no answer") as raised:
+        remote.call("s", "asking")
+    assert raised.value.reason == "broken"
+    assert remote.call("s", "echo", {"text": "anew"}) == "anew"
+
+
 def test_secrets_are_left_out_of_messages(remote: McpToolset) -> None:
     remote.connect(server(env={"KEY": SECRET}))
     for tool, words in (("own_words", "bad key ***"), ("indiscreet", "no such key: ***")):

@@ -10,10 +10,12 @@ from refold.tools.limits import TOOL_RESULT_BYTES_MAX
 from refold.tools.mcp.answers import BROKEN, REMOTE, TIMEOUT, UNREACHABLE, McpFailed, value_of
 from refold.tools.mcp.configuring import McpServer, without_secrets
 from refold.tools.mcp.limits import (
+    MCP_CLOSE_SECONDS,
     MCP_MESSAGE_BYTES_MAX,
     MCP_PAGES_COUNT_MAX,
     MCP_SECONDS_MAX,
     MCP_TOOLS_COUNT_MAX,
+    MCP_UNANSWERED_COUNT_MAX,
 )
 from refold.tools.mcp.outputs import checker_of
 from refold.tools.mcp.processes import Watched, process_of
@@ -46,6 +48,7 @@ class Connection:
         self.end: McpFailed | None = None
         self._watched = Watched()
         self._client: Client | None = None
+        self._unanswered = 0
         self._checkers: dict[str, Callable[[object], str]] = {}
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -110,12 +113,19 @@ class Connection:
             result = await client.call_tool(tool, arguments)
         except Exception as error:
             raise self._broken(error, REMOTE) from error
+        self._unanswered = 0
         try:
             value = value_of(result, tool, self.server.result_bytes_max)
         except McpFailed as error:
             raise McpFailed(error.reason, without_secrets(str(error), self.server)) from None
         self._check(tool, result.structured_content)
         return value
+
+    def give_up(self) -> None:
+        """End a connection over HTTP that no longer answers: each call that was given up keeps a request open."""
+        self._unanswered += self.is_live
+        if self.server.url and self._unanswered >= MCP_UNANSWERED_COUNT_MAX:
+            self.stop()
 
     def _listed(self, tools: "list[RemoteTool]") -> None:
         self.tools = tools
@@ -187,7 +197,10 @@ class Connection:
         """End the connection, and wait until nothing of it is left."""
         self.stop()
         if self._task is not None:
-            await asyncio.wait([self._task])
+            _, late = await asyncio.wait([self._task], timeout=MCP_CLOSE_SECONDS)
+            if late:
+                self._task.cancel()
+                await asyncio.wait([self._task])
 
 
 async def _taken(_name: str, _result: object) -> None:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from refold.tools.mcp.configuring import McpServer
-from refold.tools.mcp.limits import MCP_COMPLAINT_CHARS_MAX, MCP_END_SECONDS, MCP_MESSAGE_BYTES_MAX
+from refold.tools.mcp.limits import MCP_ASKED_COUNT_MAX, MCP_COMPLAINT_CHARS_MAX, MCP_END_SECONDS, MCP_MESSAGE_BYTES_MAX
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -30,6 +30,8 @@ class Watched:
         """The end of its standard error."""
         self.strays = 0
         """Lines on its standard output that were no messages."""
+        self.asked = 0
+        """Requests of the server whose answers it has not read yet."""
         self.fault = ""
         """Why it can no longer be listened to."""
         self.ended = asyncio.Event()
@@ -100,11 +102,22 @@ async def _hear(
                 except (ValueError, RecursionError):
                     watched.strays += bool(line.strip())
                     continue
+                if _is_too_much(message, watched):
+                    break
                 await stream.send(SessionMessage(message))
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass  # Nobody listens any more.
     finally:
         watched.ended.set()
+
+
+def _is_too_much(message: object, watched: Watched) -> bool:
+    """Return whether a server asks and asks, and does not read what it is answered."""
+    if hasattr(message, "method") and hasattr(message, "id"):
+        watched.asked += 1
+    if watched.asked > MCP_ASKED_COUNT_MAX:
+        watched.fault = f"asked more than MCP_ASKED_COUNT_MAX = {MCP_ASKED_COUNT_MAX:,} times and reads no answer"
+    return bool(watched.fault)
 
 
 async def _line(stream: asyncio.StreamReader, watched: Watched) -> bytes:
@@ -127,6 +140,7 @@ async def _tell(
                 line = told.message.model_dump_json(by_alias=True, exclude_unset=True)
                 process.stdin.write(line.encode() + b"\n")
                 await process.stdin.drain()
+                watched.asked -= not hasattr(told.message, "method")
     except ConnectionError:
         watched.fault = watched.fault or "closed its standard input"
         watched.ended.set()

@@ -232,7 +232,11 @@ class McpToolset:
         seconds = held.server.call_seconds
         try:
             return await within(seconds, self._answer(held, tool, arguments))
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if held.connection is not None:
+                held.connection.give_up()
+            if not isinstance(error, TimeoutError):
+                raise
             why = "" if held.error is None else f"; it is not connected: {held.error}"
             message = f"{qualified_name(name, tool)} did not answer within call_seconds = {seconds:g}{why}"
             raise McpFailed(TIMEOUT, message) from None

@@ -320,3 +320,21 @@ def test_calls_go_on_while_their_server_is_listed_again_and_again(remote: McpToo
     for caller in callers:
         caller.join()
     assert outcomes == {"ok"}
+
+
+def test_a_server_that_is_connected_while_its_toolset_is_closed_leaves_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    late, withdraw = [server("fewer")], toolsets.withdraw_all
+
+    def withdrawing(*given: Any) -> None:
+        if late:
+            remote.connect(late.pop())
+        withdraw(*given)
+
+    with remembering() as memory:
+        built_in = memory.tools.names()
+        remote = McpToolset(memory)
+        remote.connect(server("fewer", name="t"))
+        monkeypatch.setattr(toolsets, "withdraw_all", withdrawing)
+        remote.close()
+        assert memory.tools.names() == built_in
+    assert threads() == set()

@@ -130,12 +130,10 @@ class McpToolset:
         """Disconnect all servers and end the thread; a second call does nothing."""
         if not self._finalizer.alive:
             return
-        leaving = list(self._held.values())
-        for held in leaving:
+        for held in list(self._held.values()):
             held.is_gone = True
             withdraw_all(held, self._registry)
-        self._finalizer()
-        for held in leaving:  # What was being registered meanwhile.
+        for held in self._finalizer() or ():  # Those that were being connected meanwhile, too.
             withdraw_all(held, self._registry)
 
     async def close_async(self) -> None:
@@ -336,20 +334,23 @@ class _Answer:
         return toolset.call_async(server, tool, arguments).__await__()
 
 
-def _left(runner: Runner, held: dict[str, Held], leaving: "set[asyncio.Task[None]]") -> None:
-    """End every connection and the thread: of a toolset that is closed, or that nobody holds any more."""
+def _left(runner: Runner, held: dict[str, Held], leaving: "set[asyncio.Task[None]]") -> list[Held]:
+    """End every connection and the thread: of a toolset that is closed, or that nobody holds; return what was held."""
+    ended: list[Held] = []
 
     async def end() -> None:
-        for one in held.values():
-            one.is_gone = True
-        connections = [one.connection for one in held.values() if one.connection is not None]
+        ended.extend(held.values())
         held.clear()
+        for one in ended:
+            one.is_gone = True
+        connections = [one.connection for one in ended if one.connection is not None]
         await asyncio.gather(*(connection.close() for connection in connections), *leaving, return_exceptions=True)
 
     if runner.is_here:  # The last reference fell on the loop's own thread, which cannot wait for itself.
         threading.Thread(target=_left, args=[runner, held, leaving], name="refold-mcp-end").start()
-        return
+        return []
     if held or leaving:
         future: Future[None] = runner.begin(end())
         future.result()
     runner.close()
+    return [*ended, *held.values()]

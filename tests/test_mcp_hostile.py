@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("mcp", reason="remote tools need the extra refold[mcp]")
 
 from refold import Closed, Memory
-from refold.tools.mcp import McpFailed, McpServer, McpToolset, runner
+from refold.tools.mcp import McpFailed, McpServer, McpToolset, offering, runner
 from refold.tools.mcp import connection as connections
 from refold.tools.mcp import toolset as toolsets
 from refold.tools.mcp.configuring import without_secrets
@@ -323,18 +323,18 @@ def test_calls_go_on_while_their_server_is_listed_again_and_again(remote: McpToo
 
 
 def test_a_server_that_is_connected_while_its_toolset_is_closed_leaves_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    late, withdraw = [server("fewer")], toolsets.withdraw_all
+    late, withdraw = [server("fewer")], offering.withdraw_all
 
     def withdrawing(*given: Any) -> None:
         if late:
-            remote.connect(late.pop())
+            toolset.connect(late.pop())
         withdraw(*given)
 
     with remembering() as memory:
         built_in = memory.tools.names()
-        remote = McpToolset(memory)
-        remote.connect(server("fewer", name="t"))
+        toolset = McpToolset(memory)
+        toolset.connect(server("fewer", name="t"))
         monkeypatch.setattr(toolsets, "withdraw_all", withdrawing)
-        remote.close()
+        toolset.close()
         assert memory.tools.names() == built_in
     assert threads() == set()

@@ -72,6 +72,41 @@ CALLS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "flood": flood,
     "inner": inner,
 }
+
+
+def deaf(_: dict[str, Any]) -> Any:
+    os.close(0)
+    say(json.dumps({"jsonrpc": "2.0", "id": LAST["id"], "result": told("I hear no more")}))
+    time.sleep(3_600)
+
+
+def asking(_: dict[str, Any]) -> Any:
+    while True:
+        say(json.dumps({"jsonrpc": "2.0", "id": "again", "method": "ping"}))
+
+
+def indiscreet(_: dict[str, Any]) -> Any:
+    os.write(2, f"no such key: {os.environ['KEY']}\n".encode())
+    os._exit(5)
+
+
+UNLISTED: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "deaf": deaf,
+    "asking": asking,
+    "indiscreet": indiscreet,
+    "own_words": lambda _: {"content": [{"type": "text", "text": f"bad key {os.environ['KEY']}"}], "isError": True},
+    "seen": lambda _: {
+        "content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}],
+        "structuredContent": {"n": 1},
+    },
+    "trap": lambda _: told("x") | {"structuredContent": {"x": "a" * 40 + "b"}},
+}
+"""What is not listed by a server of good manners, and can be called all the same."""
+
+REFUSED = {"quota": (-32000, "the quota is used up"), "bank": (-32600, "Session terminated by the bank")}
+"""What is answered with an error of the protocol."""
+
+TRAP = {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}}
 NUMBERED = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 RECURSIVE = {
     "type": "object",
@@ -95,6 +130,8 @@ def tools() -> list[dict[str, Any]]:
             {"name": "a:strange/name " + "x" * 80, "inputSchema": OBJECT},
             {"name": "echo", "inputSchema": OBJECT},
         ]
+    if "trap" in MANNERS:
+        listed += [{"name": "trap", "inputSchema": OBJECT, "outputSchema": TRAP}]
     if "untyped" in MANNERS:
         listed += [{"name": "of text", "inputSchema": {"type": "string"}}]
     if "many" in MANNERS:
@@ -105,6 +142,7 @@ def tools() -> list[dict[str, Any]]:
 
 
 LISTED = {"count": 0}
+LAST: dict[str, Any] = {"id": 0}
 
 
 def listing(params: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +167,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "tools/list":
         return listing(params)
     if method == "tools/call":
-        found: dict[str, Any] = CALLS[params["name"]](params.get("arguments") or {})
+        found: dict[str, Any] = (CALLS | UNLISTED)[params["name"]](params.get("arguments") or {})
         return found
     return None
 
@@ -147,8 +185,11 @@ def main() -> None:
         asked = json.loads(line)
         if "id" not in asked or "method" not in asked:
             continue
-        result = answer(asked["method"], asked.get("params") or {})
-        said = {"error": {"code": -32601, "message": "no such method"}} if result is None else {"result": result}
+        LAST["id"] = asked["id"]
+        name = (asked.get("params") or {}).get("name", "")
+        result = None if name in REFUSED else answer(asked["method"], asked.get("params") or {})
+        code, message = REFUSED.get(name, (-32601, "no such method"))
+        said = {"error": {"code": code, "message": message}} if result is None else {"result": result}
         say(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}))
     if "stubborn" in MANNERS:
         time.sleep(3_600)

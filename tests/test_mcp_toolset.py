@@ -181,7 +181,7 @@ def test_a_call_that_goes_wrong_is_a_result_and_the_connection_goes_on(remote: M
     pid = called(remote, "pid").value
     for tool, words in (
         ("failing", "the disk is full"),
-        ("lying", "Invalid structured content"),
+        ("lying", "what its own output schema does not allow"),
         ("silent_liar", "did not return structured content"),
         ("shapeless", "failed:"),
         ("big", "over result_bytes_max = 1,048,576; ask it for less"),

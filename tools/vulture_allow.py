@@ -7,6 +7,7 @@ from tests.machine import MemoryMachine
 from tests.mcp.fixtures import Kept
 from tests.tampering import CarelessAlone, RelinkingAlone, TidyAlone
 from tests.test_embedder_extras import Endpoint
+from tests.test_mcp_http import Handler
 from tests.test_replay import append_until_killed, print_script
 
 import refold
@@ -59,6 +60,7 @@ print_script  # noqa: B018
 
 # What a server of the standard library calls.
 Endpoint.do_POST  # noqa: B018
+Handler.do_DELETE  # noqa: B018
 Endpoint.log_message  # noqa: B018
 
 # Python asks a module for it.

@@ -1,5 +1,6 @@
 """How servers of remote tools are reached, as data: written in Python, or read from the common ``mcpServers`` JSON."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -15,10 +16,12 @@ from refold.tools.mcp.limits import (
     MCP_CONNECT_SECONDS_DEFAULT,
     MCP_RESULT_BYTES_DEFAULT,
     MCP_SECONDS_MAX,
+    MCP_SECRET_CHARS_MIN,
 )
 
 _HTTP: Final = ("http://", "https://")
 _OVER_HTTP: Final = frozenset({"http", "streamable-http", "streamable_http", "streamableHttp"})
+_SECRET_PARTS: Final = re.compile(r"[:/@?&=#]+")
 _PROTOCOLS: Final = ("auto", "legacy")
 
 
@@ -47,9 +50,32 @@ class McpServer(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Return the server without values that may be secret."""
-        where = f"url={self.url.partition('?')[0]!r}" if self.url else f"command={self.command!r}, args={self.args}"
+        where = f"url={_public(self.url)!r}" if self.url else f"command={self.command!r}, args={self.args}"
         hidden = [f"{field}={sorted(held)}" for field in ("env", "headers") if (held := getattr(self, field))]
         return f"McpServer({', '.join([repr(self.name), where, *hidden])})"
+
+
+def _public(url: str) -> str:
+    """Return a URL without what may be secret in it: a user, a password, and what is asked."""
+    begin, slashes, rest = url.partition("://")
+    if not slashes:
+        return "..."
+    host, slash, path = rest.partition("?")[0].partition("#")[0].partition("/")
+    return f"{begin}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def without_secrets(text: str, server: McpServer) -> str:
+    """Return a text without the values that a server was given as its environment and headers, and within its url.
+
+    >>> without_secrets("no such token: hunter2hunter2", McpServer(name="s", command="x", env={"T": "hunter2hunter2"}))
+    'no such token: ***'
+    """
+    given = [*server.env.values(), *server.headers.values()]
+    given += [word for value in server.headers.values() for word in value.split()]
+    given += [part for part in _SECRET_PARTS.split(server.url) if part not in _public(server.url)]
+    for secret in sorted({one for one in given if len(one) >= MCP_SECRET_CHARS_MIN}, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
 
 
 def checked(server: McpServer) -> McpServer:
@@ -74,7 +100,8 @@ def _check_place(server: McpServer) -> None:
     if bool(server.command) == bool(server.url):
         checks.invalid(f"server {name!r} needs either a command or a url")
     if server.url and not server.url.startswith(_HTTP):
-        checks.invalid(f"the url of server {name!r} is {checks.shown(server.url)}; give one of http or https")
+        shown = checks.shown(_public(server.url))
+        checks.invalid(f"the url of server {name!r} is {shown}; give one of http or https")
     if server.protocol not in _PROTOCOLS:
         checks.invalid(f"the protocol of server {name!r} is {checks.shown(server.protocol)}; give auto or legacy")
     if any("\0" in text for text in (server.command, *server.args, *server.env, *server.env.values())):

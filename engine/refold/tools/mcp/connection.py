@@ -7,22 +7,32 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from refold.errors import NotFound
 from refold.tools.limits import TOOL_RESULT_BYTES_MAX
-from refold.tools.mcp.answers import BROKEN, TIMEOUT, UNREACHABLE, McpFailed, value_of
-from refold.tools.mcp.configuring import McpServer
+from refold.tools.mcp.answers import BROKEN, REMOTE, TIMEOUT, UNREACHABLE, McpFailed, value_of
+from refold.tools.mcp.configuring import McpServer, without_secrets
 from refold.tools.mcp.limits import (
+    MCP_CLOSE_SECONDS,
     MCP_MESSAGE_BYTES_MAX,
     MCP_PAGES_COUNT_MAX,
     MCP_SECONDS_MAX,
     MCP_TOOLS_COUNT_MAX,
+    MCP_UNANSWERED_COUNT_MAX,
 )
+from refold.tools.mcp.outputs import checker_of
 from refold.tools.mcp.processes import Watched, process_of
+from refold.tools.mcp.runner import within
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.types import Tool as RemoteTool
 
 _CONNECTION_CLOSED: Final = -32000
-_SESSION_GONE: Final = "Session terminated"
+_INVALID_REQUEST: Final = -32600
+_GONE: Final = frozenset({(_CONNECTION_CLOSED, "Connection closed"), (_INVALID_REQUEST, "Session terminated")})
+"""What the SDK says of a connection that is no more; of the numbers alone a server may make errors of its own."""
+
+_ABANDONED: Final = ("Connection closed", "SSE stream")
+"""What begins that, and what the SDK says where no answer can come any more."""
+
 _ADVERTISING: Final = "For further information visit"
 """What begins the last line of an error of pydantic, which is of no use to a model."""
 
@@ -38,6 +48,8 @@ class Connection:
         self.end: McpFailed | None = None
         self._watched = Watched()
         self._client: Client | None = None
+        self._unanswered = 0
+        self._checkers: dict[str, Callable[[object], str]] = {}
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -65,7 +77,8 @@ class Connection:
         """Own the connection from its beginning to its end: what is entered in a task has to be left in it."""
         try:
             async with _client_of(self.server, self._watched) as client:
-                self.tools = await _tools_of(client)
+                cast("Any", client.session).validate_tool_result = _taken
+                self._listed(await _tools_of(client))
                 about = client.server_info
                 self.about = "" if about is None else f"{about.name} {about.version}"
                 self.protocol = client.protocol_version
@@ -99,8 +112,39 @@ class Connection:
         try:
             result = await client.call_tool(tool, arguments)
         except Exception as error:
-            raise self._broken(error) from error
-        return value_of(result, tool, self.server.result_bytes_max)
+            raise self._broken(error, REMOTE) from error
+        self._unanswered = 0
+        try:
+            value = value_of(result, tool, self.server.result_bytes_max)
+        except McpFailed as error:
+            raise McpFailed(error.reason, without_secrets(str(error), self.server)) from None
+        self._check(tool, result.structured_content)
+        return value
+
+    def give_up(self) -> None:
+        """End a connection over HTTP that no longer answers: each call that was given up keeps a request open."""
+        self._unanswered += self.is_live
+        if self.server.url and self._unanswered >= MCP_UNANSWERED_COUNT_MAX:
+            self.stop()
+
+    def _listed(self, tools: "list[RemoteTool]") -> None:
+        self.tools = tools
+        self._checkers.clear()
+
+    def _check(self, tool: str, structured: object) -> None:
+        """Refuse a result that is not what the tool said that it returns."""
+        said = next((one.output_schema for one in self.tools if one.name == tool), None)
+        if said is None:
+            return
+        if structured is None:
+            raise self._failed(
+                BROKEN, f"lists {tool!r} with an output schema, and it did not return structured content"
+            )
+        if tool not in self._checkers:
+            self._checkers[tool] = checker_of(said)
+        fault = self._checkers[tool](structured)
+        if fault:
+            raise self._failed(BROKEN, f"returned for {tool!r} what its own output schema does not allow: {fault}")
 
     async def relist(self) -> None:
         """List the tools again; raises ``McpFailed``."""
@@ -108,21 +152,23 @@ class Connection:
         if client is None:
             raise self.end or self._failed(UNREACHABLE, "is not connected")
         try:
-            async with asyncio.timeout(self.server.connect_seconds):
-                self.tools = await _tools_of(client)
+            self._listed(await within(self.server.connect_seconds, _tools_of(client)))
         except TimeoutError:
             raise self._failed(TIMEOUT, f"did not list its tools within {self.server.connect_seconds:g} s") from None
         except Exception as error:
             raise self._broken(error) from error
 
-    def _broken(self, error: Exception) -> McpFailed:
+    def _broken(self, error: Exception, answered: str = BROKEN) -> McpFailed:
         """Return the failure of a request, and end the connection where it is the connection that failed."""
-        code = getattr(error, "code", None)
-        is_gone = code == _CONNECTION_CLOSED or _SESSION_GONE in str(error) or self._watched.ended.is_set()
+        code, said = getattr(error, "code", None), getattr(error, "message", "")
+        is_gone = (code, said) in _GONE or self._watched.ended.is_set()
         if is_gone or isinstance(error, OSError):
             self.stop()
             return self._failed(BROKEN, self._watched.fault or "ended the connection during a request")
-        return self._explained(error)
+        failed = self._explained(error)
+        if code is not None and failed.reason == BROKEN:
+            failed.reason = answered
+        return failed
 
     def _explained(self, raised: BaseException) -> McpFailed:
         """Return what went wrong as one failure: the innermost reason of a group of tasks."""
@@ -138,7 +184,8 @@ class Connection:
         complaint = self._watched.complaint.strip()
         strays = f"; it wrote {self._watched.strays} lines that are no messages" if self._watched.strays else ""
         said = f"; it said: {complaint}" if complaint else ""
-        return McpFailed(reason, f"server {self.server.name!r} {what}{strays}{said}")
+        message = f"server {self.server.name!r} {what}{strays}{said}"
+        return McpFailed(reason, without_secrets(message, self.server))
 
     def stop(self) -> None:
         """Let the connection end by itself; a connection that still begins is given up."""
@@ -150,7 +197,14 @@ class Connection:
         """End the connection, and wait until nothing of it is left."""
         self.stop()
         if self._task is not None:
-            await asyncio.wait([self._task])
+            _, late = await asyncio.wait([self._task], timeout=MCP_CLOSE_SECONDS)
+            if late:
+                self._task.cancel()
+                await asyncio.wait([self._task])
+
+
+async def _taken(_name: str, _result: object) -> None:
+    """Let a result be checked here, not by the SDK, which has no bound on what that takes."""
 
 
 def _innermost(error: BaseException) -> BaseException:
@@ -165,7 +219,9 @@ def _is_of_network(error: BaseException) -> bool:
     """Return whether nobody answered, rather than something that makes no sense."""
     from httpx2 import TransportError  # noqa: PLC0415 - comes with the extra `mcp`
 
-    return isinstance(error, (OSError, TransportError)) or getattr(error, "code", None) == _CONNECTION_CLOSED
+    is_closed = getattr(error, "code", None) == _CONNECTION_CLOSED
+    is_abandoned = is_closed and str(getattr(error, "message", "")).startswith(_ABANDONED)
+    return isinstance(error, (OSError, TransportError)) or is_abandoned
 
 
 def _settle(ready: "asyncio.Future[None]", error: McpFailed | None) -> None:

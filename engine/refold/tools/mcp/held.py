@@ -1,12 +1,14 @@
 """A server that a toolset holds: its connection, its tools, and how its last attempts went."""
 
 import asyncio
+from typing import Any
 
 from msgspec import Struct
 
 from refold.tools.mcp.answers import McpFailed
 from refold.tools.mcp.configuring import McpServer
 from refold.tools.mcp.connection import Connection
+from refold.tools.protocol import FunctionTool
 
 
 class McpStatus(Struct, frozen=True):
@@ -34,8 +36,12 @@ class Held:
         self.failures = 0
         self.not_before = 0.0
         self.error: McpFailed | None = None
+        self.is_gone = False
+        """Whether it was disconnected: nothing of it may come back."""
         self.tools: dict[str, str] = {}
         """The name for models -> the server's own."""
+        self.offered: dict[str, tuple[Any, FunctionTool]] = {}
+        """The name for models -> what the server lists, and the tool that was made of it."""
         self.skipped: list[tuple[str, str]] = []
 
     @property

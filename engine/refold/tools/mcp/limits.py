@@ -41,11 +41,32 @@ MCP_DESCRIPTION_CHARS_MAX: Final = 4_096
 MCP_COMPLAINT_CHARS_MAX: Final = 2_000
 """The end of what a server wrote to its standard error, which is shown when it fails."""
 
+MCP_ASKED_COUNT_MAX: Final = 1_024
+"""Requests of a server whose answers it has not read: over it, it is one that only asks."""
+
+MCP_CLOSE_SECONDS: Final = 5 * MCP_END_SECONDS
+"""What a connection may take to end by itself, before its end is given up, too."""
+
+MCP_UNANSWERED_COUNT_MAX: Final = 8
+"""Calls over HTTP, one after another, that nobody answered: a new connection is made, for each holds one open."""
+
+MCP_SECRET_CHARS_MIN: Final = 6
+"""Values of an environment and of headers that are taken for secrets, and left out of messages; a shorter is a flag."""
+
 MCP_SCHEMA_DEPTH_MAX: Final = 24
 """Schemas inside each other: what lies deeper is described and no longer checked."""
 
 MCP_SCHEMA_PARTS_COUNT_MAX: Final = 4_096
 """Schemas inside of one, each reference counted wherever it is used."""
+
+MCP_SCHEMA_BYTES_MAX: Final = 16 * TOOL_SCHEMA_BYTES_MAX
+"""A schema as a server sends it: of one over it nothing is read."""
+
+MCP_ALTERNATIVES_COUNT_MAX: Final = 2**18
+"""Properties of all alternatives of an object times its alternatives: over it, they are not joined."""
+
+MCP_CHECKS_COUNT_MAX: Final = 100_000
+"""Steps of the check of one result against its schema: about a tenth of a second."""
 
 MCP_NOTE_CHARS_MAX: Final = 500
 """What a description says of a rule that providers do not take."""
@@ -53,4 +74,7 @@ MCP_NOTE_CHARS_MAX: Final = 500
 assert MCP_CONNECT_SECONDS_DEFAULT <= MCP_CALL_SECONDS_DEFAULT <= MCP_SECONDS_MAX
 assert MCP_FIRST_WAIT_SECONDS < MCP_WAIT_SECONDS_MAX < MCP_CALL_SECONDS_DEFAULT
 assert TOOL_SCHEMA_BYTES_MAX < MCP_RESULT_BYTES_DEFAULT <= TOOL_RESULT_BYTES_MAX < MCP_MESSAGE_BYTES_MAX
+assert TOOL_SCHEMA_BYTES_MAX < MCP_SCHEMA_BYTES_MAX < MCP_MESSAGE_BYTES_MAX
+assert MCP_SCHEMA_PARTS_COUNT_MAX < MCP_ALTERNATIVES_COUNT_MAX
+assert 3 * MCP_END_SECONDS < MCP_CLOSE_SECONDS
 assert MCP_NOTE_CHARS_MAX < MCP_DESCRIPTION_CHARS_MAX

@@ -5,7 +5,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
-from refold.tools.mcp.limits import MCP_DESCRIPTION_CHARS_MAX, MCP_NOTE_CHARS_MAX
+from refold.tools.mcp.limits import MCP_ALTERNATIVES_COUNT_MAX, MCP_DESCRIPTION_CHARS_MAX, MCP_NOTE_CHARS_MAX
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -38,8 +38,13 @@ def merged(one: Schema, other: Schema) -> Schema:
 def union(branches: Sequence[Schema]) -> Schema:
     """Return one schema of objects that accepts whatever one of several does; what differs is told, not checked."""
     names = dict.fromkeys(name for branch in branches for name in branch.get("properties", {}))
+    if len(names) * len(branches) > MCP_ALTERNATIVES_COUNT_MAX:
+        return noted({}, "one of more alternatives than are shown")
     properties = {name: _property(name, branches) for name in names}
-    required = [name for name in names if all(name in branch.get("required", ()) for branch in branches)]
+    needed = [frozenset(branch.get("required", ())) for branch in branches]
+    required = [
+        name for name in (branches[0].get("required", ()) if branches else ()) if all(name in one for one in needed)
+    ]
     said = [" ".join(sorted(branch.get("required", ()))) or "nothing" for branch in branches]
     needs = f"one of these sets is required: {'; '.join(said)}" if len(set(said)) > 1 else ""
     found: Schema = {"properties": properties}
@@ -67,7 +72,10 @@ def _property(name: str, branches: Sequence[Schema]) -> Schema:
             continue
         others = branch.get("additionalProperties")
         known.append(held if held is not None else others if isinstance(others, dict) else {})
-    distinct = [held for place, held in enumerate(known) if not any(_same(held, one) for one in known[:place])]
+    different: dict[object, Any] = {}
+    for held in known:
+        different.setdefault(_frozen(held), held)
+    distinct = list(different.values())
     if len(distinct) == 1:
         return dict(distinct[0])
     if {} not in distinct:
@@ -80,21 +88,17 @@ def intersection(one: Any, other: list[Any]) -> list[Any]:
     """Return the values that stand in both lists; where there are none, those of the first."""
     if one is None:
         return other
-    return [value for value in one if any(_same(value, candidate) for candidate in other)] or one
+    others = set(map(_frozen, other))
+    return [value for value in one if _frozen(value) in others] or one
 
 
-def _same(one: object, other: object) -> bool:
-    """Return whether two values are one in JSON, where 1 is 1.0 and true is no number."""
-    return one == other and _booleans(one) == _booleans(other)
-
-
-def _booleans(value: object) -> object:
-    """Return the shape of a value: what in it is true or false."""
+def _frozen(value: object) -> object:
+    """Return what two values share exactly if they are one in JSON, where 1 is 1.0 and true is no number."""
     if isinstance(value, list):
-        return [_booleans(item) for item in cast("list[object]", value)]
+        return ("list", *map(_frozen, cast("list[object]", value)))
     if isinstance(value, dict):
-        return {key: _booleans(held) for key, held in cast("dict[str, object]", value).items()}
-    return isinstance(value, bool)
+        return frozenset((key, _frozen(held)) for key, held in cast("dict[str, object]", value).items())
+    return isinstance(value, bool), value
 
 
 def _first(one: Any, _: Any) -> Any:
@@ -102,8 +106,8 @@ def _first(one: Any, _: Any) -> Any:
 
 
 def kinds_of(kinds: Any) -> list[str]:
-    """Return the types that a schema names, one or several, as a list."""
-    return [kinds] if isinstance(kinds, str) else list(cast("list[str]", kinds))
+    """Return the types that a schema names, one or several, each once, as a list."""
+    return [kinds] if isinstance(kinds, str) else list(dict.fromkeys(cast("list[str]", kinds)))
 
 
 def _types(one: Any, other: Any) -> Any:
@@ -115,7 +119,10 @@ def _types(one: Any, other: Any) -> Any:
 
 
 def _properties(one: dict[str, Schema], other: dict[str, Schema]) -> dict[str, Schema]:
-    return {name: merged(one.get(name, {}), other.get(name, {})) for name in (*one, *(other.keys() - one.keys()))}
+    found = dict(one)
+    for name, held in other.items():
+        found[name] = merged(found[name], held) if name in found else held
+    return found
 
 
 def _others(one: Any, other: Any) -> Any:
@@ -132,7 +139,7 @@ def _texts(one: str, other: str) -> str:
 
 
 def _names(one: Any, other: Any) -> Any:
-    return [*one, *(name for name in other if name not in one)]
+    return list(dict.fromkeys((*one, *other)))
 
 
 def _either(one: Any, other: Any) -> Any:

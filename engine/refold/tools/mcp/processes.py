@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from refold.tools.mcp.configuring import McpServer
-from refold.tools.mcp.limits import MCP_COMPLAINT_CHARS_MAX, MCP_END_SECONDS, MCP_MESSAGE_BYTES_MAX
+from refold.tools.mcp.limits import MCP_ASKED_COUNT_MAX, MCP_COMPLAINT_CHARS_MAX, MCP_END_SECONDS, MCP_MESSAGE_BYTES_MAX
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -30,6 +30,8 @@ class Watched:
         """The end of its standard error."""
         self.strays = 0
         """Lines on its standard output that were no messages."""
+        self.asked = 0
+        """Requests of the server whose answers it has not read yet."""
         self.fault = ""
         """Why it can no longer be listened to."""
         self.ended = asyncio.Event()
@@ -57,7 +59,7 @@ async def process_of(server: McpServer, watched: Watched) -> AsyncGenerator[tupl
     told, told_out = anyio.create_memory_object_stream[SessionMessage](0)
     pumps = [
         asyncio.create_task(pump)
-        for pump in (_hear(process, heard_in, watched), _tell(process, told_out), _overhear(process, watched))
+        for pump in (_hear(process, heard_in, watched), _tell(process, told_out, watched), _overhear(process, watched))
     ]
     try:
         yield heard, told
@@ -92,7 +94,7 @@ async def _hear(
     from mcp.types import jsonrpc_message_adapter  # noqa: PLC0415 - as above
 
     assert process.stdout is not None, "a process that is started with pipes has them"
-    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+    try:
         async with stream:
             while line := await _line(process.stdout, watched):
                 try:
@@ -100,8 +102,22 @@ async def _hear(
                 except (ValueError, RecursionError):
                     watched.strays += bool(line.strip())
                     continue
+                if _is_too_much(message, watched):
+                    break
                 await stream.send(SessionMessage(message))
-    watched.ended.set()
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        pass  # Nobody listens any more.
+    finally:
+        watched.ended.set()
+
+
+def _is_too_much(message: object, watched: Watched) -> bool:
+    """Return whether a server asks and asks, and does not read what it is answered."""
+    if hasattr(message, "method") and hasattr(message, "id"):
+        watched.asked += 1
+    if watched.asked > MCP_ASKED_COUNT_MAX:
+        watched.fault = f"asked more than MCP_ASKED_COUNT_MAX = {MCP_ASKED_COUNT_MAX:,} times and reads no answer"
+    return bool(watched.fault)
 
 
 async def _line(stream: asyncio.StreamReader, watched: Watched) -> bytes:
@@ -113,15 +129,21 @@ async def _line(stream: asyncio.StreamReader, watched: Watched) -> bytes:
         return b""
 
 
-async def _tell(process: asyncio.subprocess.Process, stream: "MemoryObjectReceiveStream[SessionMessage]") -> None:
-    """Write each message as a line."""
+async def _tell(
+    process: asyncio.subprocess.Process, stream: "MemoryObjectReceiveStream[SessionMessage]", watched: Watched
+) -> None:
+    """Write each message as a line; a server that no longer reads them is one that has ended."""
     assert process.stdin is not None, "as above"
-    with suppress(ConnectionError):
+    try:
         async with stream:
             async for told in stream:
                 line = told.message.model_dump_json(by_alias=True, exclude_unset=True)
                 process.stdin.write(line.encode() + b"\n")
                 await process.stdin.drain()
+                watched.asked -= not hasattr(told.message, "method")
+    except ConnectionError:
+        watched.fault = watched.fault or "closed its standard input"
+        watched.ended.set()
 
 
 async def _overhear(process: asyncio.subprocess.Process, watched: Watched) -> None:

@@ -6,8 +6,7 @@ and never less. Nothing is fetched.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, cast
-from urllib.parse import unquote
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -17,19 +16,18 @@ from refold.tools.limits import TOOL_SCHEMA_BYTES_MAX
 from refold.tools.mcp.limits import (
     MCP_DESCRIPTION_CHARS_MAX,
     MCP_NOTE_CHARS_MAX,
+    MCP_SCHEMA_BYTES_MAX,
     MCP_SCHEMA_DEPTH_MAX,
     MCP_SCHEMA_PARTS_COUNT_MAX,
 )
 from refold.tools.mcp.merging import Schema, intersection, kinds_of, merged, noted, rule, union
+from refold.tools.mcp.references import Place, resolved, root_of
 
 _TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _SILENT: Final = frozenset(
-    ("$schema", "$id", "$comment", "$anchor", "$dynamicAnchor", "$vocabulary", "$defs", "definitions", "examples")
+    ("$schema", "$id", "id", "$comment", "$anchor", "$dynamicAnchor", "$vocabulary", "$defs", "definitions", "examples")
 ) | frozenset(("title", "readOnly", "writeOnly", "deprecated", "$ref", "allOf", "anyOf", "oneOf", "const"))
 """What says nothing of an instance, and what is worked on by itself."""
-
-_OLD_DRAFTS: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
-"""Those in which nothing beside a reference counts."""
 
 
 def _is_count(value: object) -> bool:
@@ -79,41 +77,46 @@ _KEPT: Final[dict[str, Callable[[object], bool]]] = {
 """What stays as it is, if it is what the specification says it is."""
 
 
-class _Place(NamedTuple):
-    """Where in a schema its reading stands: the document that references are of, those that are open, and how deep."""
-
-    document: Any
-    open: tuple[str, ...] = ()
-    depth: int = 0
-
-    def below(self) -> "_Place":
-        """One schema further in."""
-        return self._replace(depth=self.depth + 1)
-
-
 def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of a tool's arguments in the form that every provider takes: an object with properties.
 
     Every object that is valid for the schema is valid for what is returned, which is no larger than
-    ``TOOL_SCHEMA_BYTES_MAX``; of one that would be larger, less and less depth is kept. Raises ``InvalidInput`` for a
+    ``TOOL_SCHEMA_BYTES_MAX``; of one that would be larger, less and less depth is kept, and of one that is over
+    ``MCP_SCHEMA_BYTES_MAX`` nothing. Raises ``InvalidInput`` for a
     schema of something that is no object, and for one that JSON cannot hold.
 
     >>> plain_schema({"$defs": {"n": {"type": "integer"}}, "properties": {"count": {"$ref": "#/$defs/n"}}})
     {'type': 'object', 'properties': {'count': {'type': 'integer'}}}
     """
-    depth = MCP_SCHEMA_DEPTH_MAX
+    depth = 0 if _is_larger(schema) else MCP_SCHEMA_DEPTH_MAX
     while depth:
-        found = _root(_Reader(depth).read(schema, _Place(schema)))
+        found = _root(_Reader(depth).read(schema, root_of(schema)))
         if _size_bytes(found) <= TOOL_SCHEMA_BYTES_MAX:
             return found
         depth //= 2
     return {"type": "object", "properties": {}, "description": "(the schema is too large to be shown)"}
 
 
+def _is_larger(schema: Mapping[str, Any]) -> bool:
+    """Return whether a schema is too large to be read, looking at no more of it than that takes."""
+    left: list[object] = [schema]
+    size = 0
+    while left and size <= MCP_SCHEMA_BYTES_MAX:
+        held = left.pop()
+        size += len(held) if isinstance(held, str) else 1
+        if isinstance(held, Mapping):
+            named = cast("Mapping[str, object]", held)
+            size += sum(map(len, map(str, named)))
+            left += named.values()
+        elif isinstance(held, list):
+            left += cast("list[object]", held)
+    return size > MCP_SCHEMA_BYTES_MAX
+
+
 def _size_bytes(schema: Schema) -> int:
     try:
         return len(msgspec.json.encode(schema))
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         message = f"the schema holds what JSON cannot ({error}); the server has to mend it"
         raise InvalidInput(message) from error
 
@@ -150,21 +153,19 @@ class _Reader:
         self._depth_max = depth_max
         self._parts = 0
 
-    def read(self, schema: object, place: _Place) -> Schema:
+    def read(self, schema: object, place: Place) -> Schema:
         """Return a schema in its plain form."""
         if not isinstance(schema, Mapping):
-            return {}
+            return noted({}, "no value is valid") if schema is False else {}
         self._parts += 1
         given = cast("Mapping[str, Any]", schema)
         if place.depth >= self._depth_max or self._parts > MCP_SCHEMA_PARTS_COUNT_MAX:
             return noted(_outline(given, described_only="$ref" in given), "not all of it is shown")
-        if given is not place.document and isinstance(given.get("$id"), str):
-            place = place._replace(document=given, open=())
-        return self._joined(given, place)
+        return self._joined(given, place.inside(given))
 
-    def _joined(self, schema: Mapping[str, Any], place: _Place) -> Schema:
+    def _joined(self, schema: Mapping[str, Any], place: Place) -> Schema:
         """Return what a schema says by itself, by its reference, and by all that it is joined of."""
-        is_alone = "$ref" in schema and _is_old(place.document)
+        is_alone = "$ref" in schema and place.is_old
         found = _outline(schema, described_only=True) if is_alone else self._own(schema, place)
         if "$ref" in schema:
             found = merged(found, self._referred(schema["$ref"], place))
@@ -176,7 +177,7 @@ class _Reader:
                 found = merged(found, _alternatives(branches))
         return found
 
-    def _own(self, schema: Mapping[str, Any], place: _Place) -> Schema:
+    def _own(self, schema: Mapping[str, Any], place: Place) -> Schema:
         """Return what a schema says by itself."""
         found: Schema = {}
         for key, value in schema.items():
@@ -186,13 +187,13 @@ class _Reader:
                 found = noted(found, rule(key, value))
         if found.get("default", 0) is None:
             del found["default"]
-        if "const" in schema:
+        if "const" in schema and not place.is_oldest:
             found["enum"] = intersection(found.get("enum"), [schema["const"]])
         if "description" in found:
             found["description"] = found["description"][:MCP_DESCRIPTION_CHARS_MAX]
         return self._nested(schema, place, found)
 
-    def _nested(self, schema: Mapping[str, Any], place: _Place, found: Schema) -> Schema:
+    def _nested(self, schema: Mapping[str, Any], place: Place, found: Schema) -> Schema:
         """Add the schemas of properties and items."""
         properties = schema.get("properties")
         if isinstance(properties, Mapping):
@@ -209,24 +210,20 @@ class _Reader:
             found = noted(found, rule("items", cast("object", items)))
         return found
 
-    def _referred(self, reference: object, place: _Place) -> Schema:
+    def _referred(self, reference: object, place: Place) -> Schema:
         """Return what a reference leads to; where that is itself, or elsewhere, what can be said of it."""
-        target = _resolved(reference, place.document)
-        if target is None:
-            return noted({}, f"as {str(reference)[:MCP_NOTE_CHARS_MAX]}, which is not here")
-        name = str(reference)
-        if name in place.open:
+        found, name = resolved(reference, place), str(reference)
+        if found is None:
+            return noted({}, f"as {name[:MCP_NOTE_CHARS_MAX]}, which is not here")
+        target, there = found
+        opened = (id(there.document), name.partition("#")[2])
+        if opened in place.open:
             said = _outline(target) if "$ref" not in target and "allOf" not in target else {}
             return noted(said, f"recursive {name.rpartition('/')[2] or name}")
-        return self.read(target, place.below()._replace(open=(*place.open, name)))
+        return self.read(target, there.below()._replace(open=(*place.open, opened)))
 
 
 _NESTED: Final = frozenset({"properties", "additionalProperties", "items"})
-
-
-def _is_old(document: object) -> bool:
-    said = cast("Mapping[str, object]", document).get("$schema") if isinstance(document, Mapping) else None
-    return isinstance(said, str) and any(draft in said for draft in _OLD_DRAFTS)
 
 
 def _schemas(value: object) -> list[object]:
@@ -253,23 +250,3 @@ def _alternatives(branches: list[Schema]) -> Schema:
     if "enum" in found and None not in found["enum"]:
         found["enum"] = [*found["enum"], None]
     return found
-
-
-def _resolved(reference: object, document: object) -> Mapping[str, Any] | None:
-    """Return the schema that a reference within a document leads to, ``None`` for anything else."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
-        return None
-    found = document
-    for part in unquote(reference[1:]).split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, Mapping) and name in found:
-            found = cast("Mapping[str, object]", found)[name]
-        elif isinstance(found, list) and name.isdecimal() and int(name) < len(cast("list[object]", found)):
-            found = cast("list[object]", found)[int(name)]
-        else:
-            return None
-    if reference[1:2] not in {"", "/"}:
-        return None
-    if isinstance(found, bool):
-        return {}
-    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else None

@@ -6,35 +6,27 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from refold import checks
 from refold.errors import InvalidInput, NotFound
 from refold.memory.memory import Memory
-from refold.tools.mcp.answers import TIMEOUT, McpFailed
+from refold.tools.mcp.answers import TIMEOUT, UNREACHABLE, McpFailed
 from refold.tools.mcp.configuring import McpServer, checked
 from refold.tools.mcp.connection import Connection
 from refold.tools.mcp.held import Held, McpStatus
 from refold.tools.mcp.limits import (
     MCP_ATTEMPTS_COUNT_MAX,
-    MCP_DESCRIPTION_CHARS_MAX,
     MCP_FIRST_WAIT_SECONDS,
     MCP_WAIT_SECONDS_MAX,
 )
-from refold.tools.mcp.naming import qualified_name, wire_name
-from refold.tools.mcp.runner import Runner
-from refold.tools.mcp.schemas import plain_schema
-from refold.tools.protocol import FunctionTool, ToolContext
+from refold.tools.mcp.naming import qualified_name
+from refold.tools.mcp.offering import offer_all, withdraw_all
+from refold.tools.mcp.runner import Runner, within
+from refold.tools.protocol import ToolContext
 from refold.tools.registry import ToolRegistry
 
 T = TypeVar("T")
-
-_HINTS: Final = {
-    "read_only_hint": "readOnlyHint",
-    "destructive_hint": "destructiveHint",
-    "idempotent_hint": "idempotentHint",
-    "open_world_hint": "openWorldHint",
-}
 
 
 class McpToolset:
@@ -83,7 +75,7 @@ class McpToolset:
 
     def __repr__(self) -> str:
         """Return the toolset with its servers."""
-        return f"McpToolset({', '.join(self._held)})"
+        return f"McpToolset({', '.join(list(self._held))})"
 
     # Both kinds of every verb.
 
@@ -136,10 +128,13 @@ class McpToolset:
 
     def close(self) -> None:
         """Disconnect all servers and end the thread; a second call does nothing."""
-        if self._finalizer.alive:
-            for held in self._held.values():
-                self._unregister(held)
-            self._finalizer()
+        if not self._finalizer.alive:
+            return
+        for held in list(self._held.values()):
+            held.is_gone = True
+            withdraw_all(held, self._registry)
+        for held in self._finalizer() or ():  # Those that were being connected meanwhile, too.
+            withdraw_all(held, self._registry)
 
     async def close_async(self) -> None:
         """Disconnect all servers, as ``close``."""
@@ -153,16 +148,17 @@ class McpToolset:
 
     def qualified_name(self, name: str) -> str:
         """Return ``mcp:server:tool`` for the name by which models know a tool; ``NotFound`` for another one."""
-        for held in self._held.values():
-            if name in held.tools:
-                return qualified_name(held.server.name, held.tools[name])
+        for held in list(self._held.values()):
+            tool = held.tools.get(name)
+            if tool is not None:
+                return qualified_name(held.server.name, tool)
         message = f"no connected server has a tool that models know as {checks.shown(name)}"
         raise NotFound(message)
 
     def wire_name(self, name: str) -> str:
         """Return the name by which models know the tool ``mcp:server:tool``; ``NotFound`` where it is not connected."""
-        for held in self._held.values():
-            for wire, tool in held.tools.items():
+        for held in list(self._held.values()):
+            for wire, tool in list(held.tools.items()):
                 if qualified_name(held.server.name, tool) == name:
                     return wire
         message = f"no tool {checks.shown(name)} is connected; `servers()` has those that are"
@@ -175,15 +171,10 @@ class McpToolset:
             work.close()
             message = "a toolset cannot wait for itself on its own thread; await the verb for event loops"
             raise InvalidInput(message)
-        future = self._runner.begin(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return self._runner.wait(work)
 
     async def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        return await asyncio.wrap_future(self._runner.begin(work))
+        return await self._runner.awaited(work)
 
     def _find(self, name: str) -> Held:
         held = self._held.get(name)
@@ -201,14 +192,20 @@ class McpToolset:
             async with held.lock:
                 await self._open(held)
         except BaseException:
-            self._held.pop(name, None)
+            if self._held.get(name) is held:
+                del self._held[name]
+            held.is_gone = True
+            withdraw_all(held, self._registry)
+            if held.connection is not None:
+                self._leave(held.connection)
             raise
         return held.status
 
     async def _disconnect(self, name: str) -> None:
         held = self._find(name)
         del self._held[name]
-        self._unregister(held)
+        held.is_gone = True
+        withdraw_all(held, self._registry)
         if held.connection is not None:
             await held.connection.close()
 
@@ -224,20 +221,27 @@ class McpToolset:
         held = self._find(name)
         connection = await self._live(held)
         await connection.relist()
-        self._register(held, connection)
+        self._check_held(held)
+        offer_all(held, self._registry, connection.tools, self._executing)
         return held.status
 
     async def _call(self, name: str, tool: str, arguments: dict[str, Any]) -> Any:
         held = self._find(name)
         seconds = held.server.call_seconds
         try:
-            async with asyncio.timeout(seconds):
-                connection = await self._live(held)
-                return await connection.call(tool, arguments)
-        except TimeoutError:
+            return await within(seconds, self._answer(held, tool, arguments))
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if held.connection is not None:
+                held.connection.give_up()
+            if not isinstance(error, TimeoutError):
+                raise
             why = "" if held.error is None else f"; it is not connected: {held.error}"
             message = f"{qualified_name(name, tool)} did not answer within call_seconds = {seconds:g}{why}"
             raise McpFailed(TIMEOUT, message) from None
+
+    async def _answer(self, held: Held, tool: str, arguments: dict[str, Any]) -> Any:
+        connection = await self._live(held)
+        return await connection.call(tool, arguments)
 
     async def _live(self, held: Held) -> Connection:
         """Return a connection that may be asked, made anew if need be; one caller makes it, the others wait."""
@@ -256,12 +260,13 @@ class McpToolset:
             try:
                 return await self._open(held)
             except McpFailed:
-                if attempt == MCP_ATTEMPTS_COUNT_MAX:
+                if attempt == MCP_ATTEMPTS_COUNT_MAX or held.is_gone:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
     async def _open(self, held: Held) -> Connection:
         """Make one connection and register what it offers; remember how that went."""
+        self._check_held(held)
         if held.connection is not None:
             self._leave(held.connection)
         connection = held.connection = Connection(held.server)
@@ -276,9 +281,18 @@ class McpToolset:
         except asyncio.CancelledError:
             self._leave(connection)
             raise
+        self._check_held(held)
         held.failures, held.error, held.not_before = 0, None, 0.0
-        self._register(held, connection)
+        offer_all(held, self._registry, connection.tools, self._executing)
         return connection
+
+    def _check_held(self, held: Held) -> None:
+        """Let nothing come back of a server that was disconnected meanwhile."""
+        if held.is_gone:
+            if held.connection is not None:
+                self._leave(held.connection)
+            message = f"server {held.server.name!r} was disconnected"
+            raise McpFailed(UNREACHABLE, message)
 
     def _leave(self, connection: Connection) -> None:
         """Let a connection end beside what goes on; closing waits for it."""
@@ -286,31 +300,8 @@ class McpToolset:
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
-    # The registry.
-
-    def _unregister(self, held: Held) -> None:
-        for name in held.tools:
-            self._registry.unregister(name)
-        held.tools = {}
-
-    def _register(self, held: Held, connection: Connection) -> None:
-        """Let the registry have what a server offers now, in its order; what cannot be offered is said."""
-        self._unregister(held)
-        held.skipped = []
-        for remote in connection.tools:
-            name = wire_name(held.server.name, remote.name)
-            try:
-                self._registry.register(self._tool(held, remote, name), checked=False)
-            except (ValueError, TypeError, OverflowError) as error:  # What a server says may be anything.
-                held.skipped.append((remote.name, str(error)))
-            else:
-                held.tools[name] = remote.name
-
-    def _tool(self, held: Held, remote: Any, name: str) -> FunctionTool:
-        hints = remote.annotations
-        given = {public: getattr(hints, field, None) for field, public in _HINTS.items()} if hints is not None else {}
-        description = (remote.description or remote.title or remote.name)[:MCP_DESCRIPTION_CHARS_MAX]
-        server, tool = held.server.name, str(remote.name)
+    def _executing(self, server: str, tool: str) -> Callable[[dict[str, Any], ToolContext], Any]:
+        """Return what a registered tool does, which does not keep its toolset alive."""
         toolset = weakref.ref(self)
 
         def execute(arguments: dict[str, Any], _: ToolContext) -> Any:
@@ -320,14 +311,7 @@ class McpToolset:
                 raise NotFound(message)
             return found._executed(server, tool, arguments)  # noqa: SLF001 - its own kind
 
-        return FunctionTool(
-            name,
-            description,
-            plain_schema(remote.input_schema),
-            execute,
-            long_running=True,
-            annotations={hint: value for hint, value in given.items() if value is not None},
-        )
+        return execute
 
     def _executed(self, server: str, tool: str, arguments: dict[str, Any]) -> Any:
         """Return what a call comes to: at once where an event loop runs on this thread, else to be awaited."""
@@ -350,18 +334,23 @@ class _Answer:
         return toolset.call_async(server, tool, arguments).__await__()
 
 
-def _left(runner: Runner, held: dict[str, Held], leaving: "set[asyncio.Task[None]]") -> None:
-    """End every connection and the thread: of a toolset that is closed, or that nobody holds any more."""
+def _left(runner: Runner, held: dict[str, Held], leaving: "set[asyncio.Task[None]]") -> list[Held]:
+    """End every connection and the thread: of a toolset that is closed, or that nobody holds; return what was held."""
+    ended: list[Held] = []
 
     async def end() -> None:
-        connections = [one.connection for one in held.values() if one.connection is not None]
+        ended.extend(held.values())
         held.clear()
-        await asyncio.gather(*(connection.close() for connection in connections), *leaving)
+        for one in ended:
+            one.is_gone = True
+        connections = [one.connection for one in ended if one.connection is not None]
+        await asyncio.gather(*(connection.close() for connection in connections), *leaving, return_exceptions=True)
 
     if runner.is_here:  # The last reference fell on the loop's own thread, which cannot wait for itself.
         threading.Thread(target=_left, args=[runner, held, leaving], name="refold-mcp-end").start()
-        return
+        return []
     if held or leaving:
         future: Future[None] = runner.begin(end())
         future.result()
     runner.close()
+    return [*ended, *held.values()]

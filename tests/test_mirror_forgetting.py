@@ -264,6 +264,35 @@ def test_an_older_copy_whose_round_was_cut_off_reverts_nothing(
         assert "dark" in str(kept(directory))
 
 
+@pytest.mark.parametrize("text", ["swordfish\n", "swordfish\nplain\n"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_is_erased_after_it_was_taken_by_a_round_that_was_cut_off(
+    memory: Memory, directory: Path, monkeypatch: pytest.MonkeyPatch, text: str, times: int
+) -> None:
+    """The file still has it, and nobody takes it for new."""
+    path = day_path(directory, DAY)
+    mirror = memory.mirror(directory)
+    put(path, text)
+    put_facts(directory, {"secret": "hunter2"})
+    killed(monkeypatch, mirror, "_write")
+    secrets = [recorded.stamp.seq for recorded in memory.events()]
+    assert len(secrets) == 2
+    if times == 2:
+        put(path, path.read_text(encoding="utf-8").replace("\n", "\nmine\n", 1))
+        rounds = Rounds(memory, memory._door, str(directory), ("default", "default"), takes=True, writes=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(Rounds, "_write", lambda *_: (_ for _ in ()).throw(Killed))
+            with pytest.raises(Killed):
+                rounds.run()
+        rounds.close()
+    memory.erase(secrets)
+    with memory.mirror(directory) as mirror:
+        mirror.sync()
+        assert_forgotten(directory, "swordfish", "plain", "hunter2", "secret")
+    assert "mine" in str(texts_of(memory, DAY)) + str(kept(directory)) or times == 1
+    assert not any("swordfish" in str(recorded.event) for recorded in memory.events())
+
+
 def test_an_erasure_while_edits_are_taken(memory: Memory, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = set_to(memory, "secret", "hunter2")
     with memory.mirror(directory) as mirror:

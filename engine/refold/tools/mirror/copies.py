@@ -106,8 +106,9 @@ class Copies:
 
 
 def bases_of(state: State, name: str) -> list[Base]:
-    """Return what a file may hold, and what it held before an erasure that is not concluded."""
-    return [*known_of(state, name), *state.former.get(name, ())]
+    """Return what a file may hold, what was taken from it, and what it held before an erasure that is not concluded."""
+    taken = [state.taken[name]] if name in state.taken else []
+    return [*known_of(state, name), *taken, *state.former.get(name, ())]
 
 
 def known_of(state: State, name: str) -> list[Base]:

@@ -46,12 +46,12 @@ def merge_facts(
     hand: Mapping[str, str],
     log: Mapping[str, str],
     bases: Sequence[Mapping[str, str]],
-    taking: Mapping[str, str] = MappingProxyType({}),
+    taken: Mapping[str, str] = MappingProxyType({}),
 ) -> FactsMerge:
     """Return what a hand changed in a profile; of several bases, a value of any one is no change.
 
-    Without a base nothing was there before, so that nothing is taken for deleted. ``taking`` are values, ``""`` for
-    none, that a round was about to take from the file when it was cut off: where the log has them, it got them there.
+    Without a base nothing was there before, so that nothing is taken for deleted. ``taken`` are values, ``""`` for
+    none, that a round took from the file before it was cut off.
     """
     bases = bases or ({},)
     merge = FactsMerge({}, {})
@@ -60,9 +60,13 @@ def merge_facts(
         known = {base.get(hashed) for base in bases}
         if ours == theirs or told(theirs) in known:
             continue
+        if hashed in taken:
+            # That is what the file held, whatever it was before.
+            known = {taken[hashed] or None}
+            if told(theirs) in known:
+                continue
         # Where there are several bases nobody knows which one the hand saw.
-        is_taken = hashed in taking and (told(ours) or "") == taking[hashed]
-        is_conflict = not is_taken and (told(ours) not in known or len(known) > 1)
+        is_conflict = told(ours) not in known or len(known) > 1
         (merge.conflicts if is_conflict else merge.edits)[key] = theirs
     return merge
 
@@ -121,14 +125,14 @@ def merge_notes(
     log: Sequence[tuple[int, str]],
     base: Sequence[Part] | None,
     *,
-    taking: Sequence[Part] = (),
+    taken: Sequence[Part] = (),
     known: Sequence[Part] = (),
 ) -> NotesMerge:
     """Return what a hand changed in the file of a day.
 
     Notes of the base have to be there, in their order; what stands between them was added, unless the log has it too
-    by now, or it was erased. Without a base every note of the log may be there or not. ``taking`` are notes that a
-    round was about to take from the file when it was cut off; ``known`` is what else the file may have held before:
+    by now, or it was erased. Without a base every note of the log may be there or not. ``taken`` are notes that a
+    round took from the file before it was cut off; ``known`` is what else the file may have held before:
     what of it the log has no more was erased, or is kept beside.
     """
     body = _Body(_without_heading(day, lines_of(text)))
@@ -145,14 +149,20 @@ def merge_notes(
             waiting.put_back(part, found)
         else:
             missing.append(found[0])
-    for part in taking:
-        if waiting.has(part) and body.cut(part):
-            waiting.take(part)
-    noted = {*waiting.parts, *(base or ())}
-    for part in [*gone, *(part for part in known if part not in noted)]:
+    gone += _unknown(known, waiting, base)
+    held = [(part, waiting.take(part)) for part in taken]
+    gone += [part for part, found in held if found is None]
+    missing += [found[0] for part, found in held if found is not None and not body.cut(part)]
+    for part in gone:
         body.forget(part)
     added = [text for text in body.rest() if waiting.take(part_of(text), text) is None]
     return NotesMerge(added, missing, body.held())
+
+
+def _unknown(known: Sequence[Part], waiting: "_Waiting", base: Sequence[Part] | None) -> list[Part]:
+    """Return what neither the log nor the base has of what a file may have held."""
+    noted = {*waiting.parts, *(base or ())}
+    return [part for part in known if part not in noted]
 
 
 class _Waiting:

@@ -23,7 +23,8 @@ from refold.tools.mirror.pages import digest
 from refold.tools.mirror.planning import Plan, Trail, planned
 from refold.tools.mirror.reports import MirrorConflict, MirrorEdit, MirrorProblem, MirrorReport
 from refold.tools.mirror.sides import LogSide, Side
-from refold.tools.mirror.state import Base, Owner, State, base_of_edits, packed, unpacked
+from refold.tools.mirror.state import Base, Owner, State, base_of_edits, joined, packed, unpacked
+from refold.tools.mirror.taking import told_by_edit, were_taken
 
 if TYPE_CHECKING:
     from refold.memory.memory import Memory
@@ -154,8 +155,18 @@ class Rounds:
             self._kept.append(MirrorConflict(name, "", None, None, kept, _LATE))
 
     def _plans(self, side: Side, names: Mapping[str, Seen], trusted: Collection[str]) -> list[Plan]:
+        self._settle_taking()
         plans = [self._plan(side, name, names.get(name), trusted) for name in sorted({*names, *side.names})]
         return [plan for plan in plans if plan is not None]
+
+    def _settle_taking(self) -> None:
+        """Find out whether the log got what a round was about to take when it was cut off."""
+        state = self._state
+        recorded = self._memory.events(after=state.taking_after) if state.taking else ()
+        if were_taken(state.taking_edits, recorded, self.streams[1]):
+            for name, base in state.taking.items():
+                state.taken[name] = joined(state.taken.get(name, Base("")), base)
+        state.taking, state.taking_edits = {}, ()
 
     def _plan(self, side: Side, name: str, seen: Seen | None, trusted: Collection[str]) -> Plan | None:
         wanted = self._log.base(side, name)
@@ -166,9 +177,8 @@ class Rounds:
         # What a mirror wrote itself may be larger than what it takes from a hand.
         sizes = [base.size for base in (wanted, *bases) if base is not None]
         found = self.tree.read(name, max(MIRROR_FILE_BYTES_MAX, *sizes, 0))
-        plan = planned(
-            name, found, side, wanted, bases, trail=Trail(self._state.taking.get(name, Base("")), self._state.recent)
-        )
+        trail = Trail(self._state.taken.get(name, Base("")), self._state.recent)
+        plan = planned(name, found, side, wanted, bases, trail=trail)
         self.seen[name] = (found.seen, "" if plan.problem else digest(found.content))
         if plan.is_edited and not self._takes:
             return Plan(name, found, None, problem=_UNTAKEN)
@@ -181,8 +191,12 @@ class Rounds:
         wanted = self._log.base(side, plan.name)
         if wanted is None:
             # A file that a hand has just begun, and that says nothing yet, is its own.
-            return plan.found.seen is not None and bool(self._bases(plan.name))
+            return plan.found.seen is not None and self._is_known(plan.name)
         return plan.found.seen is None or digest(plan.found.content) != wanted.digest
+
+    def _is_known(self, name: str) -> bool:
+        """Return whether something of a file was the log's once."""
+        return bool(self._bases(name)) or name in self._state.taken
 
     # What a hand changed.
 
@@ -213,6 +227,8 @@ class Rounds:
             return False
         edited = [plan for plan in plans if plan.edits]
         self._state.taking = {plan.name: base_of_edits(plan.edits, plan.found.content) for plan in edited}
+        self._state.taking_edits = tuple(map(told_by_edit, edits))
+        self._state.taking_after = self._door.engine.current_head()
         self._store()
         try:
             with self._memory.batch():
@@ -268,10 +284,10 @@ class Rounds:
         for plan in plans:
             if plan.name == PROFILE_FILE:
                 self._note_passed(plan.base, bases.get(plan.name))
-            if plan.base is not None and (self._bases(plan.name) or plan.name in side.names):
+            if plan.base is not None and (self._is_known(plan.name) or plan.name in side.names):
                 self._note_former(plan.name)
                 self._state.files[plan.name] = plan.base
-        self._state.taking = {}
+        self._state.taking, self._state.taking_edits, self._state.taken = {}, (), {}
         self._state.coming = {name: base for name, base in bases.items() if base is not None}
         if behind:
             self._store()

@@ -47,6 +47,11 @@ class State(Struct):
     files: dict[str, Base] = {}
     taking: dict[str, Base] = {}
     """Of files that were edited, what is about to be taken: facts, ``""`` for a deletion, and notes."""
+    taking_edits: tuple[str, ...] = ()
+    """The same edits in their order, as digests, and the seq that the log had before."""
+    taking_after: int = 0
+    taken: dict[str, Base] = {}
+    """What rounds that were cut off took from files; the files held it."""
     coming: dict[str, Base] = {}
     recent: list[Passed] = []
     """How the profile's file changed of late."""
@@ -108,6 +113,11 @@ def base_of_edits(edits: Sequence[MirrorEdit], content: bytes) -> Base:
     facts = {told(edit.name) or "": told(edit.text) or "" for edit in edits if edit.kind != "append"}
     notes = tuple(part_of(edit.text) for edit in edits if edit.kind == "append" and edit.text)
     return Base(digest(content), len(content), facts, notes)
+
+
+def joined(one: Base, other: Base) -> Base:
+    """Return what was taken from a file by two rounds."""
+    return Base("", facts=one.facts | other.facts, notes=(*one.notes, *other.notes))
 
 
 def base_of_day(content: bytes, parts: Iterable[Part], own: Iterable[str] = ()) -> Base:

@@ -1,14 +1,15 @@
 """What stands where a mirror puts files for a moment: nothing of it is lost, and no mirror is stopped by it."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from refold import Memory
+from refold import Memory, StoreError
 from refold.store import exchanging, mirror_files
 from refold.tools.mirror import handle
-from tests.mirroring.files import STATE, day_path, everything, facts_in, kept
+from tests.mirroring.files import STATE, day_path, everything, facts_in, kept, put_facts
 from tests.support import remembering
 
 DAY = "2026-11-21"
@@ -83,6 +84,22 @@ def test_what_is_no_file_may_stand_in_the_way_of_one(
         assert facts_in(directory) == {"theme": "light"}
     assert b"by hand" in everything(directory)
     assert {path.name for path in directory.rglob(".refold-*")} == STATE
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_directory_that_is_removed_under_its_mirror_is_told(
+    memory: Memory, directory: Path, *, is_made_again: bool
+) -> None:
+    mirror = memory.mirror(directory)
+    shutil.rmtree(directory)
+    if is_made_again:
+        directory.mkdir()
+        put_facts(directory, {"theme": "dark", "pet": "cat"})
+    for call in (mirror.sync, mirror.check, mirror.close):
+        with pytest.raises(StoreError, match="open the mirror again"):
+            call()
+    with memory.mirror(directory):
+        assert facts_in(directory) == {"theme": "dark"} | ({"pet": "cat"} if is_made_again else {})
 
 
 def test_a_file_that_could_not_be_put_back_is_kept_by_the_next_round(memory: Memory, directory: Path) -> None:

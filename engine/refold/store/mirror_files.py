@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
-from refold.errors import LimitExceeded, StoreBusy
+from refold.errors import LimitExceeded, StoreBusy, StoreError
 from refold.hashing import blake2b
 from refold.limits import RETRIES_COUNT_MAX
 from refold.store.exchanging import exchanged
@@ -89,7 +89,11 @@ class Tree:
     # Looking.
 
     def walk(self) -> dict[str, Seen]:
-        """Return the files of the profile and of days as they are now, by name; ``LimitExceeded`` for too many."""
+        """Return the files of the profile and of days as they are now, by name; ``LimitExceeded`` for too many.
+
+        Raises ``StoreError`` where the directory is gone, or another one has its name.
+        """
+        self._check_there()
         found: dict[str, Seen] = {}
         with telling(self.path), os.scandir(self._root) as entries:
             for entry in list(entries):
@@ -102,6 +106,16 @@ class Tree:
                     message = f"{self.path} holds more than {bound} files of days; move the older ones elsewhere"
                     raise LimitExceeded(message)
         return found
+
+    def _check_there(self) -> None:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._root)):
+                return
+        message = (
+            f"the mirror's directory {self.path} was removed, or another one has its name by now; "
+            f"open the mirror again, and it is written anew. The log has all"
+        )
+        raise StoreError(message)
 
     def _month(self, month: str) -> dict[str, Seen]:
         found: dict[str, Seen] = {}

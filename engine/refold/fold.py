@@ -120,12 +120,9 @@ _SCALAR_SEQS: Final = {
 
 def _structural_fields(event_type: type[Event]) -> tuple[str, ...]:
     """Return the fields without a default: erasure keeps them, and they come first."""
-    fields = msgspec.structs.fields(event_type)
-    required = [field.name for field in fields if field.required]
-    assert required == [field.name for field in fields[: len(required)]], (
-        f"{event_type.__name__}: structural fields first"
-    )
-    return tuple(required)
+    fields, defaults = event_type.__struct_fields__, event_type.__struct_defaults__
+    assert msgspec.NODEFAULT not in defaults, f"{event_type.__name__}: structural fields first"
+    return fields[: len(fields) - len(defaults)]
 
 
 STRUCTURAL: Final = {event_type: _structural_fields(event_type) for event_type in TAGS}

@@ -9,6 +9,7 @@ import pytest
 from refold import Memory, Mirror, StoreError
 from refold.store import exchanging, mirror_files
 from refold.tools.mirror import handle
+from refold.tools.mirror.pages import digest
 from refold.tools.mirror.rounds import Rounds
 from tests.mirroring.files import STATE, day_path, everything, facts_in, kept, put, put_facts, texts_of
 from tests.support import remembering
@@ -351,6 +352,19 @@ def test_what_a_hand_writes_like_a_heading_stays(memory: Memory, directory: Path
         (beside,) = kept(directory).values()
         assert f"# {DAY} in my words" in beside
         assert_forgotten(directory, "swordfish")
+
+
+def test_nothing_tells_of_an_erased_value_by_its_digest(memory: Memory, directory: Path) -> None:
+    """Also where the files hold nothing of it any more."""
+    secret = set_to(memory, "secret", "hunter2")
+    with memory.mirror(directory) as mirror:
+        set_to(memory, "secret", "hidden")
+        mirror.sync()
+        hashed = digest(b"hunter2").encode()
+        assert hashed in everything(directory)
+        memory.erase([secret])
+        mirror._rounds.run(trusted=["profile.json"])
+        assert hashed not in everything(directory)
 
 
 def test_a_copy_that_cannot_be_read_is_told_until_it_is_mended(memory: Memory, directory: Path) -> None:

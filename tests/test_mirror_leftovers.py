@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from refold import Memory, StoreError
+from refold import InvalidInput, Memory, StoreError
+from refold.hashing import blake2b
 from refold.store import exchanging, mirror_files
 from refold.tools.mirror import handle
 from tests.mirroring.files import STATE, day_path, everything, facts_in, kept, put_facts
-from tests.support import remembering
+from tests.support import refused, remembering
 
 DAY = "2026-11-21"
 SWAP = ".refold-swap-profile.json"
@@ -134,3 +135,19 @@ def test_what_is_written_late_into_a_file_over_the_bound_is_whole(
             editor.write("late words\n")
         (conflict,) = mirror.sync().conflicts
         assert kept(directory)[conflict.kept].endswith("late words\n")
+
+
+def store_state(directory: Path, document: bytes) -> None:
+    checksum = blake2b(document, digest_size=16).hexdigest()
+    (directory / ".refold-mirror").write_bytes(f"{checksum}\n".encode() + document)
+
+
+def test_the_state_of_a_newer_refold_is_refused_whatever_is_in_it(memory: Memory, directory: Path) -> None:
+    memory.mirror(directory).close()
+    store_state(directory, b'{"format": 2, "files": ["another way"]}')
+    with refused(memory, InvalidInput, "newer refold", "format 2"):
+        memory.mirror(directory)
+    for document in (b"[]", b"{}", b'{"format": 1, "owner": 7}'):
+        store_state(directory, document)
+        with memory.mirror(directory) as mirror:
+            assert mirror.report.ok

@@ -75,11 +75,11 @@ class Copies:
         self._state.beside = {kept: told for kept, told in self._state.beside.items() if kept in left_there}
         return [MirrorProblem(kept, f"{_UNSWEPT} {copy.problem}") for kept, copy in found.items() if copy.problem]
 
-    def pass_on(self) -> None:
-        """Forget what was known of erased texts, but for what the next round may find written late."""
+    def pass_on(self, *, is_rid: bool) -> None:
+        """Forget what was known of erased texts if the files are rid of them, but for what may be written late."""
         state = self._state
         self._past = {name: self._known(name) for name in state.former}
-        if state.former:
+        if is_rid:
             state.former, state.recent = {}, []
 
     def _known(self, name: str) -> set[str]:

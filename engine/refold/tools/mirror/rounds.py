@@ -327,7 +327,7 @@ class Rounds:
         self._state.coming = {}
         if written:
             self._state.seq = side.seq
-        self._copies.pass_on()
+        self._copies.pass_on(is_rid=self._state.erased_count != self._forgotten_count)
         if not self._unforgotten:
             self._state.erased_count = self._forgotten_count
         self._store()

@@ -48,8 +48,9 @@ class State(Struct):
     taking: dict[str, Base] = {}
     """Of files that were edited, what is about to be taken: facts, ``""`` for a deletion, and notes."""
     taking_edits: tuple[str, ...] = ()
-    """The same edits in their order, as digests, and the seq that the log had before."""
+    """The same edits in their order, as digests."""
     taking_after: int = 0
+    """The seq that the log had before them."""
     taken: dict[str, Base] = {}
     """What rounds that were cut off took from files; the files held it."""
     coming: dict[str, Base] = {}
@@ -62,6 +63,12 @@ class State(Struct):
     """What files held before an erasure, until no copy of it can come from them any more."""
     erased_count: int = 0
     """How many events had been erased when the files and the copies were last rid of them."""
+
+
+class _Headed(Struct):
+    """What a state of any format begins with."""
+
+    format: int = FORMAT
 
 
 def packed(state: State) -> bytes:
@@ -78,11 +85,13 @@ def unpacked(content: bytes, owner: Owner, path: str) -> State | None:
     checksum, _, document = content.partition(b"\n")
     if checksum != _checksum(document).encode():
         return None
-    state = msgspec.json.decode(document, type=State)
-    if state.format != FORMAT:
-        message = (
-            f"{path} was written by a newer refold (format {state.format}, this one knows {FORMAT}); upgrade refold"
-        )
+    try:
+        found = msgspec.json.decode(document, type=_Headed).format
+        state = msgspec.json.decode(document, type=State) if found == FORMAT else None
+    except msgspec.ValidationError:
+        return None
+    if state is None:
+        message = f"{path} was written by a newer refold (format {found}, this one knows {FORMAT}); upgrade refold"
         raise InvalidInput(message)
     if state.owner != owner:
         message = (

@@ -222,7 +222,7 @@ def test_each_provider_gets_its_own_form(memory: Memory) -> None:
     assert listed["annotations"] == {
         "readOnlyHint": False,
         "destructiveHint": True,
-        "idempotentHint": True,
+        "idempotentHint": False,
         "openWorldHint": False,
     }
 

@@ -43,7 +43,7 @@ SCRATCHPAD_TOOLS: Final = (
             value=_text("Value to store (required for set and note)"),
         ),
         scratching.write,
-        annotations=_CHANGES,
+        annotations=_CHANGES | {"idempotentHint": False},  # The same note twice is two notes.
     ),
     FunctionTool(
         "memory_read",
@@ -64,7 +64,7 @@ TOOLS: Final = (
         "Remember a permanent fact or preference under a key, in every conversation from now on.",
         _object(["key", "value"], key=_text("Key name, such as user_name"), value=_text("Value to remember")),
         knowing.set_fact,
-        annotations=_CHANGES | {"destructiveHint": False},
+        annotations=_CHANGES,
     ),
     FunctionTool(
         "memory_delete",
@@ -84,7 +84,7 @@ TOOLS: Final = (
             keywords=_KEYWORDS,
         ),
         knowing.add,
-        annotations=_ADDS,
+        annotations=_ADDS | {"idempotentHint": True},
     ),
     FunctionTool(
         "memory_search",

@@ -45,7 +45,8 @@ def mcp_command(
 
     Serves tools, resources and prompts to one client over stdin and stdout, or with --http to any number of them on
     this machine. The store is created if it is not there. Which conversation is meant says this command or the session,
-    never the model, unless --conversation-by-model lets it.
+    never the model, unless --conversation-by-model lets it. Clients that speak the protocol of 2026 over HTTP have no
+    sessions and share one conversation, unless their hosts name others in _meta.
     """
     from refold.faces.mcp import check_installed, serve
     from refold.faces.mcp.binding import Binding

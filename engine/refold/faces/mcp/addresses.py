@@ -1,6 +1,6 @@
 """The addresses of resources: ``memory://conversations/{id}/window`` and the others, read and written."""
 
-from typing import Final
+from typing import Final, NoReturn
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from msgspec import Struct
@@ -61,9 +61,12 @@ _BASES: Final = {
 def parsed(uri: str) -> Address:
     """Return what an address means; ``InvalidInput`` for one that means nothing."""
     try:
+        _check_characters(uri)
         split = urlsplit(uri)
         kind, name = _kind(split.scheme, split.netloc, split.path.split("/")[1:])
         paging = _numbers(kind, parse_qsl(split.query, keep_blank_values=True, strict_parsing=bool(split.query)))
+        if split.fragment:
+            _none("there is no part of a resource that is called so")
     except ValueError as error:
         checks.invalid(f"no resource has the address {checks.shown(uri)} ({error}); {_ADVICE}")
     return Address(kind, name, paging)
@@ -83,9 +86,18 @@ def _kind(scheme: str, root: str, path: list[str]) -> tuple[str, str]:
         case _:
             found = "", ""
     if scheme != SCHEME or not found[0]:
-        message = "there is no such kind of resource"
-        raise ValueError(message)
+        _none("there is no such kind of resource")
     return found
+
+
+def _check_characters(uri: str) -> None:
+    """Refuse what ``urlsplit`` leaves out without a word, so that another resource would be meant."""
+    if not uri.isprintable() or uri != uri.strip():
+        _none("spaces around it, and what cannot be printed in it, are written with %")
+
+
+def _none(why: str) -> NoReturn:
+    raise ValueError(why)
 
 
 def _numbers(kind: str, given: list[tuple[str, str]]) -> tuple[tuple[str, int], ...]:
@@ -93,7 +105,8 @@ def _numbers(kind: str, given: list[tuple[str, str]]) -> tuple[tuple[str, int], 
     known = _PAGING.get(kind, ())
     for name, text in given:
         if name not in known or not (text.isascii() and text.isdecimal() and len(text) <= _NUMBER_CHARS_MAX):
-            message = f"{name}={text} is none of {', '.join(f'{name}=NUMBER' for name in known) or 'nothing'}"
-            raise ValueError(message)
+            _none(f"{name}={text} is none of {', '.join(f'{name}=NUMBER' for name in known) or 'nothing'}")
     numbers = {name: int(text) for name, text in given}
+    if len(numbers) < len(given):
+        _none("a number is given twice")
     return tuple((name, numbers[name]) for name in known if name in numbers)

@@ -21,7 +21,8 @@ class Binding(Struct, frozen=True):
     """What a server serves, decided by who starts it and never by a model, unless ``asks_model`` says so.
 
     Without a ``conversation`` each session has its own: one that the host names in ``_meta``, that of its HTTP session,
-    or ``own``, drawn when the server starts. Without a ``project`` it is the conversation's.
+    or ``own``, drawn when the server starts. Since 2026 the protocol has no sessions over HTTP: such clients share
+    ``own`` unless their hosts name others. Without a ``project`` it is the conversation's.
     """
 
     memory: "Memory"
@@ -35,11 +36,16 @@ class Binding(Struct, frozen=True):
     own: str = field(default_factory=lambda: f"mcp-{drawn(_DRAWN_BYTES).hex()}")
 
     def check(self) -> None:
-        """Raise ``InvalidInput`` for what is no name."""
+        """Raise ``InvalidInput`` for what is no name, and for a conversation that is fixed and asked for at once."""
         for what in ("conversation", "project", "profile", "journal"):
             name = getattr(self, what)
             if name is not None:
                 checks.name(name, what)
+        if self.asks_model and self.conversation is not None:
+            checks.invalid(
+                f"the server is bound to the conversation {self.conversation!r}, so a model cannot name another; leave "
+                "out one of conversation and asks_model"
+            )
 
     def conversation_id(self, meta: Mapping[str, Any] | None, session: str | None) -> str:
         """Return the id of the conversation of a request, of its ``_meta`` and of its session's id."""

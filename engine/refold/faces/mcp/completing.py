@@ -8,6 +8,7 @@ from mcp import types
 from refold.faces.mcp import addresses, contents
 from refold.faces.mcp.binding import Binding
 from refold.faces.mcp.limits import LISTED_COUNT_MAX
+from refold.limits import NAME_BYTES_MAX
 
 
 def completed(binding: Binding, params: types.CompleteRequestParams) -> types.Completion:
@@ -23,19 +24,25 @@ def completed(binding: Binding, params: types.CompleteRequestParams) -> types.Co
 def _conversations(binding: Binding, text: str) -> list[str]:
     if binding.conversation is not None:
         return [name for name in [binding.conversation] if name.startswith(text)]
-    return _beginning(binding.memory.conversations, text)
+    memory = binding.memory
+    return _beginning(memory.conversations, text, is_one=lambda: memory.conversation(text).version > 0)
 
 
 def _projects(binding: Binding, text: str) -> list[str]:
     if binding.project is not None:
         return [name for name in [binding.project] if name.startswith(text)]
-    return _beginning(binding.memory.projects, text)
+    memory = binding.memory
+    return _beginning(memory.projects, text, is_one=lambda: contents.is_project(memory, text))
 
 
-def _beginning(ids: Callable[..., list[str]], text: str) -> list[str]:
-    """Return the ids behind a text that begin with it: sorted as they are, they stand together."""
-    found = ids(after=text or None, limit=LISTED_COUNT_MAX + 1)
-    return [name for name in found if name.startswith(text)]
+def _beginning(ids: Callable[..., list[str]], text: str, *, is_one: Callable[[], bool]) -> list[str]:
+    """Return the ids that begin with a text: itself if it is one, and behind it, sorted as they are, the others."""
+    if not text:
+        return ids(limit=LISTED_COUNT_MAX + 1)
+    if len(text.encode()) > NAME_BYTES_MAX:
+        return []
+    found = [text] if is_one() else []
+    return found + [name for name in ids(after=text, limit=LISTED_COUNT_MAX + 1) if name.startswith(text)]
 
 
 def _days(binding: Binding, text: str) -> list[str]:

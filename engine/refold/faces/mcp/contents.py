@@ -1,7 +1,8 @@
 """What resources hold: states of a memory as JSON, and lists of those that there are. Reads only."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from mcp import types
@@ -19,7 +20,7 @@ from refold.recorders.log import described
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from refold import Conversation
+    from refold import Conversation, Memory
 
 JSON: Final = "application/json"
 
@@ -29,7 +30,7 @@ _ABOUT: Final = {
     addresses.EVENTS: "What happened in a conversation, by seq; `next` is where the next page begins.",
     addresses.PROFILE: "What is remembered in every conversation: keys and values.",
     addresses.NOTES: "The notes of a day.",
-    addresses.MEMORIES: "What is remembered about a project, in the order in which it was added.",
+    addresses.MEMORIES: "What is remembered about a project, as it was added; `next` is the offset of the next page.",
 }
 
 
@@ -44,7 +45,7 @@ def templates() -> list[types.ResourceTemplate]:
 class Cursor(Struct, frozen=True, array_like=True):
     """Where a list goes on: behind a project, or behind a conversation."""
 
-    kind: str
+    kind: Literal["memories", "window"]
     after: str
 
 
@@ -124,6 +125,11 @@ def check_served(binding: Binding, address: Address) -> None:
         binding.memory.journal(binding.journal).day(address.id)
 
 
+def is_project(memory: "Memory", name: str) -> bool:
+    """Return whether a project of that name holds something."""
+    return next(iter(memory.project(name).events()), None) is not None
+
+
 def _not_there(address: Address, why: str) -> None:
     message = f"no resource has the address {checks.shown(address.uri)}: {why}; resources/list shows those that it has"
     raise NotFound(message)
@@ -152,21 +158,21 @@ def _events(binding: Binding, address: Address) -> Any:
     chat = _chat(binding, address)
     asked = dict(address.paging)
     first, last = asked.get("from", 1), min(asked.get("to", binding.memory.head), binding.memory.head)
-    found = chat.events(min(max(first - 1, 0), binding.memory.head))
-    lines = (described(binding.memory, recorded) for recorded in found if first <= recorded.stamp.seq <= last)
-    page, following = _cut(lines)
-    return {"conversation": chat.id, "events": page, "next": following}
+    found = takewhile(lambda recorded: recorded.stamp.seq <= last, chat.events(min(max(first - 1, 0), last)))
+    lines = (described(binding.memory, recorded) for recorded in found)
+    page, rest = _cut(lines, PAGE_EVENTS_MAX)
+    return {"conversation": chat.id, "events": page, "next": None if rest is None else rest["seq"]}
 
 
-def _cut(lines: Iterator[dict[str, Any]]) -> tuple[list[msgspec.Raw], int | None]:
-    """Return as many lines as one page takes, and the seq of the first that it does not."""
+def _cut(lines: Iterator[dict[str, Any]], count_max: int) -> tuple[list[msgspec.Raw], dict[str, Any] | None]:
+    """Return as many lines as one page takes, and the first that it does not."""
     page: list[msgspec.Raw] = []
     size = 0
     for line in lines:
         packed = msgspec.json.encode(line)
         size += len(packed)
-        if page and (len(page) == PAGE_EVENTS_MAX or size > PAGE_BYTES_MAX):
-            return page, line["seq"]
+        if len(page) >= count_max or (page and size > PAGE_BYTES_MAX):
+            return page, line
         page.append(msgspec.Raw(packed))
     return page, None
 
@@ -183,12 +189,13 @@ def _notes(binding: Binding, address: Address) -> Any:
 def _memories(binding: Binding, address: Address) -> Any:
     check_served(binding, address)
     project = binding.memory.project(address.id)
-    if binding.project is None and next(iter(project.events()), None) is None:
+    if binding.project is None and not is_project(binding.memory, address.id):
         _not_there(address, f"there is no project {checks.shown(address.id)}")
     asked = dict(address.paging)
     offset, limit = asked.get("offset", 0), min(asked.get("limit", PAGE_ENTRIES_MAX), PAGE_ENTRIES_MAX)
-    entries = project.list(offset=offset, limit=limit)
-    return {"project": address.id, "offset": offset, "memories": [entry_json(entry) for entry in entries]}
+    page, rest = _cut(map(entry_json, project.list(offset=offset, limit=limit + 1)), limit)
+    following = None if rest is None else offset + len(page)
+    return {"project": address.id, "offset": offset, "memories": page, "next": following}
 
 
 _CONTENTS: Final[dict[str, "Callable[[Binding, Address], Any]"]] = {

@@ -12,10 +12,10 @@ PAGE_EVENTS_MAX: Final = 500
 """Events of one page of a conversation's events; fewer where they are large."""
 
 PAGE_ENTRIES_MAX: Final = 500
-"""Memories of one page of a project's memories."""
+"""Memories of one page of a project's memories; fewer where they are large."""
 
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Events as JSON on one page; the first is shown whatever its size."""
+"""Events or memories as JSON on one page; the first is shown whatever its size."""
 
 RECENT_DAYS: Final = 30
 """Days whose notes are listed, and completed."""
@@ -29,11 +29,23 @@ LINE_BYTES_MAX: Final = VALUE_BYTES_MAX
 LINES_COUNT_MAX: Final = 16
 """Messages that were read and wait; the client waits behind them."""
 
+OPEN_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Requests over stdio that are not answered yet, each at least ``REQUEST_BYTES_MIN``; more wait unread."""
+
+REQUEST_BYTES_MIN: Final = 16 * 1024
+"""About what a small request takes in RAM while it is not answered."""
+
+DRAIN_SECONDS: Final = 10
+"""How long what was asked before stdin was closed may go on."""
+
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """One message over HTTP."""
 
 SESSIONS_COUNT_MAX: Final = 1_000
 """Sessions over HTTP that are open at a time."""
+
+READERS_COUNT: Final = 4
+"""Threads that read resources for clients; tools and prompts have others."""
 
 WATCHED_COUNT_MAX: Final = 1_000
 """Resources that one connection may watch."""
@@ -42,4 +54,7 @@ SHUTDOWN_SECONDS: Final = 1
 """How long open streams may go on when the server ends."""
 
 assert TOOL_ARGUMENTS_BYTES_MAX < BODY_BYTES_MAX <= LINE_BYTES_MAX
+# Streams stay open, and the SDK lets 1,024 be; there is room for others beside them.
+assert 2 * 1_024 * REQUEST_BYTES_MIN <= OPEN_BYTES_MAX
+assert LINE_BYTES_MAX <= OPEN_BYTES_MAX
 assert PAGE_BYTES_MAX <= VALUE_BYTES_MAX

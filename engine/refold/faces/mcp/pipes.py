@@ -100,22 +100,23 @@ class Writer:
         threading.Thread(target=self._run, name="refold-mcp-stdout", daemon=True).start()
 
     async def write(self, text: str) -> None:
-        """Return once a text is written, as one line."""
+        """Return once a text is written, as one line, or nobody reads any more."""
         written = self._loop.create_future()
         self._jobs.put((text.encode() + b"\n", written))
         await written
 
     def _run(self) -> None:
+        is_broken = False
         with suppress(RuntimeError):  # The loop has ended.
             while True:
                 data, written = self._jobs.get()
                 try:
-                    self._put(data)
+                    if not is_broken:
+                        self._put(data)
                 except OSError:
+                    is_broken = True
                     self._loop.call_soon_threadsafe(self._on_broken)
-                    # Whoever waits for this one, and for those behind it, is about to be ended.
-                    self._loop.call_soon_threadsafe(_settle, written)
-                    return
+                # Also when nobody reads it, so that nobody waits for it.
                 self._loop.call_soon_threadsafe(_settle, written)
 
     def _put(self, data: bytes) -> None:

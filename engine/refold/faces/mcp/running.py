@@ -1,16 +1,24 @@
-"""Running a server: over the standard streams of this process, or over HTTP that only this machine reaches."""
+"""Running a server: over the standard streams of this process, or over HTTP that only this machine reaches.
+
+The first signal lets calls end that have begun, for they may be writing. One that waits for what never comes, such as
+the lock of a process that was stopped, would keep the server for ever: at the next signal the process is gone.
+"""
 
 import asyncio
+import os
 import signal
 import socket
+import sys
 from collections.abc import Coroutine, Generator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 
+from refold import checks
 from refold.faces.console import tell
+from refold.faces.exits import EXIT_INTERRUPTED
 from refold.faces.mcp import piping
 from refold.faces.mcp.limits import BODY_BYTES_MAX, SESSIONS_COUNT_MAX, SHUTDOWN_SECONDS
 from refold.faces.mcp.pipes import standard_streams
@@ -25,8 +33,11 @@ _BACKLOG_COUNT: Final = 128
 def over_stdio(server: MemoryServer) -> None:
     """Serve the client at the other end of stdin and stdout until it closes stdin; nothing else reaches stdout.
 
-    Raises ``KeyboardInterrupt`` if a signal ended it: SIGTERM as Ctrl-C does, so that the memory is closed.
+    Raises ``KeyboardInterrupt`` if a signal ended it: SIGTERM as Ctrl-C does, so that the memory is closed. Raises
+    ``InvalidInput`` where stdin or stdout is closed: nobody is there.
     """
+    if sys.stdin is None or sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+        checks.invalid("a server over stdio needs stdin and stdout, and one of them is closed; or serve with --http 0")
     if asyncio.run(_told_to_end(_over_stdio(server))):
         raise KeyboardInterrupt
 
@@ -41,6 +52,8 @@ async def _told_to_end(serving: Coroutine[Any, Any, None]) -> bool:
     loop, task, told = asyncio.get_running_loop(), asyncio.ensure_future(serving), asyncio.Event()
 
     def end() -> None:
+        if told.is_set():
+            _leave()
         told.set()
         task.cancel()
 
@@ -60,9 +73,19 @@ def over_http(server: MemoryServer, port: int) -> None:
         asyncio.run(web_server(server).serve([listening]))
 
 
+def _leave() -> NoReturn:
+    """End the process where it stands; what was answered is in the log."""
+    os._exit(EXIT_INTERRUPTED)
+
+
 @contextmanager
 def _ended_by_signals() -> Generator[None]:
-    def interrupt(_number: int, _frame: object) -> None:
+    told: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> None:
+        if told:
+            _leave()
+        told.append(number)
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -1,11 +1,13 @@
 """``MemoryServer``: a memory's tools, resources and prompts behind the handlers that the protocol asks for.
 
 It is made of the low-level server of the SDK, which owns sessions, transports and the wire. What reads more than a few
-values, and whatever writes, runs on a thread: the loop never waits for a commit.
+values, and whatever writes, runs on a thread: the loop never waits for a commit. Resources are read by threads of their
+own, so that calls which wait to write keep nobody from reading.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -13,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from mcp import MCPError, types
 from mcp.server import Server, ServerRequestContext
+from msgspec import Struct
 
 from refold.errors import InvalidInput, LimitExceeded, NotFound, RefoldError
 from refold.faces.mcp import addresses, calling, completing, contents, prompting
 from refold.faces.mcp.binding import Binding
+from refold.faces.mcp.limits import READERS_COUNT
 from refold.faces.mcp.watching import Watches
 
 if TYPE_CHECKING:
@@ -25,8 +29,24 @@ if TYPE_CHECKING:
     from refold import Conversation
 
 R = TypeVar("R")
-Context: TypeAlias = ServerRequestContext[Watches, Any]
-"""What the SDK tells a handler about a request; the server's own part of it are its watches."""
+
+
+class Running(Struct, frozen=True):
+    """What a server has while it runs: who watches, and the threads that read."""
+
+    watches: Watches
+    readers: ThreadPoolExecutor
+
+    async def read(self, function: Callable[..., R], *arguments: Any) -> R:
+        """Return what a function returns that only reads; its errors are those of the protocol."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.readers, partial(function, *arguments))
+        except RefoldError as error:
+            raise _told(error) from error
+
+
+Context: TypeAlias = ServerRequestContext[Running, Any]
+"""What the SDK tells a handler about a request; the server's own part of it is what it has while it runs."""
 
 _SESSION_HEADER: Final = "mcp-session-id"
 _ASKED_WRONGLY: Final = (InvalidInput, LimitExceeded, NotFound)
@@ -56,7 +76,7 @@ class MemoryServer:
         binding.check()
         self.binding = binding
         self._registry = calling.registry_of(binding)
-        self.low_level: Server[Watches] = Server(
+        self.low_level: Server[Running] = Server(
             "refold",
             version=version("refold"),
             instructions=_INSTRUCTIONS,
@@ -77,9 +97,13 @@ class MemoryServer:
         self.low_level.middleware.clear()
 
     @asynccontextmanager
-    async def _lifespan(self, _: Server[Watches]) -> AsyncGenerator[Watches]:
-        async with Watches(self.binding).running() as watches:
-            yield watches
+    async def _lifespan(self, _: Server[Running]) -> AsyncGenerator[Running]:
+        readers = ThreadPoolExecutor(READERS_COUNT, thread_name_prefix="refold-mcp-reader")
+        try:
+            async with Watches(self.binding).running() as watches:
+                yield Running(watches, readers)
+        finally:
+            readers.shutdown(wait=False, cancel_futures=True)
 
     def _conversation_id(self, context: Context) -> str:
         headers = getattr(context.request, "headers", None)
@@ -108,10 +132,10 @@ class MemoryServer:
     # Resources.
 
     async def _list_resources(
-        self, _context: Context, params: types.PaginatedRequestParams | None
+        self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         cursor = None if params is None else params.cursor
-        found, following = await _aside(contents.listed, self.binding, cursor)
+        found, following = await context.lifespan_context.read(contents.listed, self.binding, cursor)
         return types.ListResourcesResult(resources=found, next_cursor=following)
 
     async def _list_templates(
@@ -120,26 +144,26 @@ class MemoryServer:
         return types.ListResourceTemplatesResult(resource_templates=contents.templates())
 
     async def _read_resource(
-        self, _context: Context, params: types.ReadResourceRequestParams
+        self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         address = _asked(addresses.parsed, params.uri)
-        text = await _aside(contents.content, self.binding, address)
+        text = await context.lifespan_context.read(contents.content, self.binding, address)
         said = types.TextResourceContents(uri=params.uri, mime_type=contents.JSON, text=text)
         return types.ReadResourceResult(contents=[said])
 
     async def _subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        _asked(context.lifespan_context.watch, _connection(context), params.uri)
+        _asked(context.lifespan_context.watches.watch, _connection(context), params.uri)
         return types.EmptyResult()
 
     async def _unsubscribe(self, context: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        context.lifespan_context.unwatch(_connection(context), params.uri)
+        context.lifespan_context.watches.unwatch(_connection(context), params.uri)
         return types.EmptyResult()
 
     async def _listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
         try:
-            return await context.lifespan_context.listen(context, params)
+            return await context.lifespan_context.watches.listen(context, params)
         except RefoldError as error:
             raise _told(error) from error
 
@@ -154,8 +178,10 @@ class MemoryServer:
         chat = _asked(self._chat, context)
         return await _aside(prompting.prompted, self.binding, chat, params.name, params.arguments or {})
 
-    async def _complete(self, _context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
-        return types.CompleteResult(completion=await _aside(completing.completed, self.binding, params))
+    async def _complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        return types.CompleteResult(
+            completion=await context.lifespan_context.read(completing.completed, self.binding, params)
+        )
 
 
 def _connection(context: Context) -> "Connection":

@@ -16,48 +16,19 @@ from mcp.server import ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
 
 from refold.errors import LimitExceeded
-from refold.event import Erased, Event
 from refold.faces.mcp import addresses, contents
 from refold.faces.mcp.addresses import Address
 from refold.faces.mcp.binding import Binding
 from refold.faces.mcp.limits import WATCHED_COUNT_MAX
-from refold.message import MessageAppended
-from refold.views.scratch import NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
-from refold.views.window import WindowCleared, WindowResized
+from refold.faces.mcp.touching import ALL, Lists, touched
 
 if TYPE_CHECKING:
     from mcp.server.connection import Connection
 
     from refold import Recorded, Subscription
 
-_REACHES: Final[dict[type[Event], tuple[str, ...]]] = {
-    **dict.fromkeys((ScratchpadSet, ScratchpadDeleted, NoteAdded, ScratchpadCleared), (addresses.SCRATCHPAD,)),
-    **dict.fromkeys((MessageAppended, WindowCleared, WindowResized), (addresses.WINDOW,)),
-}
-"""What an event of a conversation changes beside its events; one that is not named here may change all of it."""
-
-_LISTED: Final = ("conversation/", "project/")
-_ALL: Final = Address("")
-"""What an erasure reaches may have been part of anything."""
-
 _LIST: Final = ""
 """Stands among the addresses for the list of them."""
-
-
-def touched(binding: Binding, recorded: "Recorded") -> Iterable[Address]:
-    """Return the resources that an event may have changed; one without an id stands for all of its kind."""
-    event, stamp = recorded
-    root, _, name = stamp.stream.partition("/")
-    if root == "conversation":
-        kinds = _REACHES.get(type(event), (addresses.SCRATCHPAD, addresses.WINDOW))
-        return [Address(kind, name) for kind in (addresses.EVENTS, *kinds)]
-    if root == "project":
-        return [Address(addresses.MEMORIES, name)]
-    if stamp.stream == f"profile/{binding.profile}":
-        return [Address(addresses.PROFILE)]
-    if stamp.stream == f"journal/{binding.journal}":
-        return [Address(addresses.NOTES, getattr(event, "day", ""))]
-    return [_ALL] if isinstance(event, Erased) else []
 
 
 class _Watcher:
@@ -100,6 +71,7 @@ class Watches:
         self._streams = _Watcher(self._publish)
         self._streams_count: dict[str, int] = {}
         self._watchers: dict[Connection, _Watcher] = {}
+        self._lists = Lists(binding)
         self._subscription: Subscription | None = None
         self._lock = threading.Lock()
         self._marked: set[Address] = set()
@@ -172,10 +144,10 @@ class Watches:
         found = {uri: addresses.parsed(uri) for uri in uris}
         for address in found.values():
             contents.check_served(self._binding, address)
+        self._subscribe()
         for uri, address in found.items():
             self._streams.addresses[uri] = address.whole
             self._streams_count[uri] = self._streams_count.get(uri, 0) + 1
-        self._subscribe()
         try:
             return await self._handler(context, params)
         finally:
@@ -201,7 +173,7 @@ class Watches:
     def _mark(self, recorded: "Recorded") -> None:
         """Mark what an event changed; runs on the thread of the subscription."""
         reached = touched(self._binding, recorded)
-        is_new = recorded.stamp.version == 1 and recorded.stamp.stream.startswith(_LISTED)
+        is_new = self._lists.is_changed(recorded)
         with self._lock:
             is_first = not self._marked and not self._has_news
             self._marked.update(reached)
@@ -217,10 +189,11 @@ class Watches:
             marked, has_news = self._marked, self._has_news
             self._marked, self._has_news = set(), False
         for watcher in (self._streams, *self._watchers.values()):
-            watcher.tell([uri for uri, address in watcher.addresses.items() if _is_among(address, marked)])
+            watcher.tell([uri for uri, address in watcher.addresses.items() if is_among(address, marked)])
         if has_news:
             self._streams.tell([_LIST])
 
 
-def _is_among(address: Address, marked: set[Address]) -> bool:
-    return address in marked or Address(address.kind) in marked or _ALL in marked
+def is_among(address: Address, marked: set[Address]) -> bool:
+    """Return whether a resource is one of those that were marked, by itself, by its kind, or with everything."""
+    return address in marked or Address(address.kind) in marked or ALL in marked

@@ -12,16 +12,17 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.mirroring.forgetting import ForgettingMachine
 from tests.mirroring.machine import MirrorMachine
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = 20
 
 
-def run_machine(examples: int) -> None:
+def run_machine(examples: int, machine: type[MirrorMachine] = MirrorMachine) -> None:
     checks = list(HealthCheck)
     run_state_machine_as_test(
-        MirrorMachine,
+        machine,
         settings=settings(
             max_examples=examples, stateful_step_count=STEPS, deadline=None, suppress_health_check=checks, database=None
         ),
@@ -32,15 +33,30 @@ def test_the_machine_finds_nothing() -> None:
     run_machine(8)
 
 
+def test_what_was_erased_is_found_nowhere() -> None:
+    run_machine(8, ForgettingMachine)
+
+
 @pytest.mark.slow
 def test_the_machine_finds_nothing_for_longer() -> None:
     run_machine(40)
+
+
+@pytest.mark.slow
+def test_what_was_erased_is_found_nowhere_for_longer() -> None:
+    run_machine(60, ForgettingMachine)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3_600)
 def test_the_machine_finds_nothing_for_very_long() -> None:
     run_machine(2_000)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_600)
+def test_what_was_erased_is_found_nowhere_for_very_long() -> None:
+    run_machine(2_000, ForgettingMachine)
 
 
 def run_points(place: Path, again: str, step: int) -> None:

@@ -14,11 +14,12 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
-from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreBusy, StoreError, StoreFull
+from refold.errors import LimitExceeded, StoreBusy, StoreError
 from refold.hashing import blake2b
 from refold.limits import RETRIES_COUNT_MAX
 from refold.store.exchanging import exchanged
 from refold.store.limits import MIRROR_FILE_BYTES_MAX, MIRROR_FILES_COUNT_MAX, MIRROR_STATE_BYTES_MAX
+from refold.store.mirror_opening import FOLDER, READING, all_of, opened_directory, opened_file, telling
 
 PROFILE_FILE: Final = "profile.json"
 STATE_FILE: Final = ".refold-mirror"
@@ -34,9 +35,7 @@ KEPT: Final = ".conflict-"
 
 _MONTH: Final = re.compile(r"\d{6}")
 _DAY_FILE: Final = re.compile(r"(\d{6})\d\d\.md")
-_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-_READING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_COPY: Final = re.compile(rf"(?:{re.escape(PROFILE_FILE)}|\d{{8}}\.md){re.escape(KEPT)}[0-9a-f]{{12}}")
 _MAKING: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LINK: Final = "is a link, which is not followed; put the file itself there"
 
@@ -68,8 +67,8 @@ class Tree:
         self.path = os.path.realpath(path)
         self._held: list[tuple[str, int, bytes]] = []
         """Files that were replaced, by their name then: descriptors, and what was read of them."""
-        with _telling(self.path):
-            self._root = _opened_directory(self.path, makes=holds)
+        with telling(self.path):
+            self._root = opened_directory(self.path, makes=holds)
             try:
                 self._lock = _locked(self._root, self.path) if holds else None
             except BaseException:
@@ -90,9 +89,13 @@ class Tree:
     # Looking.
 
     def walk(self) -> dict[str, Seen]:
-        """Return the files of the profile and of days as they are now, by name; ``LimitExceeded`` for too many."""
+        """Return the files of the profile and of days as they are now, by name; ``LimitExceeded`` for too many.
+
+        Raises ``StoreError`` where the directory is gone, or another one has its name.
+        """
+        self._check_there()
         found: dict[str, Seen] = {}
-        with _telling(self.path), os.scandir(self._root) as entries:
+        with telling(self.path), os.scandir(self._root) as entries:
             for entry in list(entries):
                 if entry.name == PROFILE_FILE:
                     found[entry.name] = _seen(entry.stat(follow_symlinks=False))
@@ -103,6 +106,16 @@ class Tree:
                     message = f"{self.path} holds more than {bound} files of days; move the older ones elsewhere"
                     raise LimitExceeded(message)
         return found
+
+    def _check_there(self) -> None:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._root)):
+                return
+        message = (
+            f"the mirror's directory {self.path} was removed, or another one has its name by now; "
+            f"open the mirror again, and it is written anew. The log has all"
+        )
+        raise StoreError(message)
 
     def _month(self, month: str) -> dict[str, Seen]:
         found: dict[str, Seen] = {}
@@ -127,14 +140,17 @@ class Tree:
             with suppress(FileExistsError):
                 os.mkdir(month, 0o700, dir_fd=self._root)
                 os.fsync(self._root)
-        folder = os.open(month, _FOLDER, dir_fd=self._root)
+        folder = os.open(month, FOLDER, dir_fd=self._root)
         try:
             yield folder, base
         finally:
             os.close(folder)
 
-    def read(self, name: str, bytes_max: int = MIRROR_FILE_BYTES_MAX) -> Found:
-        """Return what is at a name; it is read again while somebody writes to it, and no longer than a few times."""
+    def read(self, name: str, bytes_max: int | None = MIRROR_FILE_BYTES_MAX) -> Found:
+        """Return what is at a name; it is read again while somebody writes to it, and no longer than a few times.
+
+        With ``None`` it is read however large it is.
+        """
         try:
             for _ in range(RETRIES_COUNT_MAX):
                 found = self._read_once(name, bytes_max)
@@ -147,16 +163,16 @@ class Tree:
             return Found(None, problem=_LINK if is_link else f"cannot be read ({error.strerror})")
         return Found(None, problem="is being written to; it is looked at again later")
 
-    def _read_once(self, name: str, bytes_max: int) -> Found | None:
+    def _read_once(self, name: str, bytes_max: int | None) -> Found | None:
         with self._folder(name) as (folder, base):
-            file = os.open(base, _READING, dir_fd=folder)
+            file = os.open(base, READING, dir_fd=folder)
         try:
             before = os.fstat(file)
             if not stat.S_ISREG(before.st_mode):
                 return Found(None, problem="is no file; put a file there, or nothing")
-            if before.st_size > bytes_max:
+            if bytes_max is not None and before.st_size > bytes_max:
                 return Found(_seen(before), problem=too_large(before.st_size))
-            content = _all_of(file, bytes_max)
+            content = all_of(file, before.st_size)
             is_whole = _seen(os.fstat(file)) == _seen(before) and len(content) == before.st_size
             return Found(_seen(before), content) if is_whole else None
         finally:
@@ -169,9 +185,11 @@ class Tree:
 
         It is on the disk then. Raises ``StoreFull`` and ``StoreError``; what is there stays whole.
         """
-        with _telling(f"{self.path}/{name}"), self._folder(name, makes=True) as (folder, base):
+        with telling(f"{self.path}/{name}"), self._folder(name, makes=True) as (folder, base):
             self._write(folder, base, content)
             swap = SWAP + base
+            # What stands there is what an earlier call could not put back.
+            self._let_go(folder, name, swap, b"")
             os.rename(NEW + base, swap, src_dir_fd=folder, dst_dir_fd=folder)
             ours = _seen(os.stat(swap, dir_fd=folder, follow_symlinks=False))
             if found.seen is None:
@@ -224,8 +242,11 @@ class Tree:
 
     def _let_go(self, folder: int, name: str, swap: str, known: bytes) -> None:
         """Remove a file that has lost its name, and see later whether it holds something else than what is known."""
-        with suppress(OSError):  # A link, or a folder: what it leads to stays where it is.
-            self._held.append((name, os.open(swap, _READING, dir_fd=folder), known))
+        file = opened_file(folder, swap)
+        if file is None:
+            _set_aside(folder, swap)
+        else:
+            self._held.append((name, file, known))
             os.unlink(swap, dir_fd=folder)
 
     def _rename(self, folder: int, swap: str, base: str, found: Found) -> bool:
@@ -241,31 +262,32 @@ class Tree:
 
         A program that has it open may go on writing to it.
         """
-        try:
-            file = os.open(base, _READING, dir_fd=folder)
-        except OSError:
-            return False  # A link, or a folder: it was not found there.
-        if _all_of(file, len(found.content)) != found.content:
-            os.close(file)
+        file = opened_file(folder, base)
+        if file is None or all_of(file, len(found.content)) != found.content:
+            if file is not None:
+                os.close(file)
             return False
         self._held.append((name, file, found.content))
         return True
 
-    def late(self) -> Iterator[tuple[str, bytes]]:
-        """Let go of the replaced files; return those, by name, that were written to after they had been read."""
+    def late(self) -> Iterator[tuple[str, bytes, bytes]]:
+        """Return the replaced files that were written to after they had been read: names, contents, what was read.
+
+        Each is let go of once the caller asks for the next; who cannot keep one gets it again.
+        """
         while self._held:
-            name, file, known = self._held.pop()
-            try:
+            name, file, known = self._held[-1]
+            with telling(f"{self.path}/{name}"):
                 os.lseek(file, 0, os.SEEK_SET)
-                content = _all_of(file, max(MIRROR_FILE_BYTES_MAX, len(known)))
-            finally:
-                os.close(file)
+                content = all_of(file, len(known) + MIRROR_FILE_BYTES_MAX)
             if content != known:
-                yield name, content
+                yield name, content, known
+            self._held.pop()
+            os.close(file)
 
     def remove(self, name: str, found: Found) -> bool:
         """Remove a file that was found; return whether it is gone: where another one is there by now, that stays."""
-        with _telling(f"{self.path}/{name}"), self._folder(name) as (folder, base):
+        with telling(f"{self.path}/{name}"), self._folder(name) as (folder, base):
             swap = SWAP + base
             try:
                 os.rename(base, swap, src_dir_fd=folder, dst_dir_fd=folder)
@@ -281,8 +303,8 @@ class Tree:
 
     def keep(self, name: str, content: bytes) -> str:
         """Write what would be lost beside a file, under a name that tells its content; return that name."""
-        kept = f"{name}{KEPT}{_digest(content).hex()[:12]}"
-        with _telling(f"{self.path}/{kept}"), self._folder(kept, makes=True) as (folder, base):
+        kept = kept_name(name, content)
+        with telling(f"{self.path}/{kept}"), self._folder(kept, makes=True) as (folder, base):
             self._write(folder, base, content)
             os.rename(NEW + base, base, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
@@ -293,11 +315,11 @@ class Tree:
         found: list[str] = []
         for month in self._months():
             with suppress(FileNotFoundError, NotADirectoryError), self._folder(month) as (folder, _):
-                found += [month + base for base in os.listdir(folder) if KEPT in base and not base.startswith(SWAP)]
+                found += [month + base for base in os.listdir(folder) if _COPY.fullmatch(base)]
         return sorted(found)
 
     def _months(self) -> list[str]:
-        with _telling(self.path):
+        with telling(self.path):
             return ["", *(f"{name}/" for name in os.listdir(self._root) if _MONTH.fullmatch(name))]
 
     # What is known of the last time.
@@ -308,7 +330,7 @@ class Tree:
 
     def write_state(self, content: bytes) -> None:
         """Write what is known of the files, atomically and durably."""
-        with _telling(f"{self.path}/{STATE_FILE}"):
+        with telling(f"{self.path}/{STATE_FILE}"):
             self._write(self._root, STATE_FILE, content)
             os.rename(NEW + STATE_FILE, STATE_FILE, src_dir_fd=self._root, dst_dir_fd=self._root)
             os.fsync(self._root)
@@ -318,15 +340,31 @@ class Tree:
 
         What was being written then is removed without a word.
         """
-        with _telling(self.path):
+        with telling(self.path):
             for month in self._months():
                 with suppress(FileNotFoundError, NotADirectoryError), self._folder(month) as (folder, _):
                     for base in os.listdir(folder):
                         if base.startswith(NEW):
                             os.unlink(base, dir_fd=folder)
                         elif base.startswith(SWAP):
-                            yield month + base.removeprefix(SWAP), self.read(month + base).content
+                            found = self.read(month + base, None)
+                            if found.seen is None or found.problem:
+                                _set_aside(folder, base)
+                                continue
+                            yield month + base.removeprefix(SWAP), found.content
                             os.unlink(base, dir_fd=folder)
+
+
+def kept_name(name: str, content: bytes) -> str:
+    """Return the name of what is kept beside a file; it tells the content."""
+    return f"{name}{KEPT}{_digest(content).hex()[:12]}"
+
+
+def _set_aside(folder: int, swap: str) -> None:
+    """Give what is no file a name beside that which it had, so that it stays and is in nobody's way."""
+    with suppress(FileNotFoundError):
+        inode = os.stat(swap, dir_fd=folder, follow_symlinks=False).st_ino
+        os.rename(swap, f"{swap.removeprefix(SWAP)}{KEPT}inode-{inode}", src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def _digest(content: bytes) -> bytes:
@@ -338,37 +376,10 @@ def too_large(size: int) -> str:
     return f"is {size:,} bytes, over MIRROR_FILE_BYTES_MAX = {MIRROR_FILE_BYTES_MAX:,}; shorten it"
 
 
-def _all_of(file: int, bytes_max: int) -> bytes:
-    """Return what a descriptor gives, at most one byte more than the bound."""
-    parts: list[bytes] = []
-    left = bytes_max + 1
-    while left and (part := os.read(file, min(left, 1024**2))):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
-
-
 def _write_all(file: int, content: bytes) -> None:
     view = memoryview(content)
     while view:
         view = view[os.write(file, view) :]
-
-
-def _opened_directory(path: str, *, makes: bool) -> int:
-    if not os.path.isdir(os.path.dirname(path)):
-        message = f"the parent directory {os.path.dirname(path)} of the mirror does not exist; create it first"
-        raise NotFound(message)
-    with suppress(FileExistsError):
-        if makes:
-            os.mkdir(path, 0o700)
-    try:
-        return os.open(path, _FOLDER)
-    except FileNotFoundError as error:
-        message = f"there is no directory {path} to be looked at; a mirror that writes makes it"
-        raise NotFound(message) from error
-    except NotADirectoryError as error:
-        message = f"{path} is a file; give the mirror a directory"
-        raise InvalidInput(message) from error
 
 
 def _locked(root: int, path: str) -> int:
@@ -380,16 +391,3 @@ def _locked(root: int, path: str) -> int:
         message = f"another mirror holds {path}; close it, or give this one a directory of its own"
         raise StoreBusy(message) from error
     return lock
-
-
-@contextmanager
-def _telling(path: str) -> Generator[None]:
-    """Tell what the system refuses in refold's words."""
-    try:
-        yield
-    except OSError as error:
-        kind = StoreFull if error.errno in _FULL else StoreError
-        message = (
-            f"the mirror's {path}: {error.strerror}; check who owns it and that its disk has space. The log has all"
-        )
-        raise kind(message) from error

@@ -1,80 +1,168 @@
 """What was erased leaves the copies that were kept beside files, and a hand's own words stay in them. Pure.
 
 A copy holds what a hand saved, and with it lines and values that were the log's. Nobody has those texts any more once
-they were erased, so they are known by the digests of what the file held when it was last written.
+they were erased, so they are known by digests: of each line of a note, of each key, of each key with its value.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
+from refold.event import Event
 from refold.store.mirror_files import PROFILE_FILE
-from refold.tools.mirror.merging import told
-from refold.tools.mirror.pages import BLANK, LINE_CHARS, Part, day_of, heading, part_of, part_of_lines
-from refold.tools.mirror.sides import Notes, Side
+from refold.tools.mirror.merging import Passed, facts_told
+from refold.tools.mirror.pages import (
+    BLANK,
+    LINE_CHARS,
+    Part,
+    Unreadable,
+    day_of,
+    digest,
+    file_of,
+    heading,
+    pairs_of,
+    part_of,
+    part_of_lines,
+)
+from refold.tools.mirror.sides import Side
 from refold.tools.mirror.state import Base
+from refold.views.journal import JournalAppended
+from refold.views.profile import ProfileDeleted, ProfileSet
 
 _BOM: Final = "\ufeff".encode()
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_EMPTY: Final = b'""'
 
 
-class Gone(NamedTuple):
-    """What a file held and the log has no more, as digests: lines of notes, and values by their keys."""
-
-    lines: AbstractSet[str]
-    facts: Mapping[str, AbstractSet[str]]
-
-
-def gone_from(name: str, side: Side, bases: Sequence[Base], said: Mapping[str, str]) -> Gone:
-    """Return what is to leave a copy of a file; ``said`` is what the copy has of what the log said before."""
+def said_by_bases(name: str, bases: Iterable[Base], recent: Sequence[Passed]) -> set[str]:
+    """Return what of the log's a file is known to have held, of late and before, by digests."""
     if name != PROFILE_FILE:
-        return Gone(_lines(side.days.get(name, ()), [part for base in bases for part in base.notes]), {})
-    current = {told(key): told(value) for key, value in side.facts.items()}
-    facts: dict[str, set[str]] = {}
-    for known in (*(base.facts for base in bases), said):
-        for key, value in known.items():
-            if current.get(key) != value:
-                facts.setdefault(key, set()).add(value)
-    return Gone(frozenset(), facts)
+        return set[str]().union(*(_lines_said(base.notes).difference(base.own) for base in bases))
+    known = (*((base.facts, base.own) for base in bases), *((passed.before, passed.own) for passed in recent))
+    return set[str]().union(*(_facts_said(facts).difference(own) for facts, own in known))
 
 
-def _lines(notes: Notes, held: Iterable[Part]) -> set[str]:
-    parts = {part_of(text) for _, text in notes}
-    return _split(set(held) - parts) - _split(parts) - {BLANK}
-
-
-def _split(parts: Iterable[Part]) -> set[str]:
-    return {part[begin : begin + LINE_CHARS] for part in parts for begin in range(0, len(part), LINE_CHARS)}
-
-
-def without(name: str, content: bytes, gone: Gone) -> bytes:
-    """Return a copy of a file without what is gone, empty where it says nothing else."""
+def said_by_log(name: str, side: Side) -> set[str]:
+    """Return what the log says in a file now, by digests."""
     if name == PROFILE_FILE:
-        return _without_facts(content, gone.facts)
-    return _without_lines(content, gone.lines, heading(day_of(name)).encode())
+        return _facts_said(facts_told(side.facts))
+    return _lines_said(part_of(text) for _, text in side.days.get(name, ()))
+
+
+def said_by_event(event: Event) -> tuple[str, set[str]]:
+    """Return the file that an event says something in, and what, by digests."""
+    if isinstance(event, ProfileSet):
+        return PROFILE_FILE, _facts_said(facts_told({event.key: event.value}))
+    if isinstance(event, ProfileDeleted):
+        return PROFILE_FILE, {digest(event.key.encode())}
+    if isinstance(event, JournalAppended):
+        return file_of(event.day) or "", _lines_said([part_of(event.text)])
+    return "", set()
+
+
+def _facts_said(facts: Mapping[str, str]) -> set[str]:
+    """Return keys, and keys with their values; what has no value was not there."""
+    return {*facts, *(key + value for key, value in facts.items() if value)}
+
+
+def _lines_said(parts: Iterable[Part]) -> set[str]:
+    return {part[begin : begin + LINE_CHARS] for part in parts for begin in range(0, len(part), LINE_CHARS)} - {BLANK}
+
+
+def said_by_file(name: str, content: bytes) -> set[str]:
+    """Return what a file says, by digests."""
+    if name != PROFILE_FILE:
+        return {_line_said(line) for line in _lines_of(content)} - {BLANK, part_of_lines([heading(day_of(name))])}
+    facts = _flat(content) or {}
+    return {said for key, value in facts.items() for said in (_told(key), _fact_said(key, value))}
+
+
+def standing(name: str, content: bytes, said: Collection[str]) -> set[str]:
+    """Return what of the said stands in a copy of a file."""
+    if name != PROFILE_FILE:
+        return {_line_said(line) for line in _lines_of(content)}.intersection(said)
+    facts = _flat(content)
+    if facts is not None:
+        return {_fact_said(key, value) for key, value in facts.items()}.intersection(said)
+    strings = {_string_said(found[0]) for found in _STRING.finditer(content)}
+    return {told for told in said if told[-len(digest(b"")) :] in strings}
+
+
+def without(name: str, content: bytes, gone: AbstractSet[str]) -> bytes:
+    """Return a copy of a file without what is gone, empty where it says nothing else."""
+    if not gone:
+        return content
+    if name == PROFILE_FILE:
+        return _without_facts(content, gone)
+    return _without_lines(content, gone, heading(day_of(name)).encode())
+
+
+# Days.
+
+
+def _lines_of(content: bytes) -> list[bytes]:
+    return content.removeprefix(_BOM).split(b"\n")
+
+
+def _line_said(line: bytes) -> str:
+    # A line that is no text is nobody's but the hand's.
+    return part_of_lines([line.decode(errors="replace").rstrip()])
 
 
 def _without_lines(content: bytes, gone: AbstractSet[str], head: bytes) -> bytes:
-    lines = content.split(b"\n")
-    # A line that is no text is nobody's but the hand's; it comes out as it went in.
-    left = [line for line in lines if part_of_lines([line.decode(errors="replace").rstrip()]) not in gone]
-    says = any(line.strip() and not line.startswith(head) for line in left)
+    lines = _lines_of(content)
+    left = [line for line in lines if _line_said(line) not in gone]
+    begins_so = bool(left) and (left[0].rstrip() == head or left[0].startswith(head + b", in the place of seq "))
+    says = any(line.strip() for line in left[begins_so:])
     return content if left == lines else b"\n".join(left) if says else b""
 
 
-def _without_facts(content: bytes, gone: Mapping[str, AbstractSet[str]]) -> bytes:
+# The profile.
+
+
+def _flat(content: bytes) -> dict[str, str | None] | None:
+    """Return the facts of a copy, ``None`` for what is no object of different strings: saved in parts, perhaps."""
     try:
-        facts = msgspec.json.decode(content.removeprefix(_BOM), type=dict[str, Any])
-    except (ValueError, RecursionError):
-        return content  # Saved in parts, perhaps: nobody can tell what it says.
-    left = {key: value for key, value in facts.items() if not _is_gone(key, value, gone)}
+        pairs = pairs_of(content)
+    except Unreadable:
+        return None
+    facts: dict[str, Any] = dict(pairs)
+    is_flat = len(facts) == len(pairs) and all(value is None or isinstance(value, str) for value in facts.values())
+    return facts if is_flat else None
+
+
+def _fact_said(key: str, value: str | None) -> str:
+    hashed = _told(key)
+    return hashed if value is None else hashed + _told(value)
+
+
+def _told(text: str) -> str:
+    return digest(text.encode(errors="surrogatepass"))
+
+
+def _without_facts(content: bytes, gone: AbstractSet[str]) -> bytes:
+    facts = _flat(content)
+    if facts is None:
+        # Nobody can tell which value is whose; a string that was said with any key is taken out.
+        strings = {told[-len(digest(b"")) :] for told in gone}
+        return _STRING.sub(_emptied(strings), content)
+    left = {key: value for key, value in facts.items() if _fact_said(key, value) not in gone}
     if left == facts:
         return content
     return msgspec.json.format(msgspec.json.encode(left, order="sorted"), indent=2) + b"\n" if left else b""
 
 
-def _is_gone(key: str, value: object, gone: Mapping[str, AbstractSet[str]]) -> bool:
-    """Return whether the log said so once; with a value its key goes, for it may be what was erased."""
-    values = gone.get(told(key) or "", frozenset())
-    return bool(values) and (value is None or (isinstance(value, str) and told(value) in values))
+def _string_said(string: bytes) -> str:
+    try:
+        text = json.loads(string, strict=False)
+    except ValueError:
+        return ""
+    return _told(text)
+
+
+def _emptied(strings: AbstractSet[str]) -> Callable[[re.Match[bytes]], bytes]:
+    return lambda found: _EMPTY if _string_said(found[0]) in strings else found[0]

@@ -7,6 +7,7 @@ stays as it is.
 
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import accumulate
 from types import MappingProxyType
 from typing import NamedTuple
@@ -45,12 +46,12 @@ def merge_facts(
     hand: Mapping[str, str],
     log: Mapping[str, str],
     bases: Sequence[Mapping[str, str]],
-    taking: Mapping[str, str] = MappingProxyType({}),
+    taken: Mapping[str, str] = MappingProxyType({}),
 ) -> FactsMerge:
     """Return what a hand changed in a profile; of several bases, a value of any one is no change.
 
-    Without a base nothing was there before, so that nothing is taken for deleted. ``taking`` are values, ``""`` for
-    none, that a round was about to take from the file when it was cut off: where the log has them, it got them there.
+    Without a base nothing was there before, so that nothing is taken for deleted. ``taken`` are values, ``""`` for
+    none, that a round took from the file before it was cut off.
     """
     bases = bases or ({},)
     merge = FactsMerge({}, {})
@@ -59,9 +60,13 @@ def merge_facts(
         known = {base.get(hashed) for base in bases}
         if ours == theirs or told(theirs) in known:
             continue
+        if hashed in taken:
+            # That is what the file held, whatever it was before.
+            known = {taken[hashed] or None}
+            if told(theirs) in known:
+                continue
         # Where there are several bases nobody knows which one the hand saw.
-        is_taken = hashed in taking and (told(ours) or "") == taking[hashed]
-        is_conflict = not is_taken and (told(ours) not in known or len(known) > 1)
+        is_conflict = told(ours) not in known or len(known) > 1
         (merge.conflicts if is_conflict else merge.edits)[key] = theirs
     return merge
 
@@ -74,12 +79,17 @@ class Passed(NamedTuple):
 
     is_written: bool
     before: dict[str, str]
+    own: tuple[str, ...] = ()
+    """What of that was a hand's alone, as bases know it."""
 
 
-def outdated(hand: Mapping[str, str], edited: Collection[str], recent: Sequence[Passed]) -> set[str]:
+def outdated(
+    hand: Mapping[str, str], edited: Collection[str], recent: Sequence[Passed], taken: AbstractSet[str] = frozenset()
+) -> set[str]:
     """Return the edited keys in which a profile lacks all that the log wrote since some moment, though others are new.
 
-    That is what an editor saves that read its copy at that moment: it has not seen what the log wrote since.
+    That is what an editor saves that read its copy at that moment: it has not seen what the log wrote since. ``taken``
+    are the digests of keys that were new as well, and that a round took before it was cut off.
     """
     told_hand, by_hash = facts_told(hand), {digest(key.encode()): key for key in edited}
     past, written, old = dict[str, str](), set[str](), set[str]()
@@ -88,7 +98,7 @@ def outdated(hand: Mapping[str, str], edited: Collection[str], recent: Sequence[
         written |= set(passed.before) if passed.is_written else set()
         if all(told_hand.get(hashed, "") == past[hashed] for hashed in written):
             old = set(written)
-    return {by_hash[hashed] for hashed in by_hash.keys() & old} if by_hash.keys() - old else set()
+    return {by_hash[hashed] for hashed in by_hash.keys() & old} if (by_hash.keys() | taken) - old else set()
 
 
 def replaced(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
@@ -100,7 +110,8 @@ def replaced(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, s
 class NotesMerge(NamedTuple):
     """What a hand changed in a day: texts that it added, and the seqs of notes that it changed or removed.
 
-    ``held`` is what the file holds, as a base knows it: in the order in which it stands there.
+    ``held`` is what the file holds, as a base knows it: in the order in which it stands there. What was erased is in it
+    until the file is replaced, so that it is known for that when a hand saves the file again before.
     """
 
     added: list[str]
@@ -109,13 +120,20 @@ class NotesMerge(NamedTuple):
 
 
 def merge_notes(
-    day: str, text: str, log: Sequence[tuple[int, str]], base: Sequence[Part] | None, taking: Sequence[Part] = ()
+    day: str,
+    text: str,
+    log: Sequence[tuple[int, str]],
+    base: Sequence[Part] | None,
+    *,
+    taken: Sequence[Part] = (),
+    known: Sequence[Part] = (),
 ) -> NotesMerge:
     """Return what a hand changed in the file of a day.
 
     Notes of the base have to be there, in their order; what stands between them was added, unless the log has it too
-    by now, or it was erased. Without a base every note of the log may be there or not. ``taking`` are notes that a
-    round was about to take from the file when it was cut off.
+    by now, or it was erased. Without a base every note of the log may be there or not. ``taken`` are notes that a
+    round took from the file before it was cut off; ``known`` is what else the file may have held before:
+    what of it the log has no more was erased, or is kept beside.
     """
     body = _Body(_without_heading(day, lines_of(text)))
     waiting = _Waiting(log)
@@ -131,13 +149,20 @@ def merge_notes(
             waiting.put_back(part, found)
         else:
             missing.append(found[0])
-    for part in taking:
-        if waiting.has(part) and body.cut(part):
-            waiting.take(part)
+    gone += _unknown(known, waiting, base)
+    held = [(part, waiting.take(part)) for part in taken]
+    gone += [part for part, found in held if found is None]
+    missing += [found[0] for part, found in held if found is not None and not body.cut(part)]
     for part in gone:
         body.forget(part)
     added = [text for text in body.rest() if waiting.take(part_of(text), text) is None]
     return NotesMerge(added, missing, body.held())
+
+
+def _unknown(known: Sequence[Part], waiting: "_Waiting", base: Sequence[Part] | None) -> list[Part]:
+    """Return what neither the log nor the base has of what a file may have held."""
+    noted = {*waiting.parts, *(base or ())}
+    return [part for part in known if part not in noted]
 
 
 class _Waiting:
@@ -183,8 +208,8 @@ class _Body:
         self._begins = list(accumulate((len(line) + 1 for line in self._trimmed), initial=0))
         """Where the break before each line stands in the text."""
         self._at = 0
-        self._taken: list[tuple[int, int, bool]] = []
-        """The first line of what was found, the one behind it, and whether it still belongs there."""
+        self._taken: list[tuple[int, int]] = []
+        """The first line of what was found, and the one behind it."""
         self._told = part_of_lines(self._trimmed)
 
     def find(self, block: Sequence[str]) -> bool:
@@ -197,10 +222,10 @@ class _Body:
             return False
         self._at = place + len(wanted) - 1
         first = bisect_left(self._begins, place)
-        self._taken.append((first, first + len(block), True))
+        self._taken.append((first, first + len(block)))
         return True
 
-    def cut(self, part: Part, *, keeps: bool = True) -> bool:
+    def cut(self, part: Part) -> bool:
         """Return whether a note that is known by its digest stands among the rest, and is none of it any more."""
         for begin, end in self._gaps() if part else ():
             first = self._told.find(part, begin * LINE_CHARS, end * LINE_CHARS)
@@ -208,22 +233,22 @@ class _Body:
                 first = self._told.find(part, first + 1, end * LINE_CHARS)
             if first >= 0:
                 line = first // LINE_CHARS
-                self._taken = sorted([*self._taken, (line, line + len(part) // LINE_CHARS, keeps)])
+                self._taken = sorted([*self._taken, (line, line + len(part) // LINE_CHARS)])
                 return True
         return False
 
     def forget(self, part: Part) -> None:
         """Leave out a note that was erased: whole, or those of its lines that a hand has left of it."""
-        if not self.cut(part, keeps=False):
+        if not self.cut(part):
             for begin in range(0, len(part), LINE_CHARS):
                 line = part[begin : begin + LINE_CHARS]
                 if line != BLANK:
-                    self.cut(line, keeps=False)
+                    self.cut(line)
 
     def _gaps(self) -> list[tuple[int, int]]:
         """Return the lines that nothing was found for: the first of each gap, and the one behind it."""
-        ends = [0, *(end for _, end, _ in self._taken)]
-        begins = [*(begin for begin, _, _ in self._taken), len(self._lines)]
+        ends = [0, *(end for _, end in self._taken)]
+        begins = [*(begin for begin, _ in self._taken), len(self._lines)]
         return list(zip(ends, begins, strict=True))
 
     def rest(self) -> list[str]:
@@ -231,7 +256,6 @@ class _Body:
         return [text for text in (_text(self._lines[begin:end]) for begin, end in self._gaps()) if text]
 
     def held(self) -> list[Part]:
-        """Return what belongs there, found or not, as a base knows it."""
-        places = [*((begin, end) for begin, end, keeps in self._taken if keeps), *self._gaps()]
-        texts = [_text(self._lines[begin:end]) for begin, end in sorted(places)]
+        """Return what stands there, found or not, as a base knows it."""
+        texts = [_text(self._lines[begin:end]) for begin, end in sorted([*self._taken, *self._gaps()])]
         return [part_of(text) for text in texts if text]

@@ -57,26 +57,31 @@ def profile_bytes(facts: Mapping[str, str]) -> bytes:
 
 def facts_of(content: bytes) -> dict[str, str]:
     """Return the facts that a file holds; raises ``Unreadable`` for anything but one object of different strings."""
+    return _checked(pairs_of(content))
+
+
+def pairs_of(content: bytes) -> "Pairs":
+    """Return the members of the object that a file holds; raises ``Unreadable`` for anything else."""
     try:
         document = json.loads(
             text_of(content),
-            object_pairs_hook=_Pairs,
+            object_pairs_hook=Pairs,
             parse_int=lambda _: _NUMBER,
             parse_float=lambda _: _NUMBER,
             parse_constant=lambda _: _NUMBER,
         )
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"is no JSON ({error}); mend it, and it is taken then") from error
-    if not isinstance(document, _Pairs):
+    if not isinstance(document, Pairs):
         raise Unreadable('is no JSON object; give one of strings, such as {"theme": "dark"}')
-    return _checked(document)
+    return document
 
 
-class _Pairs(list[tuple[str, Any]]):
+class Pairs(list[tuple[str, Any]]):
     """The members of an object as they stand there, also those whose key stands there twice."""
 
 
-def _checked(pairs: _Pairs) -> dict[str, str]:
+def _checked(pairs: Pairs) -> dict[str, str]:
     facts: dict[str, str] = {}
     for key, value in pairs:
         if key in facts:

@@ -1,6 +1,6 @@
 """What one round has to do with one file: decided from the file's bytes, the log's side and the base. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -10,8 +10,9 @@ from refold.errors import RefoldError
 from refold.memory.moments import day_of as checked_day
 from refold.store.limits import MIRROR_FILE_BYTES_MAX
 from refold.store.mirror_files import PROFILE_FILE, Found, too_large
-from refold.tools.mirror.merging import NotesMerge, Passed, facts_told, merge_facts, merge_notes, outdated
-from refold.tools.mirror.pages import Unreadable, day_of, digest, facts_of, heading, text_of
+from refold.tools.mirror.forgetting import said_by_bases, said_by_file, said_by_log
+from refold.tools.mirror.merging import NotesMerge, Passed, merge_facts, merge_notes, outdated
+from refold.tools.mirror.pages import Part, Unreadable, day_of, digest, facts_of, heading, text_of
 from refold.tools.mirror.reports import MirrorConflict, MirrorEdit
 from refold.tools.mirror.sides import Notes, Side
 from refold.tools.mirror.state import Base, base_of_day, base_of_profile
@@ -22,9 +23,9 @@ _GROWS: Final = "a journal only grows: add a correction at the end of the day, o
 
 
 class Trail(NamedTuple):
-    """What a round was about to take from a file when it was cut off, and how it changed of late."""
+    """What was taken from a file by rounds that were cut off, and how it changed of late."""
 
-    taking: Base
+    taken: Base
     recent: Sequence[Passed]
 
 
@@ -38,8 +39,6 @@ class Plan(Struct):
     conflicts: list[MirrorConflict] = []
     beside: bytes = b""
     """The hand's side of the conflicts, to be kept beside the file."""
-    said: dict[str, str] = {}
-    """What of that the log said before, as digests."""
     problem: str = ""
 
     @property
@@ -74,8 +73,10 @@ def planned(name: str, found: Found, side: Side, wanted: Base | None, bases: Seq
 
 def _profile(name: str, found: Found, side: Side, bases: Sequence[Base], trail: Trail) -> Plan:
     hand = facts_of(found.content)
-    merge = merge_facts(hand, side.facts, [base.facts for base in bases], trail.taking.facts)
-    reasons = dict.fromkeys(outdated(hand, merge.edits, trail.recent), _OLD) | dict.fromkeys(merge.conflicts, _BOTH)
+    taken = trail.taken.facts
+    merge = merge_facts(hand, side.facts, [base.facts for base in bases], taken)
+    old = outdated(hand, merge.edits, trail.recent, taken.keys())
+    reasons = dict.fromkeys(old, _OLD) | dict.fromkeys(merge.conflicts, _BOTH)
     edits = [
         MirrorEdit(name, "delete" if value is None else "set", key, value)
         for key, value in merge.edits.items()
@@ -84,8 +85,8 @@ def _profile(name: str, found: Found, side: Side, bases: Sequence[Base], trail: 
     sides = {key: hand.get(key) for key in reasons}
     conflicts = [MirrorConflict(name, key, sides[key], side.facts.get(key), "", why) for key, why in reasons.items()]
     beside = msgspec.json.format(msgspec.json.encode(sides, order="sorted"), indent=2) + b"\n" if conflicts else b""
-    said = facts_told({key: sides[key] or "" for key in reasons if reasons[key] == _OLD})
-    return Plan(name, found, base_of_profile(hand, found.content), edits, conflicts, beside, said)
+    own = _own(name, found.content, bases, said_by_file(name, beside) - said_by_bases(name, bases, trail.recent))
+    return Plan(name, found, base_of_profile(hand, found.content, own), edits, conflicts, beside)
 
 
 def _day(name: str, found: Found, side: Side, bases: Sequence[Base], trail: Trail) -> Plan:
@@ -95,20 +96,29 @@ def _day(name: str, found: Found, side: Side, bases: Sequence[Base], trail: Trai
     except RefoldError as error:
         raise Unreadable("names no day; rename it") from error
     text = text_of(found.content)
-    merge = _merged(day, text, side.days.get(name, ()), bases, trail.taking)
-    base = base_of_day(found.content, merge.held)
+    merge = _merged(day, text, side.days.get(name, ()), bases, trail.taken.notes)
     if not merge.missing:
+        base = base_of_day(found.content, merge.held, _own(name, found.content, bases, ()))
         return Plan(name, found, base, [MirrorEdit(name, "append", day, added) for added in merge.added])
     hand = "\n\n".join(merge.added)
     texts = dict(side.days.get(name, ()))
     log = "\n".join(texts[seq] for seq in merge.missing)
     seqs = ", ".join(map(str, merge.missing))
     beside = f"{heading(day)}, in the place of seq {seqs}\n\n{hand}\n".encode() if hand else b""
+    own = said_by_file(name, hand.encode()) - said_by_bases(name, bases, ()) - said_by_log(name, side)
+    base = base_of_day(found.content, merge.held, _own(name, found.content, bases, own))
     return Plan(name, found, base, [], [MirrorConflict(name, seqs, hand or None, log, "", _GROWS)], beside)
 
 
-def _merged(day: str, text: str, notes: Notes, bases: Sequence[Base], taking: Base) -> NotesMerge:
+def _own(name: str, content: bytes, bases: Sequence[Base], own: Iterable[str]) -> set[str]:
+    """Return what of a file is a hand's alone: what was, and what a conflict makes so."""
+    known = {told for base in bases for told in base.own}
+    return {*own, *(known & said_by_file(name, content) if known else ())}
+
+
+def _merged(day: str, text: str, notes: Notes, bases: Sequence[Base], taken: Sequence[Part]) -> NotesMerge:
     """Return the merge with the base that the file goes on from: that of which it has all notes, if there is one."""
-    merges = [merge_notes(day, text, notes, base.notes, taking.notes) for base in bases]
+    known = [part for base in bases for part in base.notes]
+    merges = [merge_notes(day, text, notes, base.notes, taken=taken, known=known) for base in bases]
     whole = next((merge for merge in merges if not merge.missing), None)
-    return whole or (merges[-1] if merges else merge_notes(day, text, notes, None, taking.notes))
+    return whole or (merges[-1] if merges else merge_notes(day, text, notes, None, taken=taken))

@@ -15,14 +15,16 @@ from refold.errors import InvalidInput, LimitExceeded, StoreBusy, StoreError, Wr
 from refold.memory.door import Door
 from refold.store.limits import MIRROR_FILE_BYTES_MAX
 from refold.store.mirror_files import KEPT, PROFILE_FILE, STATE_FILE, Found, Seen, Tree
-from refold.tools.mirror.forgetting import gone_from, without
+from refold.tools.mirror.copies import Copies, bases_of, known_of
+from refold.tools.mirror.forgetting import said_by_file
 from refold.tools.mirror.limits import MIRROR_RECENT_COUNT_MAX, MIRROR_REDO_COUNT_MAX
 from refold.tools.mirror.merging import Passed, replaced
 from refold.tools.mirror.pages import digest
 from refold.tools.mirror.planning import Plan, Trail, planned
 from refold.tools.mirror.reports import MirrorConflict, MirrorEdit, MirrorProblem, MirrorReport
 from refold.tools.mirror.sides import LogSide, Side
-from refold.tools.mirror.state import Base, Owner, State, base_of_edits, packed, unpacked
+from refold.tools.mirror.state import Base, Owner, State, base_of_edits, joined, packed, unpacked
+from refold.tools.mirror.taking import told_by_edit, were_taken
 
 if TYPE_CHECKING:
     from refold.memory.memory import Memory
@@ -60,7 +62,12 @@ class Rounds:
         self.tree = Tree(path, holds=writes)
         try:
             self._state, self._stored = self._known(Owner(door.engine.store_id.hex(), door.branch, *names))
-            self._first = tuple(self._leftovers()) if writes else ()
+            self._copies = Copies(memory, self.streams, self.tree, self._state, self._store)
+            self._kept = [*self._leftovers()] if writes else []
+            """What was kept beside files and is to be reported by the next round."""
+            self._forgotten_count = self._state.erased_count
+            self._unforgotten: list[MirrorProblem] = []
+            """Copies that what was erased could not be taken out of."""
         except BaseException:
             self.tree.close()
             raise
@@ -79,13 +86,12 @@ class Rounds:
             if is_copy:
                 self.tree.keep(of, content)
                 continue
-            bases = self._bases(name)
+            bases = bases_of(self._state, name)
             if digest(content) not in {base.digest for base in bases}:
-                yield MirrorConflict(name, "", None, None, self.tree.keep(name, content), _LEFT)
+                yield MirrorConflict(name, "", None, None, self._copies.keep(name, content), _LEFT)
 
     def _bases(self, name: str) -> list[Base]:
-        found = (self._state.coming.get(name), self._state.files.get(name))
-        return [base for base in found if base is not None]
+        return known_of(self._state, name)
 
     @property
     def streams(self) -> tuple[str, str]:
@@ -95,7 +101,8 @@ class Rounds:
     def close(self) -> tuple[MirrorConflict, ...]:
         """Let go of the directory; return what was kept of files that were written to while they were replaced."""
         try:
-            return tuple(self._late())
+            self._note_late()
+            return tuple(self._kept)
         finally:
             self.tree.close()
 
@@ -113,36 +120,53 @@ class Rounds:
         Files in ``trusted`` are what they were when they were seen last and are not read if there is no need to; those
         in ``skipped`` are left alone. Raises ``StoreError`` where the log cannot be written.
         """
-        kept = [*self._first, *self._late()]
-        self._first = ()
         for _ in range(MIRROR_REDO_COUNT_MAX):
-            side = self._log.read()
+            side = self._read()
+            self._note_late()
             names = self.tree.walk()
             plans = [plan for plan in self._plans(side, names, trusted) if plan.name not in skipped]
-            if self._state.erased_count != side.erased_count:
-                self._forget(side)
+            self._forget(side)
             self._keep(plans)
             try:
                 has_taken = self._take(plans, side)
             except _Moved:
                 continue
             if has_taken:
-                side = self._log.read()
+                side = self._read()
+                self._forget(side)
                 plans = [*plans, *self._unplanned(side, {*names, *skipped, *(plan.name for plan in plans)})]
             report, is_whole = self._write(side, plans)
-            report = replace(report, conflicts=(*kept, *report.conflicts))
+            report = replace(report, conflicts=(*self._kept, *report.conflicts))
+            self._kept = []
             # Files that were left out may lack what the log has by now.
             return report, has_taken or bool(skipped) or not is_whole
         message = f"{self.tree.path}: the log moved {MIRROR_REDO_COUNT_MAX} times while edits were taken; try again"
         raise StoreBusy(message)
 
-    def _late(self) -> list[MirrorConflict]:
-        late = [(name, content) for name, content in self.tree.late()]
-        return [MirrorConflict(name, "", None, None, self.tree.keep(name, content), _LATE) for name, content in late]
+    def _read(self) -> Side:
+        self._copies.side = side = self._log.read()
+        return side
+
+    def _note_late(self) -> None:
+        """Keep what was written into replaced files after they had been read; it is reported by the next round."""
+        for found, content, known in self.tree.late():
+            name = found.partition(KEPT)[0]
+            kept = self._copies.keep(name, content, said_by_file(name, known))
+            self._kept.append(MirrorConflict(name, "", None, None, kept, _LATE))
 
     def _plans(self, side: Side, names: Mapping[str, Seen], trusted: Collection[str]) -> list[Plan]:
+        self._settle_taking()
         plans = [self._plan(side, name, names.get(name), trusted) for name in sorted({*names, *side.names})]
         return [plan for plan in plans if plan is not None]
+
+    def _settle_taking(self) -> None:
+        """Find out whether the log got what a round was about to take when it was cut off."""
+        state = self._state
+        recorded = self._memory.events(after=state.taking_after) if state.taking else ()
+        if were_taken(state.taking_edits, recorded, self.streams[1]):
+            for name, base in state.taking.items():
+                state.taken[name] = joined(state.taken.get(name, Base("")), base)
+        state.taking, state.taking_edits = {}, ()
 
     def _plan(self, side: Side, name: str, seen: Seen | None, trusted: Collection[str]) -> Plan | None:
         wanted = self._log.base(side, name)
@@ -153,9 +177,8 @@ class Rounds:
         # What a mirror wrote itself may be larger than what it takes from a hand.
         sizes = [base.size for base in (wanted, *bases) if base is not None]
         found = self.tree.read(name, max(MIRROR_FILE_BYTES_MAX, *sizes, 0))
-        plan = planned(
-            name, found, side, wanted, bases, trail=Trail(self._state.taking.get(name, Base("")), self._state.recent)
-        )
+        trail = Trail(self._state.taken.get(name, Base("")), self._state.recent)
+        plan = planned(name, found, side, wanted, bases, trail=trail)
         self.seen[name] = (found.seen, "" if plan.problem else digest(found.content))
         if plan.is_edited and not self._takes:
             return Plan(name, found, None, problem=_UNTAKEN)
@@ -168,34 +191,31 @@ class Rounds:
         wanted = self._log.base(side, plan.name)
         if wanted is None:
             # A file that a hand has just begun, and that says nothing yet, is its own.
-            return plan.found.seen is not None and bool(self._bases(plan.name))
+            return plan.found.seen is not None and self._is_known(plan.name)
         return plan.found.seen is None or digest(plan.found.content) != wanted.digest
+
+    def _is_known(self, name: str) -> bool:
+        """Return whether something of a file was the log's once."""
+        return bool(self._bases(name)) or name in self._state.taken
 
     # What a hand changed.
 
     def _forget(self, side: Side) -> None:
         """Take what was erased out of the copies beside files, before the digests of it are forgotten, too."""
-        for kept in self.tree.kept():
-            name = kept.partition(KEPT)[0]
-            gone = gone_from(name, side, self._bases(name), self._state.kept.get(kept, {}))
-            found = self.tree.read(kept)
-            left = without(name, found.content, gone)
-            if left != found.content:
-                if left:
-                    self.tree.keep(name, left)
-                self.tree.remove(kept, found)
+        if self._unforgotten or self._forgotten_count != side.erased_count:
+            self._unforgotten = self._copies.forget(side)
+            self._forgotten_count = side.erased_count
 
     def _keep(self, plans: Iterable[Plan]) -> None:
         """Keep the hand's side of conflicts beside the files, before anything is overwritten."""
         for plan in plans:
             if plan.conflicts and plan.beside:
                 try:
-                    kept = self.tree.keep(plan.name, plan.beside)
+                    kept = self._copies.keep(plan.name, plan.beside)
                 except StoreError as error:
                     plan.leave(str(error))
                 else:
                     plan.conflicts = [replace(conflict, kept=kept) for conflict in plan.conflicts]
-                    self._state.kept |= {kept: plan.said} if plan.said else {}
 
     def _take(self, plans: Sequence[Plan], side: Side) -> bool:
         """Append all edits in one commit, durable when this returns; return whether there were any.
@@ -207,6 +227,8 @@ class Rounds:
             return False
         edited = [plan for plan in plans if plan.edits]
         self._state.taking = {plan.name: base_of_edits(plan.edits, plan.found.content) for plan in edited}
+        self._state.taking_edits = tuple(map(told_by_edit, edits))
+        self._state.taking_after = self._door.engine.current_head()
         self._store()
         try:
             with self._memory.batch():
@@ -247,6 +269,7 @@ class Rounds:
                         written.append(plan.name)
             self._conclude(side, written)
         report = self._report(side, plans, written)
+        failed += self._unforgotten
         return replace(report, problems=(*report.problems, *failed)), not failed and len(written) == len(behind)
 
     def _unplanned(self, side: Side, known: Collection[str]) -> Iterable[Plan]:
@@ -261,21 +284,25 @@ class Rounds:
         for plan in plans:
             if plan.name == PROFILE_FILE:
                 self._note_passed(plan.base, bases.get(plan.name))
-            if plan.base is not None and (self._bases(plan.name) or plan.name in side.names):
+            if plan.base is not None and (self._is_known(plan.name) or plan.name in side.names):
+                self._note_former(plan.name)
                 self._state.files[plan.name] = plan.base
-        if self._state.erased_count != side.erased_count:
-            self._state.recent, self._state.kept, self._state.erased_count = [], {}, side.erased_count
-        self._state.taking = {}
+        self._state.taking, self._state.taking_edits, self._state.taken = {}, (), {}
         self._state.coming = {name: base for name, base in bases.items() if base is not None}
         if behind:
             self._store()
+
+    def _note_former(self, name: str) -> None:
+        """Note what a file was known to hold before an erasure; copies of it may still come, also after a crash."""
+        if self._state.erased_count != self._forgotten_count:
+            self._state.former[name] = tuple(bases_of(self._state, name))
 
     def _note_passed(self, held: Base | None, coming: Base | None) -> None:
         """Note how the profile's file changes, so that an older copy of it is known when it is saved."""
         known = self._state.files.get(PROFILE_FILE)
         for is_written, before, after in ((False, known, held), (True, held, coming)):
             if before is not None and after is not None and before.facts != after.facts:
-                self._state.recent.append(Passed(is_written, replaced(before.facts, after.facts)))
+                self._state.recent.append(Passed(is_written, replaced(before.facts, after.facts), before.own))
         self._state.recent = self._state.recent[-MIRROR_RECENT_COUNT_MAX:]
 
     def _placed(self, side: Side, plan: Plan) -> bool:
@@ -300,6 +327,9 @@ class Rounds:
         self._state.coming = {}
         if written:
             self._state.seq = side.seq
+        self._copies.pass_on(is_rid=self._state.erased_count != self._forgotten_count)
+        if not self._unforgotten:
+            self._state.erased_count = self._forgotten_count
         self._store()
 
     def _store(self) -> None:

@@ -26,6 +26,8 @@ class Base(Struct, frozen=True):
     size: int = 0
     facts: dict[str, str] = {}
     notes: tuple[Part, ...] = ()
+    own: tuple[str, ...] = ()
+    """What of that is a hand's alone, which the log does not take: lines, and keys with their values."""
 
 
 class Owner(Struct, frozen=True):
@@ -45,14 +47,28 @@ class State(Struct):
     files: dict[str, Base] = {}
     taking: dict[str, Base] = {}
     """Of files that were edited, what is about to be taken: facts, ``""`` for a deletion, and notes."""
+    taking_edits: tuple[str, ...] = ()
+    """The same edits in their order, as digests."""
+    taking_after: int = 0
+    """The seq that the log had before them."""
+    taken: dict[str, Base] = {}
+    """What rounds that were cut off took from files; the files held it."""
     coming: dict[str, Base] = {}
     recent: list[Passed] = []
     """How the profile's file changed of late."""
     format: int = FORMAT
-    kept: dict[str, dict[str, str]] = {}
-    """Of copies of the profile that were kept beside it, what the log had said before."""
+    beside: dict[str, tuple[str, ...]] = {}
+    """Of copies that were kept beside files, what in them the log had said, by digests."""
+    former: dict[str, tuple[Base, ...]] = {}
+    """What files held before an erasure, until no copy of it can come from them any more."""
     erased_count: int = 0
-    """How many events had been erased when the files held what they hold."""
+    """How many events had been erased when the files and the copies were last rid of them."""
+
+
+class _Headed(Struct):
+    """What a state of any format begins with."""
+
+    format: int = FORMAT
 
 
 def packed(state: State) -> bytes:
@@ -69,11 +85,13 @@ def unpacked(content: bytes, owner: Owner, path: str) -> State | None:
     checksum, _, document = content.partition(b"\n")
     if checksum != _checksum(document).encode():
         return None
-    state = msgspec.json.decode(document, type=State)
-    if state.format != FORMAT:
-        message = (
-            f"{path} was written by a newer refold (format {state.format}, this one knows {FORMAT}); upgrade refold"
-        )
+    try:
+        found = msgspec.json.decode(document, type=_Headed).format
+        state = msgspec.json.decode(document, type=State) if found == FORMAT else None
+    except msgspec.ValidationError:
+        return None
+    if state is None:
+        message = f"{path} was written by a newer refold (format {found}, this one knows {FORMAT}); upgrade refold"
         raise InvalidInput(message)
     if state.owner != owner:
         message = (
@@ -93,10 +111,10 @@ def _checksum(content: bytes) -> str:
     return blake2b(content, digest_size=16).hexdigest()
 
 
-def base_of_profile(facts: dict[str, str], content: bytes | None = None) -> Base:
+def base_of_profile(facts: dict[str, str], content: bytes | None = None, own: Iterable[str] = ()) -> Base:
     """Return the base of a profile's file, that of its own bytes or of those that a hand wrote."""
     content = profile_bytes(facts) if content is None else content
-    return Base(digest(content), len(content), facts=facts_told(facts))
+    return Base(digest(content), len(content), facts=facts_told(facts), own=tuple(sorted(own)))
 
 
 def base_of_edits(edits: Sequence[MirrorEdit], content: bytes) -> Base:
@@ -106,6 +124,11 @@ def base_of_edits(edits: Sequence[MirrorEdit], content: bytes) -> Base:
     return Base(digest(content), len(content), facts, notes)
 
 
-def base_of_day(content: bytes, parts: Iterable[Part]) -> Base:
+def joined(one: Base, other: Base) -> Base:
+    """Return what was taken from a file by two rounds."""
+    return Base("", facts=one.facts | other.facts, notes=(*one.notes, *other.notes))
+
+
+def base_of_day(content: bytes, parts: Iterable[Part], own: Iterable[str] = ()) -> Base:
     """Return the base of a day's file that holds these notes."""
-    return Base(digest(content), len(content), notes=tuple(parts))
+    return Base(digest(content), len(content), notes=tuple(parts), own=tuple(sorted(own)))

@@ -1,6 +1,7 @@
 """Extraction of sessions that are longer than what a model is asked about at once."""
 
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -76,3 +77,49 @@ def test_of_a_message_that_is_longer_than_a_page_the_ends_are_read(memory: Memor
     assert "tool: begin xxx" in heard[0]
     assert "xxx end\n" in heard[0]
     assert len(heard[0]) < 2 * EXTRACTION_CHARS_MAX
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_what_is_erased_while_a_model_reads_it_is_not_learnt(memory: Memory, *, is_whole: bool) -> None:
+    chat = memory.conversation("c", project="acme")
+    told = [chat.append("user", f"My {thing} is swordfish.", tokens=5).seq for thing in ("harbour", "fish")]
+    asked: list[str] = []
+
+    def answer(messages: list[Any], _: list[str], __: dict[str, Any]) -> list[Any]:
+        asked.append(messages[0]["content"])
+        if len(asked) == 1:
+            memory.erase(told if is_whole else told[:1])
+        return [PORT | {"content": f"The user said: {line}"} for line in asked[-1].split("\n") if "swordfish" in line]
+
+    found = extract(chat, CallableProvider(answer), memory=memory)
+    learnt = [entry.content for entry in memory.project("acme").list()]
+    assert [("harbour" in text, "fish is" in text) for text in learnt] == ([] if is_whole else [(False, True)])
+    assert len(asked) == (1 if is_whole else 2)
+    assert "harbour" not in "".join(asked[1:])
+    assert any("erased while" in reason for reason in found.dropped)
+    assert len(found.ids) == len(learnt)
+
+
+def test_what_was_learnt_is_written_beside_others_that_write(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that met another write is tried again; the model is not."""
+    chat = memory.conversation("c", project="acme")
+    chat.append("user", "We use tabs.", tokens=4)
+    record = type(chat.session).record_extraction
+    waiting = [1, 2]
+
+    def recording(*arguments: Any, **options: Any) -> Any:
+        if waiting:
+            write = threading.Thread(target=memory.project("acme").add, args=(f"Others wrote {waiting.pop()}.",))
+            write.start()
+            write.join()
+        return record(*arguments, **options)
+
+    monkeypatch.setattr(type(chat.session), "record_extraction", recording)
+    asked: list[int] = []
+
+    def answer(*_: Any) -> list[Any]:
+        asked.append(1)
+        return [PORT | {"content": "The code is indented with tabs."}]
+
+    found = extract(chat, CallableProvider(answer), memory=memory)
+    assert (len(asked), len(found.ids), memory.project("acme").count()) == (1, 1, 3)

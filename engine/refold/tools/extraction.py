@@ -20,6 +20,7 @@ from refold.memory.project import Project
 from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
 from refold.tools import learning
+from refold.tools.keeping import erased_of, left_of, written
 from refold.tools.learning import Learnt
 from refold.tools.limits import (
     ECHO_EVENTS_COUNT_MAX,
@@ -34,6 +35,7 @@ from refold.views.contexts import ContextShown
 from refold.views.work import FindingNoted, MemoriesExtracted
 
 _IDLE_SECONDS_MAX: Final = 10**9
+_ERASED: Final = "some of what it was learnt from was erased while the model read it; the model read what is left"
 
 SYSTEM: Final = (
     "You are a memory extraction system. Analyze the following session data and extract facts worth remembering for "
@@ -142,11 +144,11 @@ def extract(
     each written when it was read, at most EXTRACTION_PAGES_COUNT_MAX of them. With the setting
     ``memory_review_extracted`` memories wait for approval. Raises what the provider raises, such as ``ProviderFailed``,
     and ``NoJson`` for JSON that is no list of memories; then nothing of that page was written, and the next call goes
-    on there.
+    on there. What is erased while a model reads it is not learnt: the model is asked again about what is left.
     """
     _check(chat, provider, memory, messages, summary)
-    session = chat.session
-    read = session.extracted_seq()
+    erased = erased_of(chat)
+    read = chat.session.extracted_seq()
     fresh = unread(chat) if messages is None else [message for message in messages if message.seq > read]
     told = _told(chat) if summary is None else summary
     if not fresh and not (told.key_findings and _has_findings(chat, read)):
@@ -155,20 +157,30 @@ def extract(
     echoes = _echoes(kept, chat, read)
     found = Extracted()
     pages = list(_pages(fresh))
-    for page in pages[:EXTRACTION_PAGES_COUNT_MAX]:
-        asked = [{"role": "user", "content": prompt(told, page, known(kept))}]
-        answer = provider.complete_json(asked, [SYSTEM], SCHEMA, timeout_seconds=timeout_seconds)
-        if not isinstance(cast("object", answer), JsonResult):
-            message = (
-                f"{provider.id} returned {checks.shown(answer)}, not a JsonResult; nothing of this page was written"
-            )
-            raise ProviderFailed(message)
+    waiting = pages[:EXTRACTION_PAGES_COUNT_MAX]
+    while waiting:
+        page = waiting.pop(0)
+        answer = _answered(provider, prompt(told, page, known(kept)), timeout_seconds)
         learnt = learning.learnt(answer.value, is_cut_off=answer.is_cut_off, echoes=echoes)
         learnt = Learnt(learnt.items, (*_shortened(page), *learnt.dropped))
         sources = [message.seq for message in page][-SOURCES_COUNT_MAX:]
-        ids = _written(memory, kept, chat, learnt, sources=sources, provider=provider.id)
+        ids = written(memory, kept, chat, learnt, erased=erased, sources=sources, provider=provider.id)
+        if ids is None:
+            erased, ids, learnt = erased_of(chat), (), Learnt((), (_ERASED,))
+            told = _told(chat) if summary is None else summary
+            waiting = [left for each in (page, *waiting) if (left := left_of(each, erased))]
         found = _joined(found, ids, learnt, answer)
     return replace(found, unread=sum(len(page) for page in pages[EXTRACTION_PAGES_COUNT_MAX:]))
+
+
+def _answered(provider: JsonProvider, asked: str, timeout_seconds: float) -> JsonResult:
+    """Return what the model says to a page."""
+    messages = [{"role": "user", "content": asked}]
+    answer = provider.complete_json(messages, [SYSTEM], SCHEMA, timeout_seconds=timeout_seconds)
+    if not isinstance(cast("object", answer), JsonResult):
+        message = f"{provider.id} returned {checks.shown(answer)}, not a JsonResult; nothing of this page was written"
+        raise ProviderFailed(message)
+    return answer
 
 
 def _check(chat: object, provider: object, memory: object, messages: object, summary: object) -> None:
@@ -324,34 +336,6 @@ def _echoes(project: Project, chat: Conversation, after: int) -> list[str]:
     shown = [event.ids for event, _ in chat.events(after) if isinstance(event, ContextShown)]
     entries = (project.get(memory_id) for memory_id in dict.fromkeys(chain(*recalled, *shown)))
     return [entry.content for entry in entries if entry is not None and not entry.erased]
-
-
-def _written(
-    memory: Memory,
-    project: Project,
-    chat: Conversation,
-    learnt: Learnt,
-    *,
-    sources: Sequence[int],
-    provider: str,
-) -> tuple[str, ...]:
-    """Write what was learnt in one commit, and up to where the conversation was read; return the ids."""
-    review = bool(memory.settings.get("memory_review_extracted"))
-    ids: list[str] = []
-    with memory.batch():
-        for item in learnt.items:
-            said = {"category": item.category, "keywords": item.keywords, "importance": item.importance}
-            status = "pending_review" if review else "active"
-            options: dict[str, Any] = {"source": chat.id, "status": status, "sources": sources, **said}
-            if review:
-                ids.append(project.add(item.content, **options).id)
-                continue
-            upserted = project.upsert(item.content, **options)
-            if upserted.entry is not None and upserted.outcome != "skipped":
-                ids.append(upserted.entry.id)
-        chat.session.record_extraction(provider, ids, learnt.dropped, seq=max(sources, default=0))
-        memory.settings.count_usage("memory_extracted", len(ids), conversation=chat.id, project=project.name)
-    return tuple(ids)
 
 
 def extract_idle(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from refold.errors import InvalidInput
 from refold.rank import RANKINGS, SIGNALS, Columns, Query, Ranking, best, ranking_of, score
 from refold.rank.lexicon import month_of
+from refold.rank.products import product
 from refold.rank.questions import question_share
 from refold.rank.stemming import light, porter, terms_of, unstemmed
 from refold.text import keywords
@@ -375,3 +376,14 @@ def test_importance_and_access_change_in_place() -> None:
     columns.set_accessed(0, 10 * DAY_NS)
     total, _ = score(RANKINGS["browse"], Query(now_ns=20 * DAY_NS), columns)
     assert float(total[0]) == pytest.approx(0.8 + 0.1)
+
+
+def test_a_product_tells_of_no_number_that_is_not_its_own() -> None:
+    """Every warning is an error in these tests; numpy's own product gives one here."""
+    left, right = numpy.array([[numpy.inf, 1.0]], numpy.float32), numpy.array([0.0, 1.0], numpy.float32)
+    with pytest.raises(RuntimeWarning, match="invalid value"):
+        numpy.dot(left, right)
+    assert numpy.isnan(product(left, right)).all()
+    room = numpy.full(1, numpy.nan, numpy.float32)
+    assert product(left[:, 1:], right[1:], room) is room
+    assert room.tolist() == [1.0]

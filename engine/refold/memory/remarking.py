@@ -20,6 +20,7 @@ from refold.memory.looking import pending_events
 from refold.memory.moments import nanoseconds
 from refold.memory.remembering import Place, settled
 from refold.rank import Columns
+from refold.rank.products import product
 from refold.results import Hit, Hits
 from refold.text import keywords as keywords_of
 from refold.views.episodes import EPISODES, KINDS, Episode, EpisodeRecorded, Episodes, episode_of, text_of
@@ -158,4 +159,4 @@ def _cosines(place: Place, episodes: Episodes, vector: Vector | None) -> Any:
     door = place.door
     seqs, pending = episodes.vector_seqs(), pending_events(door)
     rows = door.engine.similarity.vectors(door.key(place.stream), episodes.dim, seqs, pending)
-    return rows @ unit(vector.packed)
+    return product(rows, unit(vector.packed))

@@ -8,6 +8,7 @@ import numpy as np
 
 from refold.errors import InvalidInput
 from refold.limits import QUERIES_BYTES_MAX
+from refold.rank.products import product
 from refold.store import certifying
 from refold.store.columns import Array
 from refold.store.moments import EVERYTHING, Filters, Moment
@@ -110,4 +111,4 @@ def _products(moment: Moment, units: Sequence[Array | None], wish: Wish, rows: A
     nothing: Array = np.zeros(int(matrix.shape[1]), np.float32)
     for begin in range(0, len(units), block):
         part = [nothing if unit is None else unit * weight for unit in units[begin : begin + block]]
-        yield from np.array(part) @ matrix.T
+        yield from product(np.array(part), matrix.T)

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from refold.limits import CERTIFIED_ROWS, GRAPH_BREADTH_COUNT_MAX, SPARE_ROWS
+from refold.rank.products import product
 from refold.store.columns import Array, Rows
 from refold.store.graph import Graph
 from refold.store.moments import Filters, Moment, Selection
@@ -53,7 +54,7 @@ def _best(moment: Moment, ask: Ask, filters: Filters, rows: Rows, products: Arra
     end = moment.graph.end
     if end < moment.count:
         fresh = end + np.flatnonzero(moment.mask(filters, slice(end, None)))
-        behind = moment.frame.matrix[end:] @ ask.vector
+        behind = product(moment.frame.matrix[end:], ask.vector)
         rows = np.concatenate([rows, fresh])
         products = np.concatenate([products, behind[fresh - end]])
     elif not moment.graph.twins:
@@ -146,13 +147,13 @@ class _Scored:
         """Add the rows behind the graph."""
         if self._end < self._moment.count:
             self._rows.append(np.arange(self._end, self._moment.count))
-            self._totals.append(self._moment.frame.matrix[self._end :] @ self._query + self._rest[self._end :])
+            self._totals.append(product(self._moment.frame.matrix[self._end :], self._query) + self._rest[self._end :])
 
     def look_at(self, rows: Rows) -> None:
         """Add those of some rows that are not there yet."""
         fresh = rows[~self._is_seen[rows]]
         if len(fresh):
-            self.take(fresh, self._moment.frame.matrix[fresh] @ self._query)
+            self.take(fresh, product(self._moment.frame.matrix[fresh], self._query))
 
     def bound(self) -> float:
         """Return the total of the last of the best rows so far."""

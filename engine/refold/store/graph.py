@@ -23,6 +23,7 @@ from refold.limits import (
     GRAPH_PROBES_COUNT,
     GRAPH_RECALL_RATIO_MIN,
 )
+from refold.rank.products import product
 from refold.store.columns import Array, Rows
 
 SEED: Final = 100
@@ -231,7 +232,7 @@ def _kth_products(matrix: Array, graph: Graph, queries: Array, wanted: int) -> A
     """Return for each query the product of the last of its nearest labelled rows."""
     kept: list[Array] = []
     for begin in range(0, len(graph.rows), 16 * GRAPH_BLOCK_ROWS):
-        part = queries @ matrix[graph.rows[begin : begin + 16 * GRAPH_BLOCK_ROWS]].T
+        part = product(queries, matrix[graph.rows[begin : begin + 16 * GRAPH_BLOCK_ROWS]].T)
         count = min(wanted, part.shape[1])
         kept.append(np.partition(part, part.shape[1] - count, axis=1)[:, part.shape[1] - count :])
     return np.sort(np.concatenate(kept, axis=1), axis=1)[:, -wanted]

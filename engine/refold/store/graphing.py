@@ -15,6 +15,7 @@ from refold.limits import (
     HYBRID_NS,
     NEAREST_NS,
 )
+from refold.rank.products import product
 from refold.store.graph import Graph, built, library
 from refold.store.moments import Moment
 
@@ -42,7 +43,7 @@ def measured(moment: Moment) -> Crossover:
     times: list[int] = []
     for _ in range(_TIMINGS):
         begin = time.perf_counter_ns()
-        np.dot(matrix, matrix[0])
+        product(matrix, matrix[0])
         times.append(time.perf_counter_ns() - begin)
     row_ns = max(min(times) / len(matrix), 0.01)
     return Crossover(

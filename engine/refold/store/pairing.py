@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from refold.limits import NARROW_DIMENSIONS, PAIRS_BYTES_MAX, SAMPLED_ROWS
+from refold.rank.products import product
 from refold.store.columns import Array, Rows
 
 _NEAR: Final = 1e-4
@@ -40,7 +41,7 @@ def pairs(matrix: Array, threshold: float, is_gone: Array, is_changed: Array) ->
                 continue
             later = found[row]
             later = later[(later > row) & ~is_gone[later]]
-            later = later[matrix[later] @ matrix[row] > threshold - _NEAR]
+            later = later[product(matrix[later], matrix[row]) > threshold - _NEAR]
             if len(later):
                 yield row, later
 
@@ -49,7 +50,7 @@ def _near(short: Array, rows: Rows, columns: Rows, threshold: float) -> dict[int
     """Return the rows that may be alike enough to some of the columns, with those columns."""
     if not len(rows) or not len(columns):
         return {}
-    near = short[rows] @ short[columns].T > threshold - _NEAR
+    near = product(short[rows], short[columns].T) > threshold - _NEAR
     return {int(rows[place]): columns[near[place]] for place in np.flatnonzero(near.any(axis=1))}
 
 
@@ -58,7 +59,7 @@ def narrowed(matrix: Array) -> Array:
     if matrix.shape[1] < _NARROW_SHARE * NARROW_DIMENSIONS or len(matrix) < SAMPLED_ROWS:
         return matrix
     basis = _directions(matrix[:: len(matrix) // SAMPLED_ROWS].astype(np.float64)).astype(np.float32)
-    along = matrix @ basis
+    along = product(matrix, basis)
     rest = np.sqrt(np.maximum(1.0 - np.einsum("ij,ij->i", along, along), 0.0))
     return np.concatenate([along, rest[:, None]], axis=1)
 

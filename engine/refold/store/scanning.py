@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from refold.limits import SCORED_ROWS
+from refold.rank.products import product
 from refold.store.columns import Array, Rows
 from refold.store.moments import Moment, Selection
 from refold.store.postings import Codes
@@ -105,10 +106,10 @@ def multiplied(moment: Moment, ask: Ask, selection: Selection) -> Array:
     # The query is weighted, not the rows.
     query = ask.vector * np.float32(ask.scoring.cosine)
     if rows is None:
-        return np.dot(moment.frame.matrix, query, out=totals)
+        return product(moment.frame.matrix, query, totals)
     if len(rows) * GATHERED_SHARE <= moment.count:
-        return np.dot(moment.frame.matrix[rows], query, out=totals)
-    products = np.dot(moment.frame.matrix, query, out=scratch("products", moment.count))
+        return product(moment.frame.matrix[rows], query, totals)
+    products = product(moment.frame.matrix, query, scratch("products", moment.count))
     return np.take(products, rows, out=totals, mode="clip")
 
 

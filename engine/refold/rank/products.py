@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 def product(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
     """Return the matrix product of finite numbers, in ``out`` where that is given.
 
-    The kernels of a BLAS work on whole blocks, and what lies in their scratch memory beyond the numbers may raise the
-    processor's flag for invalid operations, which numpy tells as a warning, seldom and not in the same place again.
-    Vectors are checked to be finite where they come in; a warning here says nothing of them.
+    OpenBLAS has kernels that compute with what lies on their stack beyond the numbers, and throw that away: with rows
+    of five numbers, signalling NaNs there raise the flag for invalid operations, and numpy warns of a right result.
+    For vectors that were checked to be finite where they came in: a warning says nothing of them.
 
     >>> product(numpy.eye(2), numpy.array([3.0, 4.0])).tolist()
     [3.0, 4.0]

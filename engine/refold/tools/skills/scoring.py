@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from refold.errors import InvalidInput
 from refold.rank import Columns, Query, Ranking, ranking_of, score
-from refold.rank.products import product
 from refold.tools.skills.index import SkillIndex
 from refold.tools.skills.limits import SKILL_WORDS_COUNT_MAX
 from refold.tools.skills.skill import Skill
@@ -104,7 +103,7 @@ class RankedScorer:
         """Return the score of each skill."""
         if not self._columns.size:
             return []
-        cosine = None if self._rows is None or self._vectors is None else product(self._rows, self._vectors([query])[0])
+        cosine = None if self._rows is None or self._vectors is None else self._rows @ self._vectors([query])[0]
         total, _ = score(self._ranking, Query(text=query, keywords=(), cosine=cosine), self._columns)
         return [float(number) for number in total]
 

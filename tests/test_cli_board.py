@@ -79,7 +79,7 @@ def test_odd_texts_are_shown_on_one_line_each(tmp_path: Path, refold: Run) -> No
     shown = refold("board", "s", "--db", tmp_path / "store")
     assert shown.code == 0
     assert "\x1b" not in shown.out
-    assert all(len(line) < 250 for line in shown.out.splitlines())
+    assert all(len(line) < 200 for line in shown.out.splitlines())
     assert len(shown.out.splitlines()) == 8
 
 

@@ -129,6 +129,9 @@ AIO_QUEUE_COUNT_MAX: Final = 100_000
 COMMIT_WAIT_SECONDS_MAX: Final = 30
 """How long a caller waits for its turn to be written before it is told that the store is busy."""
 
+BELL_SECONDS: Final = 0.05
+"""How long a caller sleeps at most until it looks whether its mutation was written."""
+
 POLL_MS: Final = 20
 """How long an event that another process wrote may wait for the subscribers of this one, if nothing wakes them."""
 

@@ -4,47 +4,69 @@ It belongs to a context (a task, a thread of control), not to a thread; while us
 transaction. Nobody else sees anything of it before it is written.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
+from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self, TypeVar, cast
+from weakref import ref
 
 from refold.engine.core import Engine
 from refold.engine.pending import Pending
 from refold.errors import InvalidInput
 
 _ACTIVE: Final[ContextVar[tuple["Batch", ...]]] = ContextVar("refold_batches", default=())
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+class _Exit:
+    """The ``__exit__`` of a batch, which gives each ``with`` statement an object of its own to hold and to call."""
+
+    def __init__(self, method: Callable[..., None]) -> None:
+        self._method = method
+
+    def __get__(self, batch: "Batch | None", _owner: type) -> Callable[..., None]:
+        if batch is None:
+            return self._method
+        held = partial(self._method, batch)
+        batch.held = ref(held)
+        return held
+
+
+def _noted(method: _Method) -> _Method:
+    return cast("_Method", _Exit(method))
 
 
 class Batch:
-    """An open batch of one engine; leaving the block commits it, an exception discards it."""
+    """An open batch of one engine; leaving the block commits it, an exception discards it.
 
-    __slots__ = ("_token", "engine", "is_over", "pending")
+    A signal may end the block and yet keep ``__exit__`` from running its first line. So a batch does not only wait to
+    be left: it is open as long as the ``with`` statement holds its exit, which it lets go of in any case.
+    """
+
+    __slots__ = ("_is_over", "_was_entered", "engine", "held", "pending")
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.pending = Pending()
-        self.is_over = False
-        """A task that was started inside the block may outlive it; what it does then is its own."""
-        self._token: Token[tuple[Batch, ...]] | None = None
+        self._was_entered = self._is_over = False
+        self.held: ref[Callable[..., None]] | None = None
+        """What the ``with`` statement holds, which is held by nothing else; ``None`` for who calls the methods."""
 
     def __enter__(self) -> Self:
         """Collect the mutations of this context from here on."""
-        self.enter()
-        return self
-
-    def enter(self) -> None:
-        """Do what entering the block does."""
         self.engine.check_writable()
-        if self._token is not None:
+        if self._was_entered:
             message = "this batch was used before; take a new one with memory.batch()"
             raise InvalidInput(message)
         if active(self.engine) is not None:
             message = "a batch is already open in this context; commit it before opening another"
             raise InvalidInput(message)
-        self._token = _ACTIVE.set((*_ACTIVE.get(), self))
+        self.begin()
+        return self
 
+    @_noted
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -56,11 +78,20 @@ class Batch:
         if kind is None:
             self.engine.commit_batch(self.pending)
 
+    def begin(self) -> None:
+        """Begin to collect."""
+        self._was_entered = True
+        _ACTIVE.set((*_ACTIVE.get(), self))
+
     def leave(self) -> None:
         """Stop collecting; what becomes of the events is the caller's."""
-        assert self._token is not None, "a batch is left that was never entered"
-        self.is_over = True
-        _ACTIVE.reset(self._token)
+        self._is_over = True
+        _ACTIVE.set(tuple(batch for batch in _ACTIVE.get() if batch.is_open))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the block is running; a task that was started inside it may outlive it."""
+        return self._was_entered and not self._is_over and (self.held is None or self.held() is not None)
 
     def __len__(self) -> int:
         """Return the number of events collected so far."""
@@ -70,7 +101,7 @@ class Batch:
 def active(engine: Engine) -> Batch | None:
     """Return the batch that this context has open on an engine."""
     for batch in _ACTIVE.get():
-        if batch.engine is engine and not batch.is_over:
+        if batch.engine is engine and batch.is_open:
             return batch
     return None
 
@@ -78,11 +109,11 @@ def active(engine: Engine) -> Batch | None:
 @contextmanager
 def collecting(batch: Batch) -> Generator[None]:
     """Collect what this context does into a batch that somebody else will commit."""
-    token = _ACTIVE.set((*_ACTIVE.get(), batch))
+    batch.begin()
     try:
         yield
     finally:
-        _ACTIVE.reset(token)
+        batch.leave()
 
 
 def refuse(engine: Engine, what: str) -> None:

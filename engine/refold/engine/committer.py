@@ -4,6 +4,8 @@ The only place where log and fold meet. One thread at a time is in here: ``Seque
 """
 
 from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,14 +29,25 @@ from refold.limits import (
 from refold.store.protocol import Overtaken, Row, Turn
 
 
+class Claim(NamedTuple):
+    """A ticket's events in a group that is being written."""
+
+    group: Group
+    batch: writer.Batch
+    begin: int
+    end: int
+
+
 class Ticket:
     """One caller's place in the queue: what it wants, and what became of it."""
 
-    __slots__ = ("error", "is_done", "noted", "place", "places", "wanted")
+    __slots__ = ("claim", "error", "is_done", "noted", "place", "places", "wanted")
 
     def __init__(self, wanted: admission.Verb | Pending) -> None:
         self.wanted = wanted
         self.is_done = False
+        self.claim: Claim | None = None
+        """What the log shows if the ticket was written; set before it is."""
         self.error: Exception | None = None
         self.place: int | None = None
         """The place in the group of a verb's event, ``None`` where it changes nothing."""
@@ -49,8 +62,8 @@ class Committer:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._under_way: writer.Batch | None = None
-        """The last group that was handed to the log."""
+        self._streams = reading.streams
+        """The streams that the turn under way began with: where they were read again since, it may not go on."""
         self._salts = b""
         """Random bytes that no commit has used yet."""
         self._is_crowded = False
@@ -68,23 +81,22 @@ class Committer:
         doors = self._doors(sum(map(_events_max, tickets)))
         tries = RETRIES_COUNT_MAX
         while True:
+            # Who was refused in a turn that was overtaken stays refused: it is told so, and must not be written.
+            left = [ticket for ticket in tickets if not ticket.is_done]
             try:
-                # Who was refused in a turn that was overtaken stays refused: it is told so, and must not be written.
-                return self._take_turn([ticket for ticket in tickets if not ticket.is_done], doors)
+                return reading.log.in_turn(partial(self._take_turn, left, doors))
             except Overtaken:
                 tries -= 1
                 if not tries:
                     raise
 
-    def _take_turn(self, tickets: Sequence[Ticket], doors: tuple[int, bytes]) -> list[Ticket]:
+    def _take_turn(self, tickets: Sequence[Ticket], doors: tuple[int, bytes], turn: Turn) -> list[Ticket]:
         """Commit in one turn at the log; ``Overtaken`` leaves what was admitted to another turn."""
-        reading = self._reading
-        with reading.log.turn() as turn:
+        try:
             self._begin(turn)
-            try:
-                return self._commit(turn, tickets, doors)
-            finally:
-                reading.is_writing = False
+            return self._commit(turn, tickets, doors)
+        finally:
+            self._reading.is_writing = False
 
     def commit_alone(self, name: str, event: Event, occurred_ns: int | None) -> Stamp | None:
         """Write one event whose stream is open and that needs no look at any state; ``None`` leaves it to ``commit``.
@@ -95,19 +107,24 @@ class Committer:
         if not reading.is_writable or self._is_crowded or self._open_slot(name) is None:
             return None
         doors = self._doors(1)
-        with reading.log.turn() as turn:
+        try:
+            return reading.log.in_turn(partial(self._write_alone, name, event, occurred_ns, doors))
+        except Overtaken:
+            return None
+
+    def _write_alone(
+        self, name: str, event: Event, occurred_ns: int | None, doors: tuple[int, bytes], turn: Turn
+    ) -> Stamp | None:
+        try:
             self._begin(turn)
-            try:
-                slot = self._open_slot(name)
-                if slot is None:
-                    return None
-                group = Group()
-                group.add(slot, event, occurred_ns, 0)
-                return self._seal(turn, group, doors)[0]
-            except Overtaken:
+            slot = self._open_slot(name)
+            if slot is None:
                 return None
-            finally:
-                reading.is_writing = False
+            group = Group()
+            group.add(slot, event, occurred_ns, 0)
+            return self._seal(turn, group, doors, ())[0]
+        finally:
+            self._reading.is_writing = False
 
     def _open_slot(self, name: str) -> Slot | None:
         slot = self._reading.streams.known(name)
@@ -130,8 +147,10 @@ class Committer:
         reading = self._reading
         self._is_crowded = turn.moved
         with reading.state_lock:
+            reading.check_open()
             if turn.moved:
                 reading.catch_up()
+            self._streams = reading.streams
             reading.is_writing = True
 
     def _commit(self, turn: Turn, tickets: Sequence[Ticket], doors: tuple[int, bytes]) -> list[Ticket]:
@@ -152,21 +171,38 @@ class Committer:
                 ticket.error, ticket.is_done = error, True
             else:
                 admitted.append((ticket, begin, len(group.events)))
-        stamps: Sequence[Stamp] = ()
-        try:
-            stamps = self._seal(turn, group, doors) if group.events or group.requests else ()
-        except BaseException as error:
-            # An interrupt may come when everything is durable already: then it must not be written once more. What the
-            # store itself could not write is durable to nobody, whatever the log shows.
-            answered, admitted = admitted, []
-            stamps = () if isinstance(error, StoreError) else self._durable()
-            if stamps:
-                admitted = answered
-            raise
-        finally:
-            for ticket, begin, end in admitted:
-                _answer(ticket, group, stamps, begin, end)
+        if group.events or group.requests:
+            self._seal(turn, group, doors, admitted)
+        for ticket, _, _ in admitted:
+            self._answer(ticket)
         return deferred
+
+    def settle(self, ticket: Ticket) -> bool:
+        """Answer a ticket whose commit was cut off, if the log says that it was written; else it may be written again.
+
+        The caller leads, so no commit is under way.
+        """
+        claim = ticket.claim
+        if claim is None:
+            return False
+        # Its seqs may be those of another process, which wrote when this one could not.
+        stamps = claim.batch.stamps
+        if claim.begin == claim.end or self._reading.log.commit_at(stamps[-1].seq) != claim.batch.commit:
+            ticket.claim = None
+            return False
+        self._answer(ticket)
+        return True
+
+    def _answer(self, ticket: Ticket) -> None:
+        """Give a ticket what became of its events."""
+        claim = ticket.claim
+        if isinstance(ticket.wanted, Pending):
+            if claim is not None and ticket.wanted.has_results:
+                written = slice(claim.begin, claim.end)
+                writer.hand_out(ticket.wanted, ticket.places, claim.group.events[written], claim.batch.stamps[written])
+        elif claim is not None and ticket.place is not None:
+            ticket.noted = (claim.group.events[ticket.place], claim.batch.stamps[ticket.place])
+        ticket.is_done = True
 
     def _admit(self, group: Group, ticket: Ticket) -> None:
         reading, wanted = self._reading, ticket.wanted
@@ -182,19 +218,29 @@ class Committer:
                 return
         ticket.place = admission.admit_verb(reading, group, wanted)
 
-    def _seal(self, turn: Turn, group: Group, doors: tuple[int, bytes]) -> list[Stamp]:
+    def _seal(
+        self, turn: Turn, group: Group, doors: tuple[int, bytes], admitted: Sequence[tuple[Ticket, int, int]]
+    ) -> list[Stamp]:
         """Write a group and fold it; return the stamps of its events."""
         reading = self._reading
-        self._under_way = None
         time_ns = max(doors[0], reading.time_ns)
         try:
             batch = writer.build(group, first_seq=reading.head + 1, time_ns=time_ns, link=reading.link, salts=doors[1])
-            self._under_way = batch
             kinds = set(map(type, group.events))
             bases = {} if kinds.isdisjoint(fold.BASE_TYPES) else self._bases(group, batch)
-            fresh = self._write(turn, group, batch, kinds)
+            if self._is_read_again():
+                raise Overtaken("what is in RAM was read again during a commit; nothing was written, call again")  # noqa: TRY301
+            for ticket, begin, end in admitted:
+                ticket.claim = Claim(group, batch, begin, end)
+            try:
+                fresh = self._write(turn, group, batch, kinds)
+            except StoreError:
+                # What the store could not write is durable to nobody, whatever the log shows.
+                for ticket, _, _ in admitted:
+                    ticket.claim = None
+                raise
             with reading.state_lock:
-                if group.events and reading.head >= batch.first_seq:
+                if self._is_read_again() or (group.events and reading.head >= batch.first_seq):
                     # Somebody else wrote behind this commit, and a read that had to know of that found ours as well.
                     reading.restart()
                 else:
@@ -203,18 +249,13 @@ class Committer:
                         self._fold(group, batch, bases)
         except BaseException:
             # Whatever cut this off, an interrupt included: what is durable is what the log says.
-            with reading.state_lock:
-                reading.restart()
+            reading.is_torn = True
             raise
         return batch.stamps
 
-    def _durable(self) -> Sequence[Stamp]:
-        """Return the stamps of the group that was cut off, if the log says that it was written."""
-        batch = self._under_way
-        if batch is None or not batch.stamps:
-            return ()
-        # Its seqs may be those of another process, which wrote when this one could not.
-        return batch.stamps if self._reading.log.commit_at(batch.stamps[-1].seq) == batch.commit else ()
+    def _is_read_again(self) -> bool:
+        """Return whether what is in RAM is not what this turn began with: a read of another thread was cut off."""
+        return self._reading.streams is not self._streams or self._streams.is_torn
 
     def _bases(self, group: Group, batch: writer.Batch) -> dict[int, fold.State | None]:
         """Return the states that events start from, by seq; a fork's is built when somebody asks for it."""
@@ -300,13 +341,3 @@ class Committer:
 def _events_max(ticket: Ticket) -> int:
     """Return how many events a ticket may come to: a batch's, or a verb's with what opens its stream."""
     return len(ticket.wanted.events) if isinstance(ticket.wanted, Pending) else 2
-
-
-def _answer(ticket: Ticket, group: Group, stamps: Sequence[Stamp], begin: int, end: int) -> None:
-    """Give a ticket what became of its events."""
-    ticket.is_done = True
-    if isinstance(ticket.wanted, Pending):
-        if ticket.wanted.has_results:
-            writer.hand_out(ticket.wanted, ticket.places, group.events[begin:end], stamps[begin:end])
-    elif ticket.place is not None:
-        ticket.noted = (group.events[ticket.place], stamps[ticket.place])

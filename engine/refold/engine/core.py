@@ -6,6 +6,7 @@ into what the public verbs use.
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from refold.engine.admission import Verb
@@ -17,7 +18,7 @@ from refold.engine.reading import Reading
 from refold.engine.sequencer import Sequencer
 from refold.errors import StoreFull
 from refold.limits import MEMORY_BYTES_DEFAULT
-from refold.store.protocol import Log, Row
+from refold.store.protocol import Log, Row, Turn
 
 if TYPE_CHECKING:
     from refold.engine.subscriptions import Subscriber, Subscription, Subscriptions
@@ -63,7 +64,7 @@ class Engine(Reading):
         """Write a batch from inside of ``exclusive``."""
         self._sequencer.submit_held(pending)
 
-    def exclusive(self) -> AbstractContextManager[None]:
+    def exclusive(self) -> AbstractContextManager[object]:
         """Return a context in which nothing is committed but by the thread that holds it."""
         return self._sequencer.exclusive()
 
@@ -94,15 +95,18 @@ class Engine(Reading):
         with self.exclusive(), self.state_lock:
             self.check_open()
             if not self.log.readonly and not self.unknown_tags:
-                for rows in self.keeper.rest(self.head, [*self.kept.graph_rows(), *self.head_digests.take()]):
-                    self._store(rows)
+                try:
+                    for rows in self.keeper.rest(self.head, [*self.kept.graph_rows(), *self.head_digests.take()]):
+                        self.log.in_turn(partial(self._store, rows))
+                except BaseException:
+                    self.is_torn = True
+                    raise
                 self.log.flush()
 
-    def _store(self, rows: list[Row]) -> None:
-        with self.log.turn() as turn:
-            if turn.moved:
-                self.catch_up()
-            turn.write(0, (), (), self.checkpoints.allowed(rows))
+    def _store(self, rows: list[Row], turn: Turn) -> None:
+        if turn.moved:
+            self.catch_up()
+        turn.write(0, (), (), self.checkpoints.allowed(rows))
 
     def close(self) -> None:
         """End the subscriptions, store what is worth storing and release the log; a second call does nothing.

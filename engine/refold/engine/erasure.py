@@ -6,6 +6,7 @@ copy. Between the two a row says that this is still to be done: whoever opens th
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -82,21 +83,28 @@ def _erase(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
     """Erase what a plan says that is made once the store is held alone; nothing is changed where it refuses."""
     with engine.exclusive():
         engine.check_writable()
-        with engine.log.alone():
-            with engine.state_lock:
-                engine.notice()
-                engine.settle()  # Rows that wait in RAM are forgotten when all begins anew.
-                known = bases(engine)
-                reached = plan(known)
-                seqs = sorted({*reached.asked, *reached.derived})
-                if not (seqs or reached.renamed or _is_unswept(engine)):
-                    return _receipt(engine, reached, set(), 0)
-                markers = _markers(engine, seqs)
-                rows = _commit(engine, seqs, reached.renamed, known) if seqs or reached.renamed else 0
-                _finish(engine)
-            if engine.ring is not None:
-                engine.ring()
-            return _receipt(engine, reached, markers, rows)
+        return engine.log.alone(partial(_erase_alone, engine, plan))
+
+
+def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
+    with engine.state_lock:
+        engine.notice()
+        engine.settle()  # Rows that wait in RAM are forgotten when all begins anew.
+        known = bases(engine)
+        reached = plan(known)
+        seqs = sorted({*reached.asked, *reached.derived})
+        if not (seqs or reached.renamed or _is_unswept(engine)):
+            return _receipt(engine, reached, set(), 0)
+        markers = _markers(engine, seqs)
+        try:
+            rows = _commit(engine, seqs, reached.renamed, known) if seqs or reached.renamed else 0
+            _finish(engine)
+        except BaseException:
+            engine.is_torn = True  # What is erased is what the log says.
+            raise
+    if engine.ring is not None:
+        engine.ring()
+    return _receipt(engine, reached, markers, rows)
 
 
 def _is_unswept(engine: Engine) -> bool:
@@ -127,10 +135,15 @@ def sweep_again(engine: Engine) -> None:
     if engine.log.readonly or not _is_unswept(engine):
         return
     try:
-        with engine.exclusive(), engine.log.alone(), engine.state_lock:
-            sweep(engine)
+        with engine.exclusive():
+            engine.log.alone(partial(_sweep_alone, engine))
     except StoreError:
         return  # Somebody else has it open, or there is no room: the row stays, and the next opening tries again.
+
+
+def _sweep_alone(engine: Engine) -> None:
+    with engine.state_lock:
+        sweep(engine)
 
 
 def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], known: Sequence[Base]) -> int:
@@ -156,12 +169,8 @@ def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], kno
     rows.append(("meta", UNSWEPT_KEY, b"\1"))
     lowest = min([applied, *(seqs_left[0] - 1 for _, seqs_left in uncovered.values() if seqs_left)])
     rows.append(("checkpoints", APPLIED_KEY, SEQ.pack(lowest)))
-    try:
-        with engine.log.turn() as turn:
-            turn.write(batch.first_seq, batch.records, [batch.commit], rows, list(_blanked(engine, seqs)))
-    except BaseException:
-        engine.restart()  # Whatever cut this off: what is erased is what the log says.
-        raise
+    blanked_records = list(_blanked(engine, seqs))
+    engine.log.in_turn(lambda turn: turn.write(batch.first_seq, batch.records, [batch.commit], rows, blanked_records))
     engine.restart(Uncovered(applied, uncovered))
     for number in uncovered:
         engine.keeper.settle(engine.streams.at_number(number))

@@ -1,6 +1,7 @@
 """What is asked of the whole log: hashes, differences, counts, and whether everything is as it should be."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from refold.engine.loader import Loader
 from refold.engine.streams import STORE_STREAM, Streams
 from refold.hashing import sha256
 from refold.results import Change, Finding, Report, Stats
+from refold.store.protocol import Turn
 from refold.views.settings import SETTINGS
 from refold.views.switches import SWITCHES
 
@@ -107,18 +109,24 @@ def verify(
     All branches are looked at, whichever one's hash is in the report. The log is held against the ``witness``, or
     against that of the engine.
     """
-    from refold.engine.inspection import Inspection  # noqa: PLC0415 - loaded only by those who verify
-
     with engine.exclusive():
         engine.check_open()
-        with engine.log.still() as turn, engine.state_lock:
-            if turn.moved:
-                engine.catch_up()
-            inspection = Inspection(engine, lambda: from_zero(engine, engine.head))
-            findings = (*_witnessed(engine, witness), *inspection.findings(progress or _silent))
-            hashed = "" if findings else _hash_of(engine, branch, inspection.digests)
-            bad = min((finding.seq for finding in findings if finding.seq), default=0)
-            return Report(not findings, findings, engine.head, inspection.streams, hashed, bad)
+        return engine.log.in_stillness(partial(_verified, engine, branch, progress or _silent, witness))
+
+
+def _verified(
+    engine: Engine, branch: int, progress: Callable[[int, int], None], witness: str | None, turn: Turn
+) -> Report:
+    from refold.engine.inspection import Inspection  # noqa: PLC0415 - loaded only by those who verify
+
+    with engine.state_lock:
+        if turn.moved:
+            engine.catch_up()
+        inspection = Inspection(engine, lambda: from_zero(engine, engine.head))
+        findings = (*_witnessed(engine, witness), *inspection.findings(progress))
+        hashed = "" if findings else _hash_of(engine, branch, inspection.digests)
+        bad = min((finding.seq for finding in findings if finding.seq), default=0)
+        return Report(not findings, findings, engine.head, inspection.streams, hashed, bad)
 
 
 def _hash_of(engine: Engine, branch: int, digests: Mapping[int, list[tuple[str, bytes]]]) -> str:

@@ -7,6 +7,7 @@ that says where its events went, and loading the same file in the same way again
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from itertools import groupby
 from operator import itemgetter
@@ -25,7 +26,7 @@ from refold.errors import InvalidInput
 from refold.event import FLAG_BASE, FLAG_OCCURRED, BranchForked, Event, SnapshotNamed
 from refold.limits import RETRIES_COUNT_MAX, SALT_BYTES
 from refold.results import Loaded
-from refold.store.protocol import Overtaken, Row
+from refold.store.protocol import Overtaken, Row, Turn
 from refold.store.record import (
     COMMIT,
     FORMAT,
@@ -224,7 +225,7 @@ class _Joining:
         salts = engine.random_bytes(SALT_BYTES * len(page))
         for attempts in range(RETRIES_COUNT_MAX, 0, -1):
             try:
-                self._take_turn(page, now_ns, salts)
+                engine.log.in_turn(partial(self._take_turn, page, now_ns, salts))
             except Overtaken:
                 if attempts == 1:
                     raise
@@ -233,22 +234,21 @@ class _Joining:
         with engine.state_lock:
             engine.catch_up()
 
-    def _take_turn(self, page: Sequence[Ready], now_ns: int, salts: bytes) -> None:
+    def _take_turn(self, page: Sequence[Ready], now_ns: int, salts: bytes, turn: Turn) -> None:
         engine = self._engine
-        with engine.log.turn() as turn:
-            went = Went(self._went.events, list(self._went.runs))
-            with engine.state_lock:
-                if turn.moved:
-                    engine.catch_up()
-                engine.check_writable()
-                went.note(engine.head + 1, len(page))
-                built = _Page(engine, self._names, went, max(now_ns, engine.time_ns))
-                for place, (line, event) in enumerate(page):
-                    built.add(line, event, salts[place * SALT_BYTES :][:SALT_BYTES])
-                commits = list(built.commits(page))
-            joined = msgspec.msgpack.encode(_joined(engine) | {self._key: went})
-            rows: list[Row] = [*built.all_rows(), ("meta", _JOINED_KEY, joined)]
-            turn.write(engine.head + 1, built.records, commits, rows)
+        went = Went(self._went.events, list(self._went.runs))
+        with engine.state_lock:
+            if turn.moved:
+                engine.catch_up()
+            engine.check_writable()
+            went.note(engine.head + 1, len(page))
+            built = _Page(engine, self._names, went, max(now_ns, engine.time_ns))
+            for place, (line, event) in enumerate(page):
+                built.add(line, event, salts[place * SALT_BYTES :][:SALT_BYTES])
+            commits = list(built.commits(page))
+        joined = msgspec.msgpack.encode(_joined(engine) | {self._key: went})
+        rows: list[Row] = [*built.all_rows(), ("meta", _JOINED_KEY, joined)]
+        turn.write(engine.head + 1, built.records, commits, rows)
         self._went.events, self._went.runs = went.events, went.runs
 
 

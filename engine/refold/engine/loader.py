@@ -156,8 +156,13 @@ class Loader:
         """Return the live state of a stream, loaded if it is not."""
         if slot.state is None:
             self.bytes_read = self._events_read = 0
-            slot.state = self.state_at(slot, slot.seq)
-            self._streams.loaded_from(slot, self.bytes_read, self._events_read)
+            state = self.state_at(slot, slot.seq)
+            try:
+                self._streams.loaded_from(slot, self.bytes_read, self._events_read)
+                slot.state = state
+            except BaseException:
+                self._streams.is_torn = True
+                raise
         return slot.state
 
     @guarded

@@ -66,6 +66,8 @@ class Reading:
         """Why this log cannot be used any more, empty while it can."""
         self.new_id = Ids(random_bytes).new
         self._frozen: OrderedDict[tuple[int, int], fold.State] = OrderedDict()
+        self.is_writing = False
+        """Whether this process is between the begin of its turn at the log and the fold of what it wrote."""
         self.ring: Callable[[], None] | None = None
         """What is called when a commit of this process was folded, ``None`` while nobody subscribes."""
         self.restart()
@@ -73,11 +75,10 @@ class Reading:
     @guarded
     def restart(self, uncovered: Uncovered | None = None) -> None:
         """Read where the log stands: last commit, tail, keys; ``uncovered`` says what an erasure left without rows."""
-        self._is_torn, self.is_writable = True, False
-        """Whether reading it was cut off: what is in RAM then is no state, and whoever asks next reads it again."""
+        self.is_torn, self.is_writable = True, False
+        """Whether this was cut off: what is in RAM then is no state, and the next call reads it again."""
+        mark = self.log.mark()
         self.head = self.log.head()
-        self.is_writing = False
-        """Whether this process is between the begin of its turn at the log and the fold of what it wrote."""
         self.checkpoints = Checkpoints(self.log)
         self.streams = Streams(self.log, self.checkpoints)
         self.loader = Loader(self.log, self.streams, self.checkpoints)
@@ -97,7 +98,8 @@ class Reading:
         self.head_digests = Digests(self.log, self.streams, self.loader)
         self.kept.forget()
         self._read_marks()
-        self._is_torn = False
+        self.log.saw(mark)
+        self.is_torn = False
 
     def _read_marks(self) -> None:
         """Read what moves with the log's head: its last commit, the next number of a stream, the tags it holds."""
@@ -139,9 +141,10 @@ class Reading:
         if self._closed:
             message = f"this memory {self._closed}; open the store again with Memory(path)"
             raise Closed(message)
-        if self._is_torn:
+        if self.is_torn or self.streams.is_torn:
             with self.state_lock:
-                self.restart()
+                if self.is_torn or self.streams.is_torn:
+                    self.restart()
 
     def check_writable(self) -> None:
         """Raise unless events can be appended."""
@@ -170,15 +173,20 @@ class Reading:
 
     def _relieve(self) -> None:
         """Let streams leave RAM if there are too many; not while a commit may be writing to one of them."""
-        if self.residents.is_over and not self.is_writing:
-            self.residents.trim(EVICTED_COUNT_MIN)
-        self.residents.relieve()
+        try:
+            if self.residents.is_over and not self.is_writing:
+                self.residents.trim(EVICTED_COUNT_MIN)
+            self.residents.relieve()
+        except BaseException:
+            self.is_torn = True
+            raise
 
     def find(self, name: str) -> Slot | None:
         """Return the slot of a stream, ``None`` where there is none."""
         slot = self.streams.known(name)
         if slot is None:
             with self.state_lock:
+                self.check_open()
                 slot = self.streams.find(name)
         return slot
 
@@ -231,18 +239,23 @@ class Reading:
     @guarded
     def catch_up(self) -> None:
         """Fold the events behind the head that is known here, all at once: no read sees half of a commit."""
-        self.checkpoints.is_shared = True
-        head = self.log.head()
-        if head == self.head:
-            return
-        while self.head < head:
-            self.loader.bytes_read = 0
-            page = self.loader.numbered(self.head + 1, min(PAGE_EVENTS, head - self.head))
-            record_bytes = self.loader.bytes_read // len(page)
-            for number, event, stamp in page:
-                self.streams.fold_foreign(number, event, stamp, record_bytes)
-            self.head += len(page)
-        self._read_marks()
+        try:
+            self.checkpoints.is_shared = True
+            mark = self.log.mark()
+            head = self.log.head()
+            if self.head < head:
+                while self.head < head:
+                    self.loader.bytes_read = 0
+                    page = self.loader.numbered(self.head + 1, min(PAGE_EVENTS, head - self.head))
+                    record_bytes = self.loader.bytes_read // len(page)
+                    for number, event, stamp in page:
+                        self.streams.fold_foreign(number, event, stamp, record_bytes)
+                    self.head += len(page)
+                self._read_marks()
+            self.log.saw(mark)
+        except BaseException:
+            self.is_torn = True
+            raise
 
     def _reach(self, seq: int) -> None:
         """Catch up with whoever stored a row of a seq that is not known here yet."""

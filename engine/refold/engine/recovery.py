@@ -5,6 +5,7 @@ A body that was erased behind the cut is gone from the records before it. So the
 """
 
 from collections.abc import Callable
+from functools import partial
 from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from refold.results import Recovered
 from refold.store.building import building
 from refold.store.directory import open_directory
 from refold.store.log import LmdbLog
+from refold.store.protocol import Turn
 
 
 def recover(
@@ -85,13 +87,18 @@ def _cut(old: Engine, made: str, seq: int) -> _Cut:
 def _copied(old: Engine, made: str, seq: int) -> _Cut:
     into = LmdbLog(open_directory(made, readonly=False, seed=seeds(old)))
     try:
-        with old.exclusive(), old.log.still() as turn, old.state_lock:
-            if turn.moved:
-                old.catch_up()
-            bare = Cutting(old, into, seq).cut()
-            return _Cut(seq, history.state_hash(old, 0, seq), bare)
+        with old.exclusive():
+            return old.log.in_stillness(partial(_cut_still, old, into, seq))
     finally:
         into.close()
+
+
+def _cut_still(old: Engine, into: LmdbLog, seq: int, turn: Turn) -> _Cut:
+    with old.state_lock:
+        if turn.moved:
+            old.catch_up()
+        bare = Cutting(old, into, seq).cut()
+        return _Cut(seq, history.state_hash(old, 0, seq), bare)
 
 
 def _finished(old: Engine, made: str, path: str, cut: _Cut | None, progress: Progress | None) -> Recovered:

@@ -7,15 +7,25 @@ transaction; the others sleep until their part is done. A lone caller commits at
 import threading
 import time
 from collections import deque
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from typing import TypeVar
 
 from refold.engine.admission import Verb
 from refold.engine.committer import Committer, Ticket
 from refold.engine.pending import Pending
 from refold.errors import InvalidInput, RefoldError, StoreBusy
 from refold.event import Event, Stamp
-from refold.limits import COMMIT_WAIT_SECONDS_MAX, GROUP_COUNT_MAX, LINGER_CALLERS_COUNT_MIN, LINGER_NS_MAX
+from refold.limits import (
+    BELL_SECONDS,
+    COMMIT_WAIT_SECONDS_MAX,
+    GROUP_COUNT_MAX,
+    LINGER_CALLERS_COUNT_MIN,
+    LINGER_NS_MAX,
+)
+
+T = TypeVar("T")
 
 
 class _Waiting(Ticket):
@@ -35,27 +45,26 @@ class _Waiting(Ticket):
 
 
 class Sequencer:
-    """The order of all commits of one engine."""
+    """The order of all commits of one engine.
+
+    A thread leads while it holds ``_lead``, a lock that knows its owner: who gives it back needs no note of having
+    taken it, which a signal might have kept from being written.
+    """
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
         self._queue: deque[_Waiting] = deque()
-        self._lead = threading.Lock()
-        self._leader = 0
-        """The thread that leads, 0 for none: a thread must not wait for itself."""
+        self._lead = threading.RLock()
+        self._leads: Callable[[], bool] = self._lead._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
+        """Whether this thread leads: it must not wait for itself."""
         self._gathered = 0
         """How many callers the last group had."""
 
     def submit(self, wanted: Verb | Pending) -> Ticket:
         """Return the ticket of what was wanted once it is durable and folded; raises what went wrong with it."""
-        if not self._queue and self._lead.acquire(blocking=False):
-            ticket = Ticket(wanted)
-            try:
-                self._leader = threading.get_ident()
-                self._committer.commit((ticket,))
-            finally:
-                self._step_down()
-        else:
+        self._refuse_within()
+        ticket = Ticket(wanted)
+        if self._queue or self._as_leader(partial(self._committer.commit, (ticket,))) is None:
             ticket = self._wait(_Waiting(wanted))
         if ticket.error is not None:
             raise ticket.error
@@ -63,60 +72,55 @@ class Sequencer:
 
     def submit_alone(self, name: str, event: Event, occurred_ns: int | None) -> Stamp | None:
         """Return the stamp of an event that needs no look at any state; ``None`` leaves it to ``submit``."""
-        if self._queue or not self._lead.acquire(blocking=False):
+        if self._queue or self._leads():
             return None
-        try:
-            self._leader = threading.get_ident()
-            return self._committer.commit_alone(name, event, occurred_ns)
-        finally:
-            self._step_down()
+        return self._as_leader(partial(self._committer.commit_alone, name, event, occurred_ns))
 
     def submit_held(self, wanted: Verb | Pending) -> Ticket:
         """Do what ``submit`` does, for the thread that keeps every other commit out."""
-        assert self._leader == threading.get_ident(), "somebody else leads"
+        assert self._leads(), "another thread leads"
         ticket = Ticket(wanted)
         self._committer.commit((ticket,))
         if ticket.error is not None:
             raise ticket.error
         return ticket
 
-    @contextmanager
-    def exclusive(self) -> Generator[None]:
+    def exclusive(self) -> AbstractContextManager[object]:
         """Keep every commit out while something else writes; the same thread may enter again."""
-        if self._leader == threading.get_ident():
-            yield
-            return
-        self._lead.acquire()
-        with self._leading():
-            yield
+        return self._lead
 
-    @contextmanager
-    def _leading(self) -> Generator[None]:
-        """Hold the lead, which was just taken, until the block ends."""
-        self._leader = threading.get_ident()
+    def _refuse_within(self) -> None:
+        if self._leads():
+            message = "a mutation was called from inside a commit (a clock, a signal handler?); call it afterwards"
+            raise InvalidInput(message)
+
+    def _as_leader(self, use: Callable[[], T]) -> T | None:
+        """Call ``use`` and return its result if no other thread leads, else ``None``."""
+        lead = self._lead
         try:
-            yield
+            return use() if lead.acquire(blocking=False) else None
         finally:
-            self._step_down()
+            try:  # noqa: SIM105 - a signal may end a Python function before its first line, and this is none
+                lead.release()
+            except RuntimeError:
+                pass  # Another thread leads.
+            # After the release: whoever queued up before it sleeps, whoever comes after it takes the lead himself.
+            if self._queue:
+                self._ring_next()
 
-    def _step_down(self) -> None:
-        self._leader = 0
-        self._lead.release()
-        # After the release: whoever queued up before it sleeps, whoever comes after it takes the lead himself.
+    def _ring_next(self) -> None:
         with suppress(IndexError):
             self._queue[0].ring()
 
     def _wait(self, ticket: _Waiting) -> _Waiting:
-        if self._leader == threading.get_ident():
-            message = "a mutation was called from inside a commit (a clock, a signal handler?); call it afterwards"
-            raise InvalidInput(message)
-        self._queue.append(ticket)
+        until = time.monotonic() + COMMIT_WAIT_SECONDS_MAX
         try:
+            self._queue.append(ticket)
             while not ticket.is_done:
-                if self._lead.acquire(blocking=False):
-                    with self._leading():
-                        self._lead_group(ticket)
-                elif not ticket.bell.acquire(timeout=COMMIT_WAIT_SECONDS_MAX):
+                if self._as_leader(partial(self._lead_group, ticket)) is not None:
+                    until = time.monotonic() + COMMIT_WAIT_SECONDS_MAX
+                # A leader that was cut off rings nobody's bell, so nobody sleeps for long.
+                elif not ticket.bell.acquire(timeout=BELL_SECONDS) and time.monotonic() > until:
                     self._give_up(ticket)
         except BaseException:
             with suppress(ValueError):
@@ -142,8 +146,13 @@ class Sequencer:
         while len(self._queue) < self._gathered and time.perf_counter_ns() < end_ns:
             time.sleep(0)
 
-    def _lead_group(self, own: _Waiting) -> None:
-        """Commit what waits as one group; whatever cuts it off, nobody sleeps on."""
+    def _lead_group(self, own: _Waiting) -> int:
+        """Commit what waits as one group; return how many callers that are."""
+        if own not in self._queue:
+            # A leader that was cut off had taken it.
+            if own.is_done or self._committer.settle(own):
+                return 1
+            self._queue.appendleft(own)
         self._linger()
         taken = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP_COUNT_MAX))]
         self._gathered = len(taken)
@@ -152,20 +161,17 @@ class Sequencer:
             deferred = self._committer.commit(taken)
         except Exception as error:  # noqa: BLE001 - every caller of the group is told
             for ticket in taken:
-                _refuse(ticket, error)
-        except BaseException:
-            # An interrupt of the leader is no reason for the others to fail: what was not written is tried again.
-            deferred = [ticket for ticket in taken if not ticket.is_done and ticket is not own]
-            raise
+                if not ticket.is_done and not self._committer.settle(ticket):
+                    _refuse(ticket, error)
         finally:
             self._queue.extendleft(ticket for ticket in reversed(taken) if ticket in deferred)
             for ticket in taken:
                 if ticket.is_done:
                     ticket.ring()
+        return len(taken)
 
 
 def _refuse(ticket: Ticket, error: Exception) -> None:
     """Tell a caller what went wrong, in an exception of its own: tracebacks are not shared between threads."""
-    if not ticket.is_done:
-        ticket.error = type(error)(*error.args) if isinstance(error, RefoldError) else error
-        ticket.is_done = True
+    ticket.error = type(error)(*error.args) if isinstance(error, RefoldError) else error
+    ticket.is_done = True

@@ -99,6 +99,8 @@ class Streams:
         self._places: dict[tuple[str, int], tuple[int, int]] = {}
         """Where streams stood at earlier seqs, those that were asked last."""
         self.next_number = 1
+        self.is_torn = False
+        """Whether a change of what is in RAM was cut off: then none of it is a state, and the log is read again."""
         self.renumber()
 
     def renumber(self) -> None:
@@ -217,7 +219,11 @@ class Streams:
         slot = Slot(0, name, branch)
         slot.base = base
         slot.stand(STAMP.unpack_from(self._log.read_at([base[1]])[0])[1], base[1])
-        self._enter(slot)
+        try:
+            self._enter(slot)
+        except BaseException:
+            self.is_torn = True
+            raise
         return slot
 
     def _base_of(self, name: str, branch: int) -> tuple[int, int] | None:
@@ -291,13 +297,18 @@ class Streams:
             else:
                 slot.floating = row.seq
                 slot.seqs = list(row.since)
-        tail = self._tail.pop(number, None)
+        tail = self._tail.get(number)
         if tail is not None:
             slot.version = tail[0]
             slot.seqs.extend(seq for seq in tail[1] if seq > slot.seq)
             slot.seq = tail[1][-1]
         slot.stand(slot.version, slot.seq)
-        self.add(slot)
+        try:
+            self._tail.pop(number, None)
+            self.add(slot)
+        except BaseException:
+            self.is_torn = True
+            raise
         return slot
 
     def add(self, slot: Slot) -> None:

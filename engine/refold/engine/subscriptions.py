@@ -216,6 +216,9 @@ class Subscriptions:
 
     def _run(self) -> None:
         error: BaseException | None = None
+        with self._lock:
+            if threading.current_thread() is not self._thread:
+                return  # Who started it was cut off, and nobody knows of this thread.
         try:
             while active := self._remaining():
                 if not self._round(active):

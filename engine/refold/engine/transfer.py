@@ -38,7 +38,7 @@ from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, Store
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, Event
 from refold.limits import PAGE_EVENTS, SALT_BYTES
 from refold.results import Loaded
-from refold.store.protocol import Row
+from refold.store.protocol import Row, Turn
 from refold.store.record import (
     ARRAY_BEGIN,
     COMMIT,
@@ -258,11 +258,14 @@ class _Loading:
         commits = list(self._commits(page, records, first_seq))
         rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(self._tags))))
         rows.append(("meta", _LOAD_KEY, _part(self._digest, self.seq)))
-        with self._engine.log.turn() as turn:
+
+        def use(turn: Turn) -> None:
             if turn.moved:
                 message = "another process wrote to the store while an export was loaded into it; load it again"
                 raise StoreBusy(message)
             turn.write(first_seq, records, commits, rows)
+
+        self._engine.log.in_turn(use)
 
     def _number(self, branch: int, name: str, rows: list[Row]) -> int:
         key = key_of(branch, name)

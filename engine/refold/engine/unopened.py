@@ -25,10 +25,9 @@ def report_of(path: str, reason: StoreCorrupt, progress: Callable[[int, int], No
         findings += readable("file", (Finding("file", 0, problem) for problem in problems(path)))
         return _report(findings, events, streams)
     try:
-        with log.still():
-            walk = Walk(log, 0)
-            findings += readable("chain", _log_findings(log, walk, progress or _silent))
-            events, streams = walk.head, len(walk.seen.heads)
+        walk = Walk(log, 0)
+        findings += log.in_stillness(lambda _: readable("chain", _log_findings(log, walk, progress or _silent)))
+        events, streams = walk.head, len(walk.seen.heads)
     finally:
         log.close()
     return _report(findings, events, streams)

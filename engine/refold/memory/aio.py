@@ -194,7 +194,7 @@ class AsyncBatch:
 
     async def __aenter__(self) -> Self:
         """Collect the mutations of this task from here on."""
-        self._batch.enter()
+        self._batch.__enter__()
         return self
 
     async def __aexit__(

@@ -6,12 +6,13 @@ and a full store could not be emptied any more. A disk without room for ballast 
 """
 
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN
 from refold.store.mapping import DATA_FILE
+
+T = TypeVar("T")
 
 BALLAST_FILE: Final = "ballast"
 _BLOCK_BYTES: Final = 512
@@ -69,12 +70,11 @@ class Ballast:
         if self._written_bytes >= BALLAST_BYTES_MIN:
             self.fill()
 
-    @contextmanager
-    def lent(self) -> Generator[None]:
-        """Let what the block does have the ballast's room, once it asks for it; take it again, and more, behind it."""
+    def lend(self, use: Callable[[], T]) -> T:
+        """Call ``use``, which may have the ballast's room if it asks for it; take the room again afterwards."""
         self._is_lent = True
         try:
-            yield
+            return use()
         finally:
             self._is_lent, is_given, self._is_given = False, self._is_given, False
             if is_given:

@@ -7,9 +7,9 @@ tail reaches the log below in order, each part of it in one transaction. Reads s
 import atexit
 import os
 import threading
-from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from typing import Final
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
+from typing import Final, TypeVar
 from weakref import WeakSet
 
 from refold.errors import Closed, StoreCorrupt, StoreError
@@ -18,6 +18,8 @@ from refold.store.log import LmdbLog
 from refold.store.protocol import Erasing, Found, Row, Table
 from refold.store.tail import Tail, just_below
 from refold.store.turns import DelayedTurn
+
+T = TypeVar("T")
 
 FLUSH_SECONDS: Final = DELAY_MS_MAX / 2 / 1_000
 """How long a tail grows before it is flushed; the other half of the time is the disk's."""
@@ -57,22 +59,23 @@ class DelayedLog:
 
     # Writing.
 
-    def still(self) -> DelayedTurn:
-        """Return a turn in which nobody writes: what was written before is durable, and no thread flushes."""
-        self.flush()
-        return DelayedTurn(self)
+    def in_stillness(self, use: Callable[[DelayedTurn], T]) -> T:
+        """Call ``use`` with a turn in which nothing is written: what was written before is durable."""
+        with self.turns:
+            self.flush()
+            return use(DelayedTurn(self))
 
-    def turn(self) -> DelayedTurn:
-        """Return a turn at writing."""
+    def in_turn(self, use: Callable[[DelayedTurn], T]) -> T:
+        """Call ``use`` with a turn at writing and return its result."""
         self._check_usable()
-        return DelayedTurn(self)
+        with self.turns:
+            return use(DelayedTurn(self))
 
     def write(
         self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
     ) -> None:
         """Put everything at the end of the tail; not durable on return."""
-        with self.turn() as turn:
-            turn.write(first_seq, records, commits, rows)
+        self.in_turn(lambda turn: turn.write(first_seq, records, commits, rows))
 
     def append(self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row]) -> None:
         """Put everything at the end of the tail, once it is not too long; the thread has its turn.
@@ -94,8 +97,9 @@ class DelayedLog:
         with self._state:
             # Before the append, so that an interrupt between the two leaves no tail that nobody writes.
             if self._flusher is None:
-                self._flusher = threading.Thread(target=self._run, name="refold-flusher", daemon=True)
-                self._flusher.start()
+                flusher = threading.Thread(target=self._run, name="refold-flusher", daemon=True)
+                flusher.start()
+                self._flusher = flusher
             self._waiting.append(records, commits, rows)
 
     def _tail_bytes(self) -> int:
@@ -205,17 +209,17 @@ class DelayedLog:
     ) -> None:
         """Put everything and replace records, durably, after all that was written before; the thread has its turn."""
         self.flush()
-        with self._flushing, self._inner.turn() as turn, self._state:
+        with self._flushing, self._state:
             try:
-                turn.write(first_seq, records, commits, rows, erased)
+                self._inner.in_turn(lambda turn: turn.write(first_seq, records, commits, rows, erased))
             finally:
                 # What failed may be there all the same.
-                self._durable = self._inner.head()
-                self._waiting = Tail(self._durable)
+                self._waiting = Tail(self._inner.head())
+                self._durable = self._waiting.first_seq - 1
 
-    def alone(self) -> AbstractContextManager[None]:
-        """Return a context in which no other handle has the store open."""
-        return self._inner.alone()
+    def alone(self, use: Callable[[], T]) -> T:
+        """Call ``use`` while no other handle has the store open."""
+        return self._inner.alone(use)
 
     def sweep(self) -> None:
         """Put a clean copy of the data file in its place; no thread flushes meanwhile."""
@@ -240,6 +244,13 @@ class DelayedLog:
         """Return ``False``: nobody else may write here."""
         self._check_usable()
         return False
+
+    def mark(self) -> int:
+        """Return 0: there are no commits of others."""
+        return 0
+
+    def saw(self, mark: int) -> None:
+        """Do nothing, as above."""
 
     def read(self, first_seq: int, limit: int) -> list[bytes]:
         """Return up to ``limit`` records from ``first_seq`` on."""
@@ -359,20 +370,21 @@ class DelayedLog:
     def close(self) -> None:
         """Write the tail and release everything; where the tail cannot be written, raise and stay open.
 
-        In a process that forked, nothing is written: the tail is its parent's.
+        In a process that forked, nothing is written: the tail is its parent's. A call after one that was cut off does
+        the rest.
         """
-        if self._is_closed:
-            return
-        if os.getpid() == self._owner:
+        is_owner = os.getpid() == self._owner
+        if not self._is_closed and is_owner:
             with self.turns:
                 if self.is_stopped and self._tail_bytes():
                     self.resume()
                 self.flush()
                 self._is_closed = True
-            self._stop.set()
-            if self._flusher is not None:
-                self._flusher.join()
         self._is_closed = True
+        self._stop.set()
+        flusher = self._flusher
+        if flusher is not None and is_owner:
+            flusher.join()
         self._inner.close()
 
     def flush_at_exit(self) -> None:

@@ -6,11 +6,11 @@ number of processes may write to it in turns, except beside one that took it for
 
 import errno
 import fcntl
+import io
 import os
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFull, StoreVersion
 from refold.limits import MAP_WAIT_SECONDS, OWNER_WAIT_SECONDS_MAX
@@ -20,6 +20,8 @@ from refold.store.environment import Environment, create_databases, share, unsha
 from refold.store.mapping import DATA_FILE
 from refold.store.turnstile import TURN_LOCK
 
+T = TypeVar("T")
+
 OWNER_LOCK: Final = "owner.lock"
 WRITER_LOCK: Final = "writer.lock"
 
@@ -27,34 +29,46 @@ WRITER_LOCK: Final = "writer.lock"
 class Directory:
     """An opened store directory: its environment and the locks that this handle holds."""
 
-    def __init__(
-        self, path: str, environment: Environment, locks: list[int], *, readonly: bool, exclusive: bool
-    ) -> None:
+    def __init__(self, path: str, *, readonly: bool, exclusive: bool) -> None:
         self.path = path
-        self.environment = environment
         self.readonly = readonly
         self.exclusive = exclusive
         self.ballast = Ballast(path)
-        self._locks = locks
-        self._is_released = False
+        self._locks: list[io.FileIO] = []
+        self._environment: Environment | None = None
 
-    @contextmanager
-    def alone(self) -> Generator[None]:
-        """Keep every other handle on the store out while the block runs; ``StoreBusy`` where there is one.
+    def open(self) -> None:
+        """Take the locks and the environment; what is there is given back by ``release``, wherever this ends."""
+        self._locks.append(_lock_owner(self.path))
+        self._environment = share(self.path, self, readonly=self.readonly)
+        if not self.readonly:
+            self._locks.append(_lock_writer(self.path, self._environment, exclusive=self.exclusive))
+            self.ballast.fill()
 
-        Who asks for that makes room, so the ballast is lent to the block.
+    @property
+    def environment(self) -> Environment:
+        """The environment of LMDB."""
+        assert self._environment is not None, "the directory is not open"
+        return self._environment
+
+    def alone(self, use: Callable[[], T]) -> T:
+        """Call ``use`` while every other handle on the store is kept out; ``StoreBusy`` where there is one.
+
+        Who asks for that makes room, so the ballast is lent to the call.
         """
-        owner = self._locks[0]
-        with self.environment.writing:
-            # One at a time: a lock that is not granted is lost as well, and has to be taken anew before anybody else.
-            self.environment.turnstile.enter(always=True)
-            try:
-                _take_alone(owner, self.path)
-            finally:
-                self.environment.turnstile.leave()
+        owner, environment = self._locks[0], self.environment
         try:
-            with self.ballast.lent():
-                yield
+            with environment.writing:
+                # One at a time: a lock that is not granted is lost as well, and has to be taken anew before anybody
+                # else.
+                try:
+                    environment.turnstile.enter(always=True)
+                    _take_alone(owner, self.path)
+                finally:
+                    if environment.turnstile.is_held:
+                        environment.turnstile.unlock()
+                        environment.turnstile.is_held = False
+            return self.ballast.lend(use)
         finally:
             fcntl.flock(owner, fcntl.LOCK_SH)
 
@@ -67,14 +81,13 @@ class Directory:
         self.release()
 
     def release(self) -> None:
-        """Close the environment if nobody else in this process holds it, and give the locks back; once."""
-        if self._is_released:
-            return
-        self._is_released = True
-        unshare(self.environment, readonly=self.readonly)
+        """Close the environment if no other handle of this process has it, and give the locks back.
+
+        A second call does nothing, and one after a call that was cut off does the rest.
+        """
+        unshare(self)
         for lock in self._locks:
-            os.close(lock)
-        self._locks = []
+            lock.close()
 
 
 def open_directory(path: str, *, readonly: bool, seed: dict[bytes, bytes], exclusive: bool = False) -> Directory:
@@ -88,22 +101,12 @@ def open_directory(path: str, *, readonly: bool, seed: dict[bytes, bytes], exclu
     path = os.path.abspath(path)
     if not _exists(path, readonly=readonly):
         _create(path, seed)
-    locks = [_lock_owner(path)]
+    directory = Directory(path, readonly=readonly, exclusive=exclusive)
     try:
-        environment = share(path, readonly=readonly)
-        try:
-            if not readonly:
-                locks.append(_lock_writer(path, environment, exclusive=exclusive))
-        except BaseException:
-            unshare(environment, readonly=readonly)
-            raise
+        directory.open()
     except BaseException:
-        for lock in locks:
-            os.close(lock)
+        directory.release()
         raise
-    directory = Directory(path, environment, locks, readonly=readonly, exclusive=exclusive)
-    if not readonly:
-        directory.ballast.fill()
     return directory
 
 
@@ -172,7 +175,7 @@ def _rename(made: str, path: str) -> None:
             raise
 
 
-def _take_alone(owner: int, path: str) -> None:
+def _take_alone(owner: io.FileIO, path: str) -> None:
     try:
         fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -181,7 +184,7 @@ def _take_alone(owner: int, path: str) -> None:
         raise StoreBusy(message) from error
 
 
-def _lock_owner(path: str) -> int:
+def _lock_owner(path: str) -> io.FileIO:
     """Return the owners' lock, shared; whoever holds it alone is about to replace the file, and soon done."""
     until = time.monotonic() + OWNER_WAIT_SECONDS_MAX
     while True:
@@ -193,43 +196,46 @@ def _lock_owner(path: str) -> int:
             time.sleep(MAP_WAIT_SECONDS)
 
 
-def _lock(path: str, name: str, how: int) -> int:
-    """Return the descriptor of a lock file on which ``flock(how)`` was taken; closing it gives the lock back."""
+def _lock(path: str, name: str, how: int) -> io.FileIO:
+    """Return a lock file on which ``flock(how)`` was taken; closing it gives the lock back, and so does losing it."""
+    file = os.path.join(path, name)
     try:
-        descriptor = os.open(os.path.join(path, name), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        lock = io.FileIO(file, "r+", opener=lambda name, _: os.open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:
         message = f"the store at {path} cannot be locked: {error}; check who owns {name} and that it is a file"
         raise StoreError(message) from error
     try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        fcntl.flock(lock, how | fcntl.LOCK_NB)
     except OSError as error:
-        os.close(descriptor)
+        lock.close()
         message = f"the store at {path} is held by another process ({name}); close it there and open again"
         raise StoreBusy(message) from error
-    return descriptor
+    return lock
 
 
-def _lock_writer(path: str, environment: Environment, *, exclusive: bool) -> int:
+def _lock_writer(path: str, environment: Environment, *, exclusive: bool) -> io.FileIO:
     """Return the writers' lock, and let every writer know whether there are several; one opens at a time."""
     with environment.writing:
-        environment.turnstile.enter(always=True)
         try:
+            environment.turnstile.enter(always=True)
             if exclusive:
                 return _lock_alone(path)
             try:
-                descriptor = _lock(path, WRITER_LOCK, fcntl.LOCK_EX)
+                lock = _lock(path, WRITER_LOCK, fcntl.LOCK_EX)
             except StoreBusy:
-                descriptor = _lock_beside_others(path)
+                lock = _lock_beside_others(path)
                 environment.turnstile.say(several=True)
             else:
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
+                fcntl.flock(lock, fcntl.LOCK_SH)
                 environment.turnstile.say(several=False)
-            return descriptor
+            return lock
         finally:
-            environment.turnstile.leave()
+            if environment.turnstile.is_held:
+                environment.turnstile.unlock()
+                environment.turnstile.is_held = False
 
 
-def _lock_beside_others(path: str) -> int:
+def _lock_beside_others(path: str) -> io.FileIO:
     """Return the writers' lock, shared; whoever holds it alone has left its number in the file."""
     try:
         return _lock(path, WRITER_LOCK, fcntl.LOCK_SH)
@@ -243,17 +249,17 @@ def _lock_beside_others(path: str) -> int:
         raise StoreBusy(message) from error
 
 
-def _lock_alone(path: str) -> int:
+def _lock_alone(path: str) -> io.FileIO:
     """Return the writers' lock, exclusive, with this process's number in the file."""
     try:
-        descriptor = _lock(path, WRITER_LOCK, fcntl.LOCK_EX)
+        lock = _lock(path, WRITER_LOCK, fcntl.LOCK_EX)
     except StoreBusy as error:
-        os.close(_lock_beside_others(path))
+        _lock_beside_others(path).close()
         message = (
             f"other processes write to the store at {path}, and durability='delayed' wants it for itself alone; "
             f"close it there, or open this one with durability='durable'"
         )
         raise StoreBusy(message) from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-    return descriptor
+    lock.truncate(0)
+    lock.write(str(os.getpid()).encode())
+    return lock

@@ -3,10 +3,12 @@
 LMDB may open a file only once in a process, so read-only handles of the same process share the writer's environment.
 """
 
+import gc
 import os
 import threading
 from collections.abc import Callable
 from typing import Any, Final
+from weakref import WeakSet
 
 import lmdb
 import msgspec
@@ -48,8 +50,10 @@ class Environment:
         except BaseException:
             self.turnstile.close()
             raise
-        self.readers = 0
-        self.has_writer = False
+        self.handles: WeakSet[object] = WeakSet()
+        """The handles of this process; one that is gone counts no more."""
+        self.writers: WeakSet[object] = WeakSet()
+        """Those that may write: one at most."""
         self.writing = threading.RLock()
         """Held by a thread for its turn at writing, and to change the map: LMDB may not do both at once."""
         self._map_changes = 0
@@ -96,7 +100,7 @@ class Environment:
         """
         allocate_lock_file(made)
         with _open_lock:
-            if self.readers + self.has_writer > 1:
+            if len(self.handles) > 1:
                 message = f"another handle of this process has the store at {self.path} open; close it and call again"
                 raise StoreBusy(message)
             self.renew(lambda: self._put_in_place(made))
@@ -116,8 +120,8 @@ class Environment:
             self.stop(str(error))
             raise of_unknown_place(error, self.path) from error
         finally:
-            del _open_environments[self.identity]
             self.identity = _identity(self.path)
+            _forget(self)
             _open_environments[self.identity] = self
 
     def recover(self, error: lmdb.Error) -> bool:
@@ -191,8 +195,11 @@ class Environment:
     def renew(self, meanwhile: Callable[[], None] | None = None) -> None:
         """Open LMDB's environment anew, with a call while it is closed; the thread holds ``writing``.
 
-        Reads of other threads that are cut off begin again.
+        Reads of other threads that are cut off begin again. An interrupt waits until it is open.
         """
+        uninterrupted(lambda: self._renew(meanwhile))
+
+    def _renew(self, meanwhile: Callable[[], None] | None) -> None:
         is_held = self.turnstile.is_held
         self._is_map_changing = self._is_lost = True
         try:
@@ -256,25 +263,31 @@ class Environment:
         except lmdb.Error as error:
             raise translated(error, "opening", self.path) from error
         finally:
-            self.turnstile.leave()
+            if self.turnstile.is_held:
+                self.turnstile.unlock()
+                self.turnstile.is_held = False
         return databases
 
 
 _open_environments: dict[tuple[int, int], Environment] = {}
-_open_lock = threading.Lock()
+_open_lock = threading.RLock()
+"""May be taken by the thread that has it: a handle that is collected while another opens gives its share back."""
 
 
-def share(path: str, *, readonly: bool) -> Environment:
+def share(path: str, handle: object, *, readonly: bool) -> Environment:
     """Return this process's environment of the file, opened if this handle is the first; one of them may write."""
     with _open_lock:
         identity = _identity(path)
         environment = _open_environments.get(identity)
+        if environment is not None and not environment.handles:
+            # Who had it last was cut off while closing it.
+            _close(environment)
+            environment = None
         if environment is None:
             environment = _open_environments[identity] = Environment(path, identity)
-        if readonly:
-            environment.readers += 1
-        else:
-            _take_writer(environment, path)
+        if not readonly:
+            _take_writer(environment, handle)
+        environment.handles.add(handle)
         return environment
 
 
@@ -283,35 +296,73 @@ def _identity(path: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def share_open(path: str) -> Environment | None:
+def share_open(path: str, handle: object) -> Environment | None:
     """Return this process's environment of the file as ``share`` does to a reader, ``None`` if it has none."""
     with _open_lock:
         environment = _open_environments.get(_identity(path))
         if environment is not None:
-            environment.readers += 1
+            environment.handles.add(handle)
         return environment
 
 
-def _take_writer(environment: Environment, path: str) -> None:
-    if environment.has_writer:
+def _take_writer(environment: Environment, handle: object) -> None:
+    if environment.writers:
+        gc.collect()  # A memory that was dropped without being closed may be left in a cycle.
+    if environment.writers:
+        path = environment.path
         message = (
             f"process {os.getpid()} already writes to the store at {path}; close it there, share its Memory, "
             f"or open this one with readonly=True"
         )
         raise StoreBusy(message)
-    environment.has_writer = True
+    environment.writers.add(handle)
 
 
-def unshare(environment: Environment, *, readonly: bool) -> None:
-    """Give a handle's share back, and close the environment with the last one."""
+def unshare(handle: object) -> None:
+    """Give a handle's shares back, and close each environment that it was the last to have; twice does no harm."""
     with _open_lock:
-        if readonly:
-            environment.readers -= 1
-        else:
-            environment.has_writer = False
-        if not environment.readers and not environment.has_writer:
-            del _open_environments[environment.identity]
-            environment.close()
+        for environment in list(_open_environments.values()):
+            environment.writers.discard(handle)
+            environment.handles.discard(handle)
+            if not environment.handles:
+                _close(environment)
+
+
+def _close(environment: Environment) -> None:
+    environment.close()
+    _forget(environment)
+
+
+def _forget(environment: Environment) -> None:
+    for identity in [known for known, other in _open_environments.items() if other is environment]:
+        del _open_environments[identity]
+
+
+def uninterrupted(call: Callable[[], None]) -> None:
+    """Make a call that no signal cuts off: on a thread of its own; an interrupt is raised once it has ended.
+
+    Python runs the handlers of signals in the main thread alone.
+    """
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - it is raised to the caller
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="refold-uninterrupted")
+    interrupt: BaseException | None = None
+    thread.start()
+    while thread.is_alive():
+        try:
+            thread.join()
+        except BaseException as error:  # noqa: BLE001 - as above
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
+    if errors:
+        raise errors[0]
 
 
 def create_databases(path: str, seed: dict[bytes, bytes]) -> None:

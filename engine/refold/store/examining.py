@@ -73,15 +73,20 @@ def look(path: str, wanted: Sequence[tuple[Table, bytes]]) -> Facts:
         raise translated(error, "looking", path) from error
 
 
+class _Handle:
+    """Who looks at an environment that this process has open already."""
+
+
 @contextmanager
 def _environment(path: str) -> Generator[tuple[lmdb.Environment, _Databases]]:
     """Open the file to read it, or borrow what this process has open already: LMDB opens a file once in a process."""
-    shared = share_open(path)
+    handle = _Handle()
+    shared = share_open(path, handle)
     if shared is not None:
         try:
             yield shared.env, shared.databases
         finally:
-            unshare(shared, readonly=True)
+            unshare(handle)
         return
     env = open_to_look(path)
     try:

@@ -6,7 +6,6 @@ It promises that what ``write`` returned from survives a power cut (two flushes 
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import lmdb
@@ -33,7 +32,7 @@ from refold.store.record import COMMIT, SEQ, last_seq_of
 from refold.store.stopping import settle
 from refold.store.turns import LmdbTurn
 
-_Found = TypeVar("_Found")
+T = TypeVar("T")
 
 
 class LmdbLog:
@@ -50,7 +49,7 @@ class LmdbLog:
         self.exclusive = directory.exclusive
         self._attach()
         self.seen_txnid = self.turn_txnid = self._reading("opening", id_of)
-        """The last transaction that is no news: this log wrote it, or said that there was one."""
+        """The last transaction that is no news: this log wrote it, or its reader knows of it."""
         if not self.readonly and (self._shared.stopped or self.is_suspect):
             self.resume()
 
@@ -66,7 +65,7 @@ class LmdbLog:
 
     # Reading.
 
-    def _reading(self, doing: str, read: Callable[..., _Found], *arguments: Any, database: str = "") -> _Found:
+    def _reading(self, doing: str, read: Callable[..., T], *arguments: Any, database: str = "") -> T:
         """Return what ``read`` finds in a transaction of its own, which ends with the call."""
         if self._is_closed:
             self._check_open()
@@ -141,49 +140,68 @@ class LmdbLog:
         return self._reading("reading a row", item_before, key, database=table)
 
     def changed(self) -> bool:
-        """Return whether others may have written since the last call or turn (about a tenth of a microsecond)."""
-        txnid = self._reading("looking for changes", id_of)
-        if txnid == self.seen_txnid:
-            return False
-        self.seen_txnid = txnid
-        return True
+        """Return whether others may have written since the last ``saw`` (about a tenth of a microsecond)."""
+        return self._reading("looking for changes", id_of) != self.seen_txnid
+
+    def mark(self) -> int:
+        """Return the number of the last transaction."""
+        return self._reading("looking for changes", id_of)
+
+    def saw(self, mark: int) -> None:
+        """Take note that the reader knows of all transactions up to a number."""
+        self.seen_txnid = mark
 
     # Writing.
 
-    def still(self) -> LmdbTurn:
-        """Return a turn in which nobody writes, its holder included; of a read-only log, too."""
+    def in_stillness(self, use: Callable[[LmdbTurn], T]) -> T:
+        """Call ``use`` with a turn in which nothing is written; of a read-only log, too."""
         self._check_open()
-        return LmdbTurn(self, self._shared)
+        return self._in_turn(use)
 
-    def turn(self) -> LmdbTurn:
-        """Return a turn at writing, which begins when it is entered."""
+    def in_turn(self, use: Callable[[LmdbTurn], T]) -> T:
+        """Call ``use`` with a turn at writing and return its result."""
         self._check_open()
         if self.readonly:
             message = f"the store in {self._path} is open read-only; open it without readonly=True to write"
             raise ReadOnly(message)
         self._shared.check_writing()
-        return LmdbTurn(self, self._shared)
+        return self._in_turn(use)
+
+    def _in_turn(self, use: Callable[[LmdbTurn], T]) -> T:
+        # `with` of a lock that is written in C is one step for signals, on its way in and out, and so is any call of
+        # C. A Python function is not: a signal may end it before its first line. So what ends the turn stands here.
+        shared = self._shared
+        turn = LmdbTurn(self, shared)
+        with shared.writing:
+            try:
+                turn.begin()
+                return use(turn)
+            finally:
+                turn.txn, turn.is_open = None, False
+                if shared.turnstile.is_held:
+                    shared.turnstile.unlock()
+                    shared.turnstile.is_held = False
 
     def write(
         self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
     ) -> None:
         """Append records with their commit rows, and put the rows: one durable transaction."""
-        self._write(first_seq, records, commits, rows)
 
-    def _write(self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row]) -> None:
-        with self.turn() as turn:
+        def use(turn: LmdbTurn) -> None:
             # Where others came between, the number stays, so that the next look tells of them.
             if turn.commit(first_seq, records, commits, rows) and not turn.moved:
                 self.seen_txnid = turn.txnid
 
+        self.in_turn(use)
+
     def write_rows(self, rows: Sequence[Row]) -> None:
         """Put rows beside the log in one durable transaction."""
-        self._write(0, (), (), rows)
+        self.write(0, (), (), rows)
 
-    def alone(self) -> AbstractContextManager[None]:
-        """Return a context in which no other handle has the store open, and a full disk has the ballast's room."""
+    def alone(self, use: Callable[[], T]) -> T:
+        """Call ``use`` while no other handle has the store open, and a full disk has the ballast's room."""
         self._check_open()
-        return self._directory.alone()
+        return self._directory.alone(use)
 
     def sweep(self) -> None:
         """Put a clean copy of the data file in its place."""
@@ -220,14 +238,16 @@ class LmdbLog:
         """Check the end of the log as the disk holds it, and let writing go on; raises ``StoreError`` if it may not."""
         shared = self._shared
         with shared.writing:
-            shared.turnstile.enter(always=True)
             try:
+                shared.turnstile.enter(always=True)
                 shared.renew(lambda: settle(self._path))
                 check_end(self, self._path)
                 shared.stopped = ""
                 shared.turnstile.trust()
             finally:
-                shared.turnstile.leave()
+                if shared.turnstile.is_held:
+                    shared.turnstile.unlock()
+                    shared.turnstile.is_held = False
 
     def passed(self) -> bool:
         """Return whether another process has committed since this one's last turn at writing began and committed."""
@@ -260,9 +280,8 @@ class LmdbLog:
 
     def close(self) -> None:
         """Release the environment and the locks."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._directory.release()
+        self._is_closed = True
+        self._directory.release()
 
 
 assert SEQ.size == SEQ_BYTES

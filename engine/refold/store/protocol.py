@@ -1,8 +1,7 @@
 """What the engine asks of a log: bytes in order, rows beside them, and nothing about what they mean."""
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import Final, Literal, NamedTuple, Protocol, Self, TypeAlias
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from refold.errors import StoreBusy
 
@@ -17,6 +16,8 @@ TABLES: Final[tuple[Table, ...]] = (
     "requests",
     "streams",
 )
+
+T = TypeVar("T")
 
 Row: TypeAlias = tuple[Table, bytes, bytes | None]
 """A row to put beside the log; ``None`` as its value deletes it."""
@@ -39,18 +40,15 @@ class Overtaken(StoreBusy):
 
 
 class Turn(Protocol):
-    """One writer's turn among all processes, as a context manager: nobody else commits until it ends.
+    """One writer's turn among all processes: no other writer commits until it ends.
 
     While it is open its thread may use the log's ordinary reads; they do not see what the turn has not yet written.
-    Leaving it without ``write`` changes nothing.
+    Ending it without ``write`` changes nothing.
     """
 
     @property
     def moved(self) -> bool:
-        """Whether another process committed since this log last wrote or said so.
-
-        Leaving the turn without an exception says that the caller has caught up; after one it is told again.
-        """
+        """Whether another process committed since the last ``saw``, or since this log last wrote."""
         ...
 
     def write(
@@ -67,10 +65,6 @@ class Turn(Protocol):
         Raises ``Overtaken`` in the rare case that nothing was written, the log moved, and another turn will do.
         """
         ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
 
 
 class Log(Protocol):
@@ -89,8 +83,12 @@ class Log(Protocol):
         """Return the seq of the last record, 0 in an empty log."""
         ...
 
-    def turn(self) -> Turn:
-        """Return a turn at writing, to be entered with ``with``; entering waits for the turns of other processes."""
+    def in_turn(self, use: Callable[[Turn], T]) -> T:
+        """Call ``use`` with a turn at writing, after the turns of all others, and return its result.
+
+        A call and not a context manager: a signal may split a ``with`` statement from the Python function that ends
+        it, and the locks of the turn would be held for good.
+        """
         ...
 
     def durable_head(self) -> int:
@@ -115,8 +113,8 @@ class Log(Protocol):
         """Check the end of the log as the disk holds it, and let writing go on; raises ``StoreError`` if it may not."""
         ...
 
-    def still(self) -> Turn:
-        """Return a turn in which nobody writes, its holder included; of a read-only log, too."""
+    def in_stillness(self, use: Callable[[Turn], T]) -> T:
+        """Call ``use`` with a turn in which nothing is written, not by ``use`` either; on a read-only log, too."""
         ...
 
     def write(
@@ -157,8 +155,8 @@ class Log(Protocol):
         """Return the last row whose key is at most ``key``."""
         ...
 
-    def alone(self) -> AbstractContextManager[None]:
-        """Return a context in which no other handle, of any process, has the log open; ``StoreBusy`` where one has."""
+    def alone(self, use: Callable[[], T]) -> T:
+        """Call ``use`` while no other handle, of any process, has the log open; ``StoreBusy`` where one has."""
         ...
 
     def sweep(self) -> None:
@@ -170,10 +168,18 @@ class Log(Protocol):
         ...
 
     def changed(self) -> bool:
-        """Return whether others may have written since the last call or turn; cheap enough for every read.
+        """Return whether others may have written since the last ``saw``; cheap enough for every read.
 
         What this log writes itself never hides a commit of others that came before it.
         """
+        ...
+
+    def mark(self) -> int:
+        """Return a mark of what is committed now, for ``saw``."""
+        ...
+
+    def saw(self, mark: int) -> None:
+        """Take note that the reader knows everything that was committed when it took the mark."""
         ...
 
     def passed(self) -> bool:

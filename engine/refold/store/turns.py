@@ -1,7 +1,7 @@
 """Turns at writing: to LMDB, which is a write transaction, and to the tail of a log that delays its writes."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import lmdb
 
@@ -21,41 +21,30 @@ _AnyRow: TypeAlias = tuple[str, bytes, bytes | None]
 
 
 class LmdbTurn:
-    """A write transaction; see ``protocol.Turn`` for what it promises.
+    """A write transaction; see ``protocol.Turn`` for what it promises, and ``LmdbLog.in_turn`` for how it ends.
 
     The transaction is aborted by dropping the only reference to it, so it may stand in no variable, which a traceback
     would keep. The ``abort`` of LMDB's binding waits until no other thread is inside a read, and two threads that read
     all the time let it wait for ever.
     """
 
-    __slots__ = ("_is_open", "_log", "_shared", "_txn", "moved", "txnid")
+    __slots__ = ("_log", "_shared", "is_open", "moved", "txn", "txnid")
 
     def __init__(self, log: "LmdbLog", shared: Environment) -> None:
         self._log = log
         self._shared = shared
-        self._txn: lmdb.Transaction[bytes] | None = None
-        self._is_open = False
+        self.txn: lmdb.Transaction[bytes] | None = None
+        self.is_open = False
         self.txnid = 0
         self.moved = False
 
-    def __enter__(self) -> Self:
-        try:
-            self._is_open = self._shared.writing.acquire()
-            self._txn = self._shared.begin_write(always=self._log.readonly)
-        except BaseException:
-            self._end()
-            raise
-        self.txnid = self._txn.id()
+    def begin(self) -> None:
+        """Begin the transaction; the thread holds ``writing``."""
+        self.is_open = True
+        self.txn = self._shared.begin_write(always=self._log.readonly)
+        self.txnid = self.txn.id()
         self._log.turn_txnid = self.txnid
         self.moved = self.txnid != self._log.seen_txnid + 1
-        return self
-
-    def _end(self) -> None:
-        self._txn = None
-        if self._is_open:
-            self._is_open = False
-            self._shared.turnstile.leave()
-            self._shared.writing.release()
 
     def write(
         self,
@@ -70,12 +59,6 @@ class LmdbTurn:
         if self.commit(first_seq, records, commits, [*replaced, *rows] if erased else rows):
             self._log.seen_txnid = self.txnid
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._is_open:
-            if kind is None and self.moved:
-                self._log.seen_txnid = self.txnid - 1
-            self._end()
-
     def commit(
         self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[_AnyRow]
     ) -> bool:
@@ -84,7 +67,7 @@ class LmdbTurn:
         A transaction that finds the map full is begun again in a larger one, and one that finds the disk full with the
         room of the ballast, if that is lent; unless others came between.
         """
-        if not self._is_open:
+        if not self.is_open:
             message = "a turn is open once and writes once; take another turn"
             raise AssertionError(message)
         doing = _doing(first_seq, records, rows)
@@ -102,11 +85,16 @@ class LmdbTurn:
                         raise told from error
                 self._begin_again()
         finally:
-            self._end()
+            self.txn, self.is_open = None, False
+            # Other processes need not wait for the fold of what was written.
+            turnstile = self._shared.turnstile
+            if turnstile.is_held:
+                turnstile.unlock()
+                turnstile.is_held = False
 
     def _begin_again(self) -> None:
-        self._txn = self._shared.begin_write()
-        if self._txn.id() != self.txnid:
+        self.txn = self._shared.begin_write()
+        if self.txn.id() != self.txnid:
             path = self._shared.path
             message = f"another process wrote to {path} while this one made room; nothing was written, call again"
             raise Overtaken(message)
@@ -114,34 +102,34 @@ class LmdbTurn:
     def _put_and_commit(
         self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[_AnyRow]
     ) -> bool:
-        assert self._txn is not None
+        assert self.txn is not None
         databases = self._shared.databases
         try:
             if records:
                 self._append(first_seq, records)
             for commit in commits:
                 last_key = SEQ.pack(last_seq_of(commit))
-                if not self._txn.put(last_key, commit, db=databases["commits"], append=True):
+                if not self.txn.put(last_key, commit, db=databases["commits"], append=True):
                     self._refuse(f"the commit row of seq {last_seq_of(commit)}")
             # LMDB gives the number of a transaction that changed nothing to the next one, whoever that belongs to.
             is_changed = self._put(rows) or bool(records) or bool(commits)
             if is_changed:
-                self._txn.commit()
+                self.txn.commit()
                 self._log.ballast.follow(sum(map(len, records)))
             return is_changed
         finally:
-            self._txn = None
+            self.txn = None
 
     def _append(self, first_seq: int, records: Sequence[bytes]) -> None:
-        assert self._txn is not None
+        assert self.txn is not None
         database = self._shared.databases["log"]
         if len(records) == 1:
-            if not self._txn.put(SEQ.pack(first_seq), records[0], db=database, append=True):
+            if not self.txn.put(SEQ.pack(first_seq), records[0], db=database, append=True):
                 self._refuse(f"the record of seq {first_seq}")
             return
         keys = map(SEQ.pack, range(first_seq, first_seq + len(records)))
         items = zip(keys, records, strict=True)
-        if self._txn.cursor(db=database).putmulti(items, append=True) != (len(records), len(records)):
+        if self.txn.cursor(db=database).putmulti(items, append=True) != (len(records), len(records)):
             self._refuse(f"one of {len(records)} records from seq {first_seq} on")
 
     def _refuse(self, what: str) -> NoReturn:
@@ -151,34 +139,27 @@ class LmdbTurn:
 
     def _put(self, rows: Sequence[_AnyRow]) -> bool:
         """Put or delete the rows, and return whether that changed anything."""
-        assert self._txn is not None
+        assert self.txn is not None
         databases = self._shared.databases
         is_changed = False
         for table, key, value in rows:
             if value is None:
-                is_changed |= self._txn.delete(key, db=databases[table])
+                is_changed |= self.txn.delete(key, db=databases[table])
             else:
-                is_changed |= self._txn.put(key, value, db=databases[table])
+                is_changed |= self.txn.put(key, value, db=databases[table])
         return is_changed
 
 
 class DelayedTurn:
     """A turn at writing to the tail: it waits for other threads alone, as no other process may write."""
 
-    __slots__ = ("_is_open", "_log")
+    __slots__ = ("_log", "is_open")
+
+    moved = False
 
     def __init__(self, log: "DelayedLog") -> None:
         self._log = log
-        self._is_open = False
-
-    @property
-    def moved(self) -> bool:
-        """Return ``False``: nobody else may write."""
-        return False
-
-    def __enter__(self) -> Self:
-        self._is_open = self._log.turns.acquire()
-        return self
+        self.is_open = True
 
     def write(
         self,
@@ -189,21 +170,14 @@ class DelayedTurn:
         erased: Sequence[Erasing] = (),
     ) -> None:
         """Put everything at the end of the tail, not durable on return; what erases goes past it, and is."""
-        if not self._is_open:
+        if not self.is_open:
             message = "a turn is open once and writes once; take another turn"
             raise AssertionError(message)
-        try:
-            if erased:
-                self._log.erase(first_seq, records, commits, rows, erased)
-            else:
-                self._log.append(first_seq, records, commits, rows)
-        finally:
-            self.__exit__(None)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._log.turns.release()
+        self.is_open = False
+        if erased:
+            self._log.erase(first_seq, records, commits, rows, erased)
+        else:
+            self._log.append(first_seq, records, commits, rows)
 
 
 def _doing(first_seq: int, records: Sequence[bytes], rows: Sequence[_AnyRow]) -> str:

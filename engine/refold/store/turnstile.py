@@ -13,10 +13,11 @@ takes no call that a broken disk could refuse.
 
 import errno
 import fcntl
+import io
 import mmap
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from refold.errors import StoreError, StoreFull
@@ -34,41 +35,33 @@ class Turnstile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        with self._telling("opening"):
-            self._file = os.open(os.path.join(path, TURN_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            with self._telling("mapping"):
-                _allocate(self._file)
-                self._flags = mmap.mmap(self._file, 1)
-        except BaseException:
-            os.close(self._file)
-            raise
         self.is_held = False
-
-    @contextmanager
-    def _telling(self, doing: str) -> Generator[None]:
+        """Whether the lock may be held: set before it is taken and cleared after it is given back."""
+        self.unlock: Callable[[], object] = _nothing
+        """Gives the lock back in one step, which no signal splits. Every turn ends with it: where ``is_held``."""
         try:
-            yield
+            self._file = _open(os.path.join(path, TURN_LOCK))
+            _allocate(self._file.fileno())
+            self._flags = mmap.mmap(self._file.fileno(), 1)
+            self.unlock = partial(fcntl.lockf, self._file, fcntl.LOCK_UN)
         except OSError as error:
-            kind = StoreFull if error.errno in {errno.ENOSPC, errno.EDQUOT} else StoreError
-            message = (
-                f"{doing} {TURN_LOCK} in {self._path}: {error}; check who owns it, that it is a file, that there is "
-                f"space, and that the file system knows record locks, then open the store again"
-            )
-            raise kind(message) from error
+            raise self._failed("opening", error) from error
+
+    def _failed(self, doing: str, error: OSError) -> StoreError:
+        kind = StoreFull if error.errno in {errno.ENOSPC, errno.EDQUOT} else StoreError
+        return kind(
+            f"{doing} {TURN_LOCK} in {self._path}: {error}; check who owns it, that it is a file, that there is "
+            f"space, and that the file system knows record locks, then open the store again"
+        )
 
     def enter(self, *, always: bool = False) -> None:
-        """Wait for the turn of every other process, if there are any; a thread at a time, which leaves it."""
-        if (always or self._flags[0]) and not self.is_held:
-            with self._telling("locking"):
-                fcntl.lockf(self._file, fcntl.LOCK_EX)
+        """Wait for the turn of every other process, if there are any; a thread at a time, once more or not."""
+        if always or self._flags[0]:
             self.is_held = True
-
-    def leave(self) -> None:
-        """Let the next process have its turn."""
-        if self.is_held:
-            self.is_held = False
-            fcntl.lockf(self._file, fcntl.LOCK_UN)
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX)
+            except OSError as error:
+                raise self._failed("locking", error) from error
 
     def say(self, *, several: bool) -> None:
         """Tell every process whether several write; the caller has entered with ``always``."""
@@ -90,7 +83,16 @@ class Turnstile:
     def close(self) -> None:
         """Give everything back."""
         self._flags.close()
-        os.close(self._file)
+        self._file.close()
+
+
+def _open(path: str) -> io.FileIO:
+    """Open a lock file as an object that closes itself: a bare descriptor would be lost to a signal."""
+    return io.FileIO(path, "r+", opener=lambda name, _: os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def _nothing() -> None:
+    """Do nothing: the lock file is not open yet."""
 
 
 def _allocate(file: int) -> None:

@@ -16,7 +16,7 @@ from refold.engine.loader import Recorded
 from refold.engine.pending import Noted, Pending
 from refold.engine.reading import Reading
 from refold.engine.sequencer import Sequencer
-from refold.errors import StoreFull
+from refold.errors import InvalidInput, StoreFull
 from refold.limits import MEMORY_BYTES_DEFAULT
 from refold.store.protocol import Log, Row, Turn
 
@@ -40,6 +40,8 @@ class Engine(Reading):
         self._sequencer = Sequencer(Committer(self))
         self.append_alone = self._sequencer.submit_alone
         self._subscriptions: Subscriptions | None = None
+        self._is_disowned = False
+        """Whether this is a child of the process that the log belongs to."""
         self.witness: Witness | None = None
         """The file elsewhere that is told how far the log came, if there is one."""
         watch(self)
@@ -58,6 +60,9 @@ class Engine(Reading):
 
     def commit_batch(self, pending: Pending) -> None:
         """Write the events of a batch as one atomic, durable commit, and give its results their stamps."""
+        if pending.is_torn:
+            message = "a mutation of this batch was interrupted; nothing of the batch was written, run it again"
+            raise InvalidInput(message)
         self._sequencer.submit(pending)
 
     def commit_held(self, pending: Pending) -> None:
@@ -109,19 +114,22 @@ class Engine(Reading):
         turn.write(0, (), (), self.checkpoints.allowed(rows))
 
     def close(self) -> None:
-        """End the subscriptions, store what is worth storing and release the log; a second call does nothing.
+        """End the subscriptions, store what is worth storing and release the log.
+
+        A second call does nothing, and one after a call that was cut off does the rest.
 
         Where acknowledged events cannot be made durable, the error is raised and the engine stays open, so that
         somebody can make room or mend the disk, and close again. Where the witness cannot be told, the engine is closed
         and it is raised.
         """
-        if self.is_closed:
-            return  # Before any lock: in a child that forked, a thread that is not there may hold it.
+        if self._is_disowned:
+            return  # Before any lock: a thread that is not in this process may hold it.
         if self._subscriptions is not None:
             self._subscriptions.close()
         try:
             with self.exclusive(), self.state_lock:
                 if self._closed:
+                    self.log.close()
                     return
                 try:
                     self._rest()
@@ -164,6 +172,7 @@ class Engine(Reading):
 
     def disown(self) -> None:
         """Refuse every further use: LMDB and the locks belong to the process that forked this one."""
+        self._is_disowned = True
         self._closed, self.is_writable = "belongs to the process that forked this one", False
         self.kept.disown()
         if self._subscriptions is not None:

@@ -24,8 +24,11 @@ def note(engine: Engine, pending: Pending, verb: Verb) -> int | None:
             place = _add(engine, pending, name, event, verb.occurred_ns)
             if type(event) in fold.CLOSING:
                 pending.opened.discard(name)
-    except BaseException:
+    except Exception:
         pending.truncate(begin)
+        raise
+    except BaseException:
+        pending.is_torn = True
         raise
     if verb.request is not None:
         pending.requests[verb.request.id_hash] = (verb.request, range(begin, len(pending.events)))
@@ -37,7 +40,7 @@ def _add(engine: Engine, pending: Pending, name: str, event: Event, occurred_ns:
     if fold.is_provisional(event):
         pending.provisional.append(place)
     if name in pending.overlays:
-        _fold_overlay(engine, pending, name, place)
+        pending.overlays[name] = _folded(engine, pending, name, place, pending.overlays[name])
     return place
 
 
@@ -86,18 +89,20 @@ def state_in_batch(engine: Engine, pending: Pending, name: str) -> fold.State:
             return fold.empty(kind_of(name)) if slot is None else engine.live(slot)
         # A copy where there can be one: a large project is built from its rows in seconds, and copied in milliseconds.
         state = fold.empty(kind_of(name)) if slot is None else _built(engine, slot)
-    pending.overlays[name] = state
     for place in pending.places[name]:
-        _fold_overlay(engine, pending, name, place)
-    return pending.overlays[name]
+        state = _folded(engine, pending, name, place, state)
+    pending.overlays[name] = state
+    return state
 
 
 def _built(engine: Engine, slot: Slot) -> fold.State:
     return fold.copied(engine.live(slot)) or engine.loader.state_at(slot, slot.seq)
 
 
-def _fold_overlay(engine: Engine, pending: Pending, name: str, place: int) -> None:
+def _folded(engine: Engine, pending: Pending, name: str, place: int, state: fold.State) -> fold.State:
+    """Return a state after one more event of a batch."""
     event = pending.events[place]
     if isinstance(event, Restored):
-        pending.overlays[name] = engine.base_state(event, kind_of(name))
-    fold.fold(pending.overlays[name], pending.stamp(place), event)
+        state = engine.base_state(event, kind_of(name))
+    fold.fold(state, pending.stamp(place), event)
+    return state

@@ -45,6 +45,7 @@ class Pending:
         "entries",
         "erased_count",
         "events",
+        "is_torn",
         "later",
         "messages",
         "names",
@@ -62,6 +63,8 @@ class Pending:
     )
 
     def __init__(self) -> None:
+        self.is_torn = False
+        """Whether an interrupt cut off a mutation, so that the columns may not fit each other: it is not written."""
         self.names: list[str] = []
         self.events: list[Event] = []
         self.occurred: list[int | None] = []
@@ -118,9 +121,15 @@ class Pending:
         """
         if name not in self.opened or event.sources or self.overlays:
             return None
-        place = self.add(name, event, occurred_ns)
-        message = Message(event, Stamp(-place - 1, name_of(name), 0, 0, occurred_ns or 0))
-        self.messages.append(message)
+        try:
+            place = self.add(name, event, occurred_ns)
+            message = Message(event, Stamp(-place - 1, name_of(name), 0, 0, occurred_ns or 0))
+            self.messages.append(message)
+        except LimitExceeded:
+            raise
+        except BaseException:
+            self.is_torn = True
+            raise
         return message
 
     def stamp(self, place: int) -> Stamp:

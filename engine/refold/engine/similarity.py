@@ -156,7 +156,7 @@ class Similarity:
         gone, stock = slot.stock, self._stocks.peek(slot.number)
         if gone is not None and gone is not stock:
             gone.detach()  # It had to leave, and is counted by nobody any more.
-        if stock is not None and stock.slot is not slot:
+        if stock is not None and stock.slot is not slot and not stock.is_torn:
             is_there = (stock.shelf.model, stock.shelf.dimensions) == (facts.model, facts.dim)
             if is_there and stock.catch_up(facts, slot.seq, partial(self.units.load, dimensions=facts.dim)):
                 stock.attach(slot)
@@ -202,7 +202,9 @@ class Similarity:
     ) -> Missing:
         entries = list(facts.entries.values())
         found = {id(stock): stock for stock in (old, self._stocks.peek(number))}.values()
-        donors = [stock for stock in found if stock is not None and stock.shelf.dimensions == facts.dim]
+        donors = [
+            stock for stock in found if stock is not None and not stock.is_torn and stock.shelf.dimensions == facts.dim
+        ]
         return Missing(
             key, number, seq, facts, entries, facts.model, facts.dim, facts.seq, donors, old, pending, is_live
         )

@@ -105,4 +105,5 @@ def told(slot: Slot, stamp: Stamp, event: Event) -> None:
 
         logger = logging.getLogger("refold")
         logger.exception("the rows of %s could not follow seq %d; they are filled anew", slot.name, stamp.seq)
+        slot.stock.is_torn = True
         slot.stock.detach()

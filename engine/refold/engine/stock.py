@@ -57,6 +57,8 @@ class Stock:
         self.key: Hashable = None
         """What it is found by among others in RAM; ``None`` for that of an open batch."""
         self.slot: Slot | None = None
+        self.is_torn = False
+        """Whether an event could not be followed: then the rows are of no use."""
         self.ids: list[str] = []
         """By row; empty for rows that only a graph knows."""
         self.entries: list[Entry | None] = []
@@ -96,8 +98,8 @@ class Stock:
 
     @property
     def is_worn(self) -> bool:
-        """Whether most rows are gone, so that it is better filled anew."""
-        return len(self.ids) > 2 * len(self.rows) + _WORN_ROWS_MIN
+        """Whether it has to be filled anew: most rows are gone, or it is torn."""
+        return self.is_torn or len(self.ids) > 2 * len(self.rows) + _WORN_ROWS_MIN
 
     def close(self) -> None:
         """Be told of nothing any more, and end the thread of the shelf.

@@ -5,9 +5,11 @@ transaction is open while its function runs. What this process commits wakes it;
 """
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
+from functools import partial
 from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -18,6 +20,7 @@ from refold.engine.reading import Reading
 from refold.errors import Closed, InvalidInput
 from refold.limits import POLL_MS
 from refold.store.protocol import Log
+from refold.store.threads import Bell, Worker
 
 Subscriber: TypeAlias = Callable[[Recorded], Any]
 
@@ -33,14 +36,14 @@ def durable_head(log: Log) -> int:
 class _Delivery:
     """One subscriber: its function, where it stands, and what ended it; ``Subscription`` is what its owner holds."""
 
-    __slots__ = ("branch", "calling", "ended", "error", "function", "position")
+    __slots__ = ("branch", "calling", "error", "function", "is_ended", "position")
 
     def __init__(self, function: Subscriber, position: int, branch: int) -> None:
         self.function = function
         self.position = position
         self.branch = branch
         self.error: BaseException | None = None
-        self.ended = threading.Event()
+        self.is_ended = False
         self.calling = threading.Lock()
         """Held by the thread that delivers while the function runs."""
 
@@ -48,7 +51,7 @@ class _Delivery:
         """Call the function with the events of a page, which reaches up to a seq, until it ends."""
         for recorded in page:
             with self.calling:
-                if self.ended.is_set():
+                if self.is_ended:
                     return
                 try:
                     self.function(recorded)
@@ -63,11 +66,11 @@ class _Delivery:
     def end(self, error: BaseException | None) -> None:
         """Deliver nothing more."""
         self.error = self.error or error
-        self.ended.set()
+        self.is_ended = True
 
     def disown(self) -> None:
         """End in a child that forked: the thread that may hold the locks is not there."""
-        self.calling, self.ended = threading.Lock(), threading.Event()
+        self.calling = threading.Lock()
         self.end(Closed(_OF_PARENT))
 
 
@@ -110,14 +113,17 @@ class Subscription:
     @property
     def is_alive(self) -> bool:
         """Whether events are still delivered."""
-        return not self._delivery.ended.is_set()
+        return not self._delivery.is_ended
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
         """Wait until the subscription has ended, and return whether it has; without a timeout for as long as it takes.
 
         It ends when it is closed, when its memory is, or when it fails.
         """
-        return self._delivery.ended.wait(timeout_seconds)
+        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while not self._delivery.is_ended and (until is None or time.monotonic() < until):
+            time.sleep(_POLL_SECONDS)
+        return self._delivery.is_ended
 
     def close(self) -> None:
         """End the subscription; waits for a call that is running, except from inside of a subscriber's function."""
@@ -148,10 +154,10 @@ class Subscriptions:
 
     def _restart(self) -> None:
         self._lock = threading.RLock()
-        self._bell = threading.Lock()
-        """Held while there is nothing to look for; a lock and not an event, because who commits pays for the ring."""
+        self._bell = Bell()
+        """Rung by each commit."""
         self._active: tuple[_Delivery, ...] = ()
-        self._thread: threading.Thread | None = None
+        self._thread: Worker | None = None
         self._is_closed = False
 
     def subscribe(self, function: Subscriber, after: int | None, branch: int) -> Subscription:
@@ -168,30 +174,24 @@ class Subscriptions:
             if self._is_closed:
                 message = "this memory is being closed and takes no subscribers; open the store again with Memory(path)"
                 raise Closed(message)
-            if self._thread is None:
-                self._thread = self._started()
+            if self._thread is None or self._thread.is_over:
+                self._start()
             self._active = (*self._active, delivery)
-        self.ring()
+        self._bell.ring()
         return Subscription(self, delivery)
 
-    def _started(self) -> threading.Thread:
-        """Return the thread, started; it waits for our lock before it looks for the first time."""
+    def _start(self) -> None:
+        """Start the thread; it waits for our lock before it looks for the first time."""
         # A context of its own, so that a batch that is open where somebody subscribes is none of its business.
-        thread = threading.Thread(target=Context().run, args=(self._run,), name="refold-subscriptions", daemon=True)
-        thread.start()
-        self._engine.ring = self.ring
-        return thread
-
-    def ring(self) -> None:
-        """Let the thread look for what is new; a second ring before it looked changes nothing."""
-        with suppress(RuntimeError):
-            self._bell.release()
+        self._thread = Worker(partial(Context().run, self._run), "refold-subscriptions")
+        self._engine.ring = self._bell.ring
+        self._thread.start()
 
     def end(self, delivery: _Delivery) -> None:
         """End one subscription, and wait for a call that is running unless that is where we are."""
-        delivery.ended.set()
-        self.ring()
-        if threading.current_thread() is not self._thread:
+        delivery.is_ended = True
+        self._bell.ring()
+        if self._thread is None or not self._thread.is_current:
             with delivery.calling:
                 pass
 
@@ -202,7 +202,7 @@ class Subscriptions:
             thread, active = self._thread, self._active
         for delivery in active:
             self.end(delivery)
-        if thread is not None and threading.current_thread() is not thread:
+        if thread is not None:
             thread.join()
 
     def disown(self) -> None:
@@ -216,13 +216,10 @@ class Subscriptions:
 
     def _run(self) -> None:
         error: BaseException | None = None
-        with self._lock:
-            if threading.current_thread() is not self._thread:
-                return  # Who started it was cut off, and nobody knows of this thread.
         try:
             while active := self._remaining():
                 if not self._round(active):
-                    self._bell.acquire(timeout=_POLL_SECONDS)
+                    self._bell.wait(_POLL_SECONDS)
         except Closed:
             # The memory was closed while somebody subscribed.
             pass
@@ -234,18 +231,18 @@ class Subscriptions:
     def _remaining(self) -> tuple[_Delivery, ...]:
         """Return who still wants events; if it is nobody, the thread is over."""
         with self._lock:
-            self._active = tuple(delivery for delivery in self._active if not delivery.ended.is_set())
+            self._active = tuple(delivery for delivery in self._active if not delivery.is_ended)
             if not self._active:
                 self._forget_thread()
             return self._active
 
     def _forget_thread(self) -> None:
-        if threading.current_thread() is self._thread:
+        if self._thread is not None and self._thread.is_current:
             self._engine.ring = self._thread = None
 
     def _end_all(self, error: BaseException | None) -> None:
         with self._lock:
-            if threading.current_thread() is not self._thread:
+            if self._thread is None or not self._thread.is_current:
                 return
             for delivery in self._active:
                 delivery.end(error)
@@ -259,7 +256,7 @@ class Subscriptions:
         is_busy = False
         for delivery in active:
             place = (delivery.position, delivery.branch)
-            if delivery.position < until and not delivery.ended.is_set():
+            if delivery.position < until and not delivery.is_ended:
                 if place not in pages:
                     pages = {place: self._engine.page(delivery.position, until, delivery.branch)}
                 delivery.deliver(*pages[place])

@@ -73,7 +73,7 @@ def export(engine: Engine, path: str, at: int | None) -> int:
                 os.fsync(file.fileno())
                 written.replace(target)
             except BaseException:
-                written.unlink()
+                written.unlink(missing_ok=True)
                 raise
     except OSError as error:
         message = f"exporting to {path}: {error}; give a path in a directory that is writable and has space"

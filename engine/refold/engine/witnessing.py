@@ -5,7 +5,7 @@ that holds the witnessed seq with the witnessed link is the one that was seen, o
 off, rolled back or rewritten is not. The file follows the log on a thread of its own: no writer ever waits for it.
 """
 
-import threading
+from functools import partial
 from typing import Final
 from weakref import ref
 
@@ -16,6 +16,7 @@ from refold.results import Finding
 from refold.store import witness
 from refold.store.protocol import Log
 from refold.store.record import COMMIT, NO_LINK, CommitRow, last_seq_of
+from refold.store.threads import Bell, Worker
 from refold.store.witness import Witnessed
 
 _REMEDY: Final = "restore a backup; if it is meant, remove the witness, and the next opening begins a new one"
@@ -27,8 +28,8 @@ class Witness:
     def __init__(self, reading: Reading, path: str) -> None:
         self.path = path
         self._reading = reading
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._stop = Bell()
+        self._thread: Worker | None = None
         self._told = ""
         """What failed last and was said in the log of the program, so that it is said once."""
 
@@ -42,9 +43,7 @@ class Witness:
             witness.create(self.path, _seen(reading))
         check(reading, self.path)
         if not reading.log.readonly:
-            self._thread = threading.Thread(
-                target=_follow, args=(ref(self), self._stop), name="refold-witness", daemon=True
-            )
+            self._thread = Worker(partial(_follow, ref(self), self._stop), "refold-witness")
             self._thread.start()
 
     def advance(self) -> None:
@@ -85,8 +84,8 @@ class Witness:
 
     def stop(self) -> None:
         """End the thread; a second call does nothing."""
-        self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        self._stop.ring()
+        if self._thread is not None:
             self._thread.join()
 
 
@@ -164,7 +163,7 @@ def _link_at(log: Log, seq: int) -> bytes:
     return CommitRow._make(COMMIT.unpack(row)).link
 
 
-def _follow(followed: "ref[Witness]", stop: threading.Event) -> None:
+def _follow(followed: "ref[Witness]", stop: Bell) -> None:
     """Keep a witness up until it is closed, or gone with a memory that nobody closed."""
     while not stop.wait(WITNESS_MS / 1_000):
         kept = followed()

@@ -66,7 +66,7 @@ def search_many(place: Place, queries: object, vectors: object, options: SearchO
 def _searched(place: Place, said: Sequence[str], given: Sequence[object], asked: Wanted) -> list[Hits]:
     posed = _posed(place, said, given, asked)
     for _ in range(REDO_COUNT_MAX):
-        hits = _attempt(place, posed)
+        hits = place.door.engine.kept.whole(lambda: _attempt(place, posed))
         if hits is not None:
             return hits
     raise finding.too_fast(place)

@@ -102,7 +102,8 @@ def _searched(place: Place, query: object, asked: Wanted) -> Hits:
     packed = None if vector is None else vector.packed
     question = Question(text, ranking, packed, moment(place, asked.now_ns), asked.top_k, asked.filter, asked.explain)
     for _ in range(REDO_COUNT_MAX):
-        hits = _texts_attempt(place, question, vector) if question.needs_texts else _attempt(place, question, vector)
+        attempt = _texts_attempt if question.needs_texts else _attempt
+        hits = place.door.engine.kept.whole(lambda: attempt(place, question, vector))  # noqa: B023 - called at once
         if hits is not None:
             return hits
     raise too_fast(place)

@@ -27,6 +27,10 @@ def look(place: Place, wanted: Wanted = _PLAIN) -> Sight | None:
     Rows that are not there are filled first; nobody waits for that, unless others write so much meanwhile that what was
     filled is old at once.
     """
+    return place.door.engine.kept.whole(lambda: _look(place, wanted))
+
+
+def _look(place: Place, wanted: Wanted) -> Sight | None:
     engine = place.door.engine
     for _ in range(FILLS_COUNT_MAX):
         found = _glance(place, wanted)

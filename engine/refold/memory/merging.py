@@ -89,7 +89,9 @@ class _Upsert:
         if self._seen is None or self._seen[0] is not sight.moment:
             shelf = sight.stock.shelf
             fitting((shelf.model, shelf.dimensions), vector, is_empty=False)
-            self._seen = sight.moment, place.door.engine.similarity.match(sight, vector.packed)
+            engine = place.door.engine
+            match = engine.kept.whole(lambda: engine.similarity.match(sight, vector.packed))
+            self._seen = sight.moment, match
         return self._seen[1]
 
     def _plan(self, facts: Facts, vector: Vector, best: Match | None) -> tuple[str, str, bytes] | None:

@@ -158,5 +158,6 @@ def _cosines(place: Place, episodes: Episodes, vector: Vector | None) -> Any:
     fitting((episodes.model, episodes.dim), vector, is_empty=False)
     door = place.door
     seqs, pending = episodes.vector_seqs(), pending_events(door)
-    rows = door.engine.similarity.vectors(door.key(place.stream), episodes.dim, seqs, pending)
+    key = door.key(place.stream)
+    rows = door.engine.kept.whole(lambda: door.engine.similarity.vectors(key, episodes.dim, seqs, pending))
     return product(rows, unit(vector.packed))

@@ -17,6 +17,7 @@ from refold.limits import DELAY_MS_MAX, IDLE_FLUSHES_COUNT_MAX, LMDB_KEY_BYTES_M
 from refold.store.log import LmdbLog
 from refold.store.protocol import Erasing, Found, Row, Table
 from refold.store.tail import Tail, just_below
+from refold.store.threads import Bell, Worker
 from refold.store.turns import DelayedTurn
 
 T = TypeVar("T")
@@ -48,8 +49,9 @@ class DelayedLog:
         self._written: Tail | None = None
         """The tail that is on its way to the disk, or whose way failed: older than ``_waiting``."""
         self._failure: Exception | None = None
-        self._flusher: threading.Thread | None = None
-        self._stop = threading.Event()
+        self._flusher: Worker | None = None
+        self._is_stopping = False
+        self._stop = Bell()
         _open_logs.add(self)
 
     def _check_usable(self) -> None:
@@ -96,10 +98,9 @@ class DelayedLog:
             self._inner.check_writing()
         with self._state:
             # Before the append, so that an interrupt between the two leaves no tail that nobody writes.
-            if self._flusher is None:
-                flusher = threading.Thread(target=self._run, name="refold-flusher", daemon=True)
-                flusher.start()
-                self._flusher = flusher
+            if self._flusher is None or self._flusher.is_over:
+                self._flusher = Worker(self._run, "refold-flusher")
+                self._flusher.start()
             self._waiting.append(records, commits, rows)
 
     def _tail_bytes(self) -> int:
@@ -174,7 +175,7 @@ class DelayedLog:
     def _run(self) -> None:
         """Flush again and again, until there was nothing to flush for a while."""
         idle_rounds = 0
-        while not self._stop.wait(FLUSH_SECONDS):
+        while not (self._stop.wait(FLUSH_SECONDS) or self._is_stopping):
             if self._failure is None and not self._tail_bytes():
                 idle_rounds += 1
                 if idle_rounds > IDLE_FLUSHES_COUNT_MAX and self._retire():
@@ -380,8 +381,8 @@ class DelayedLog:
                     self.resume()
                 self.flush()
                 self._is_closed = True
-        self._is_closed = True
-        self._stop.set()
+        self._is_closed = self._is_stopping = True
+        self._stop.ring()
         flusher = self._flusher
         if flusher is not None and is_owner:
             flusher.join()

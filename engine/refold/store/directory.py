@@ -16,7 +16,7 @@ from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFu
 from refold.limits import MAP_WAIT_SECONDS, OWNER_WAIT_SECONDS_MAX
 from refold.store.ballast import Ballast
 from refold.store.building import flush
-from refold.store.environment import Environment, create_databases, share, unshare
+from refold.store.environment import Environment, create_databases, open_lock, share, unshare
 from refold.store.mapping import DATA_FILE
 from refold.store.turnstile import TURN_LOCK
 
@@ -77,8 +77,15 @@ class Directory:
         return os.stat(os.path.join(self.path, DATA_FILE)).st_size
 
     def __del__(self) -> None:
-        """Release what was never closed: a handle that is gone must not keep the store from being opened again."""
-        self.release()
+        """Release what was never closed: a handle that is gone must not keep the store from being opened again.
+
+        It may be collected on any thread, which must not wait: what others open meanwhile finds it gone.
+        """
+        if open_lock.acquire(blocking=False):
+            try:
+                self.release()
+            finally:
+                open_lock.release()
 
     def release(self) -> None:
         """Close the environment if no other handle of this process has it, and give the locks back.

@@ -27,6 +27,7 @@ from refold.store.mapping import DATA_FILE, LOCK_FILE, allocate_lock_file, is_gr
 from refold.store.protocol import TABLES
 from refold.store.record import FORMAT
 from refold.store.structure import check_structure, problems
+from refold.store.threads import uninterrupted
 from refold.store.turnstile import Turnstile
 
 FORMAT_KEY: Final = b"format"
@@ -99,7 +100,7 @@ class Environment:
         between the two leaves a whole store.
         """
         allocate_lock_file(made)
-        with _open_lock:
+        with open_lock:
             if len(self.handles) > 1:
                 message = f"another handle of this process has the store at {self.path} open; close it and call again"
                 raise StoreBusy(message)
@@ -270,13 +271,13 @@ class Environment:
 
 
 _open_environments: dict[tuple[int, int], Environment] = {}
-_open_lock = threading.RLock()
-"""May be taken by the thread that has it: a handle that is collected while another opens gives its share back."""
+open_lock = threading.RLock()
+"""Held to open and to close; a thread may take it again: a handle that is collected then gives its share back."""
 
 
 def share(path: str, handle: object, *, readonly: bool) -> Environment:
     """Return this process's environment of the file, opened if this handle is the first; one of them may write."""
-    with _open_lock:
+    with open_lock:
         identity = _identity(path)
         environment = _open_environments.get(identity)
         if environment is not None and not environment.handles:
@@ -298,7 +299,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 def share_open(path: str, handle: object) -> Environment | None:
     """Return this process's environment of the file as ``share`` does to a reader, ``None`` if it has none."""
-    with _open_lock:
+    with open_lock:
         environment = _open_environments.get(_identity(path))
         if environment is not None:
             environment.handles.add(handle)
@@ -320,7 +321,7 @@ def _take_writer(environment: Environment, handle: object) -> None:
 
 def unshare(handle: object) -> None:
     """Give a handle's shares back, and close each environment that it was the last to have; twice does no harm."""
-    with _open_lock:
+    with open_lock:
         for environment in list(_open_environments.values()):
             environment.writers.discard(handle)
             environment.handles.discard(handle)
@@ -336,33 +337,6 @@ def _close(environment: Environment) -> None:
 def _forget(environment: Environment) -> None:
     for identity in [known for known, other in _open_environments.items() if other is environment]:
         del _open_environments[identity]
-
-
-def uninterrupted(call: Callable[[], None]) -> None:
-    """Make a call that no signal cuts off: on a thread of its own; an interrupt is raised once it has ended.
-
-    Python runs the handlers of signals in the main thread alone.
-    """
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            call()
-        except BaseException as error:  # noqa: BLE001 - it is raised to the caller
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="refold-uninterrupted")
-    interrupt: BaseException | None = None
-    thread.start()
-    while thread.is_alive():
-        try:
-            thread.join()
-        except BaseException as error:  # noqa: BLE001 - as above
-            interrupt = error
-    if interrupt is not None:
-        raise interrupt
-    if errors:
-        raise errors[0]
 
 
 def create_databases(path: str, seed: dict[bytes, bytes]) -> None:

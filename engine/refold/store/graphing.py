@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from refold.limits import (
 from refold.rank.products import product
 from refold.store.graph import Graph, built, library
 from refold.store.moments import Moment
+from refold.store.threads import Worker
 
 _logger = logging.getLogger("refold")
 
@@ -72,7 +74,7 @@ class Grower:
         self._crossover: Crossover | None = None
         self._calibrated_count = 0
         self._uses = {True: False, False: False}
-        self._thread: threading.Thread | None = None
+        self._thread: Worker | None = None
         self._is_closed = False
         self._refused_count = 0
         """How many rows there were when a graph was not worth having; at twice as many it is tried again."""
@@ -105,7 +107,7 @@ class Grower:
 
     def _keep_up(self, moment: Moment) -> None:
         """Begin to build a graph, if the one that is there is not good enough and nobody builds one."""
-        if self._thread is not None or moment.count < 2 * self._refused_count:
+        if (self._thread is not None and not self._thread.is_over) or moment.count < 2 * self._refused_count:
             return
         graph = moment.graph
         if graph is not None:
@@ -122,9 +124,9 @@ class Grower:
             self._refused_count = moment.count
             return
         with self._lock:
-            if self._thread is None and not self._is_closed:
+            if (self._thread is None or self._thread.is_over) and not self._is_closed:
                 # No daemon: a thread that is killed inside of a library may take the process with it.
-                self._thread = threading.Thread(target=self._build, args=(moment, base), name="refold-graph")
+                self._thread = Worker(partial(self._build, moment, base), "refold-graph", daemon=False)
                 self._thread.start()
 
     def _build(self, moment: Moment, base: Graph | None) -> None:

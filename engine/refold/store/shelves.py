@@ -35,15 +35,31 @@ class Weighed(Protocol):
 S = TypeVar("S", bound=Weighed)
 
 
+class _Held(Generic[S]):
+    """A shelf in RAM, with its bytes, rows and parts as they were when it was last weighed."""
+
+    __slots__ = ("nbytes", "parts", "rows", "shelf")
+
+    def __init__(self, shelf: S) -> None:
+        self.shelf = shelf
+        self.weigh()
+
+    def weigh(self) -> None:
+        self.nbytes, self.rows, self.parts = self.shelf.nbytes, len(self.shelf), self.shelf.parts_count
+
+    @property
+    def has_grown(self) -> bool:
+        grown = (len(self.shelf) - self.rows) * _WEIGHED_SHARE > self.rows
+        return grown or self.shelf.parts_count != self.parts
+
+
 class Shelves(Generic[S]):
     """Shelves by key. Who has one in hand may go on with it after it has left; it only is not given out again."""
 
     def __init__(self, bytes_max: int = SHELVES_BYTES_DEFAULT) -> None:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
-        self._shelves: OrderedDict[Hashable, S] = OrderedDict()
-        self._weights: dict[Hashable, tuple[int, int, int]] = {}
-        """By key, the bytes of a shelf, and how many rows and parts it had then."""
+        self._shelves: OrderedDict[Hashable, _Held[S]] = OrderedDict()
         self._filling: dict[Hashable, threading.Lock] = {}
         self._sum_bytes = 0
 
@@ -77,57 +93,59 @@ class Shelves(Generic[S]):
 
     def _found(self, key: Hashable) -> S | None:
         with self._lock:
-            shelf = self._shelves.get(key)
-            if shelf is None:
+            held = self._shelves.get(key)
+            if held is None:
                 return None
             self._shelves.move_to_end(key)
-            _, rows, parts = self._weights[key]
-            if (len(shelf) - rows) * _WEIGHED_SHARE <= rows and shelf.parts_count == parts:
-                return shelf
-            leaving = self._weigh(key, shelf)
+            if not held.has_grown:
+                return held.shelf
+            held.weigh()
+            leaving = self._leaving()
         _close(leaving)
-        return shelf
+        return held.shelf
 
     def _put(self, key: Hashable, shelf: S) -> list[S]:
         """Hold a shelf, and return those that leave for it."""
+        held = _Held(shelf)
         with self._lock:
-            self._shelves[key] = shelf
+            self._shelves[key] = held
             self._filling.pop(key, None)
-            return self._weigh(key, shelf)
+            return self._leaving()
 
-    def _weigh(self, key: Hashable, shelf: S) -> list[S]:
-        """Weigh a shelf, and return those that leave for it."""
-        own_bytes = shelf.nbytes
-        self._sum_bytes += own_bytes - self._weights.get(key, (0, 0, 0))[0]
-        self._weights[key] = own_bytes, len(shelf), shelf.parts_count
+    def _leaving(self) -> list[S]:
+        """Return the shelves that leave until the others fit."""
+        # Summed anew, so that nothing that cuts this off leaves a sum that is wrong for good.
+        self._sum_bytes = sum(held.nbytes for held in self._shelves.values())
         leaving: list[S] = []
         while self._sum_bytes > self._bytes_max and len(self._shelves) > 1:
             leaving.append(self._remove(next(iter(self._shelves))))
         return leaving
 
     def _remove(self, key: Hashable) -> S:
-        self._sum_bytes -= self._weights.pop(key)[0]
-        return self._shelves.pop(key)
+        held = self._shelves.pop(key)
+        self._sum_bytes -= held.nbytes
+        return held.shelf
 
     def touch(self, key: Hashable, shelf: S) -> None:
         """Take note that a shelf was asked for, if it is the one in RAM; it is weighed anew if it has grown."""
-        if self._shelves.get(key) is shelf:
+        if self.peek(key) is shelf:
             self._found(key)
 
     def peek(self, key: Hashable) -> S | None:
         """Return the shelf of a key if it is in RAM; it does not count as asked for."""
-        return self._shelves.get(key)
+        held = self._shelves.get(key)
+        return None if held is None else held.shelf
 
     def all(self) -> list[tuple[Hashable, S]]:
         """Return all shelves that are in RAM, with their keys."""
         with self._lock:
-            return list(self._shelves.items())
+            return [(key, held.shelf) for key, held in self._shelves.items()]
 
     def drop(self, key: Hashable, only: S | None = None) -> None:
         """Let the shelf of a key go, if it is in RAM, and if it is that one: after an error in writing to it."""
         with self._lock:
             held = self._shelves.get(key)
-            leaving = [self._remove(key)] if held is not None and (only is None or only is held) else []
+            leaving = [self._remove(key)] if held is not None and only in (None, held.shelf) else []
         _close(leaving)
 
     def close(self) -> None:

@@ -1,0 +1,104 @@
+"""Threads of our own, and how they are started, woken and waited for, so that no signal can split it.
+
+``Thread.start``, ``Event`` and ``Condition`` are Python: a signal that arrives while one of them holds its inner lock
+leaves that lock held for good. What stands here for them is one call of C at each step that matters.
+"""
+
+import _thread
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+_LOOK_SECONDS: Final = 0.001
+
+
+class Worker:
+    """A thread that runs a function once."""
+
+    def __init__(self, run: Callable[[], object], name: str, *, daemon: bool = True) -> None:
+        self._run = run
+        self._thread = threading.Thread(target=self._main, name=name, daemon=daemon)
+        self._claim = threading.Lock()
+        """Taken by the thread when it begins, or by whoever waits for one that has not begun: then it never will."""
+        self._running = threading.Lock()
+        self.is_over = False
+
+    def start(self) -> None:
+        """Start the thread; it may have begun even where this raises."""
+        _thread.start_new_thread(self._start, ())
+
+    def _start(self) -> None:
+        # Not on the main thread: `Thread.start` waits for the new thread in a way that a signal may split.
+        try:
+            self._thread.start()
+        except BaseException:
+            self.is_over = True
+            raise
+
+    def _main(self) -> None:
+        with self._running:
+            try:
+                if self._claim.acquire(blocking=False):
+                    self._run()
+            finally:
+                self.is_over = True
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is the thread that asks."""
+        return self._thread.ident == threading.get_ident()
+
+    def join(self) -> None:
+        """Return once the thread has ended or, where it has not begun yet, never will; at once in the thread itself."""
+        if not self.is_current and not self._claim.acquire(blocking=False):
+            with self._running:
+                pass
+
+
+class Bell:
+    """Wakes one thread that waits for it; rings before anybody waits count as one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def ring(self) -> None:
+        """Wake who waits, or who waits next."""
+        try:  # noqa: SIM105 - this is called with every commit
+            self._lock.release()
+        except RuntimeError:
+            pass  # It has rung already.
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a ring, so long at most; return whether there was one."""
+        return self._lock.acquire(timeout=seconds)
+
+
+def uninterrupted(call: Callable[[], object]) -> None:
+    """Make a call that no signal cuts off, and return when it has ended; an interrupt is raised then.
+
+    Python runs the handlers of signals on the main thread alone, so the call runs on another one.
+    """
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - it is raised to the caller
+            errors.append(error)
+
+    worker = Worker(run, "refold-uninterrupted", daemon=False)
+    try:
+        worker.start()
+    except BaseException:
+        worker.join()
+        raise
+    interrupts: list[BaseException] = []
+    while not worker.is_over:
+        try:
+            time.sleep(_LOOK_SECONDS)
+        except BaseException as error:  # noqa: BLE001 - as above
+            interrupts.append(error)
+    if interrupts or errors:
+        raise (interrupts or errors)[0]

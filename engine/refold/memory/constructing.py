@@ -46,4 +46,10 @@ def opened(
         delayed=arguments.is_delayed(durability, readonly=readonly),
         witness=arguments.checked_witness(witness, checked),
     )
-    return Door(engine, counter=counter, timezone=timezone, window_tokens=window_tokens, path=checked, embedder=chosen)
+    try:
+        return Door(
+            engine, counter=counter, timezone=timezone, window_tokens=window_tokens, path=checked, embedder=chosen
+        )
+    except BaseException:
+        engine.close()
+        raise

@@ -16,6 +16,7 @@ from refold.engine.streams import STORE_STREAM
 from refold.errors import Closed, InvalidInput, ReadOnly
 from refold.event import ConversationOpened, Event, Stamp, pack_json
 from refold.message import Message, MessageAppended
+from refold.renewal import EmbedderSwitched
 from refold.text import TokenCounter
 from refold.views.journal import Note
 from refold.views.window import POLICY
@@ -62,6 +63,7 @@ class Door:
         "_switches",
         "_switching",
         "_ticks",
+        "_unsettled",
         "branch",
         "counter",
         "embedder",
@@ -89,6 +91,8 @@ class Door:
         self._switches: list[tuple[int, int, Embedding]] = []
         """Of the main line's door: branch, seq and what has made vectors there since, for each reembedding."""
         self._switching = threading.Lock()
+        self._unsettled: tuple[int, int, Embedding] | None = None
+        """Of the main line's door: a reembedding that was cut off, with the head before its last commit."""
         self.branch = branch
         self.engine = engine
         self.counter = counter
@@ -117,7 +121,9 @@ class Door:
     def embedding_at(self, at: int | None) -> "Embedding":
         """Return what made vectors of texts at a seq, as far as this memory has seen it change."""
         main = self._main
-        if main._switches:  # noqa: SLF001 - its own kind
+        if main._unsettled is not None:  # noqa: SLF001 - its own kind
+            main._settle_switch()  # noqa: SLF001
+        if main._switches:  # noqa: SLF001
             with self.engine.state_lock:
                 bounds = self.engine.streams.bounds(self.branch, self.engine.head if at is None else at)
             for branch, seq, switched in reversed(main._switches):  # noqa: SLF001
@@ -136,10 +142,26 @@ class Door:
         """
         main = self._main
         with main._switching:  # noqa: SLF001 - its own kind
-            seq = commit()
-            if seq is not None:
-                main._switches.append((self.branch, seq, embedding))  # noqa: SLF001
+            head = self.engine.current_head()
+            try:
+                seq = commit()
+                if seq is not None:
+                    main._switches.append((self.branch, seq, embedding))  # noqa: SLF001
+            except BaseException:
+                main._unsettled = (self.branch, head, embedding)  # noqa: SLF001
+                raise
         return seq is not None
+
+    def _settle_switch(self) -> None:
+        """Look up in the log whether a reembedding that was cut off had switched."""
+        if self._unsettled is None:
+            return
+        branch, head, embedding = self._unsettled
+        for event, stamp in self.engine.all_events(head, None, branch):
+            if isinstance(event, EmbedderSwitched) and event.model == embedding.embedder.id:
+                self._switches.append((branch, stamp.seq, embedding))
+                break
+        self._unsettled = None
 
     def has_switched(self, at: int | None, embedding: "Embedding") -> bool:
         """Return whether another embedder makes vectors by now; waits for one that is about to."""

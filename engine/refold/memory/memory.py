@@ -94,7 +94,11 @@ class Memory:
         )
         self._at, self._made = None, {}
         if clear_scratchpads_on_open:
-            whole.clear_scratchpads(self)
+            try:
+                whole.clear_scratchpads(self)
+            except BaseException:
+                self._door.close()
+                raise
 
     @staticmethod
     def _behind(door: Door, at: int | None) -> "Memory":

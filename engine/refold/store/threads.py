@@ -22,7 +22,7 @@ class Worker:
         self._claim = threading.Lock()
         """Taken by the thread when it begins, or by whoever waits for one that has not begun: then it never will."""
         self._running = threading.Lock()
-        self.is_over = False
+        self._is_refused = False
 
     def start(self) -> None:
         """Start the thread; it may have begun even where this raises."""
@@ -33,16 +33,18 @@ class Worker:
         try:
             self._thread.start()
         except BaseException:
-            self.is_over = True
+            self._is_refused = True
             raise
 
     def _main(self) -> None:
         with self._running:
-            try:
-                if self._claim.acquire(blocking=False):
-                    self._run()
-            finally:
-                self.is_over = True
+            if self._claim.acquire(blocking=False):
+                self._run()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the thread has ended, or none could be had."""
+        return self._is_refused or (self._thread.ident is not None and not self._thread.is_alive())
 
     @property
     def is_current(self) -> bool:

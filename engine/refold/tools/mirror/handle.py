@@ -6,9 +6,11 @@ but for the moments in which it copies the profile and the notes out of the stat
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -19,6 +21,7 @@ from refold.event import Erased
 from refold.memory.arguments import checked_path
 from refold.memory.door import Door
 from refold.store.mirror_files import Seen
+from refold.store.threads import Worker
 from refold.tools.mirror.limits import MIRROR_POLL_MS, MIRROR_REDO_COUNT_MAX
 from refold.tools.mirror.reports import MirrorProblem, MirrorReport
 from refold.tools.mirror.rounds import Rounds
@@ -91,10 +94,10 @@ class Mirror:
         self.report = self.sync() if rounds.writes else self.check()
         """What the last round came to that had something to tell."""
         self._following: Subscription | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: Worker | None = None
         if rounds.writes:
             self._following = memory.subscribe(self._hear, after=self.seq)
-            self._thread = threading.Thread(target=Context().run, args=(self._run,), name="refold-mirror", daemon=True)
+            self._thread = Worker(partial(Context().run, self._run), "refold-mirror")
             self._thread.start()
 
     def __enter__(self) -> Self:
@@ -157,10 +160,12 @@ class Mirror:
 
     def join(self, timeout_seconds: float | None = None) -> bool:
         """Wait until the mirror has ended, and return whether it has: it was closed, its memory was, or it failed."""
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout_seconds)
-        return thread is None or not thread.is_alive()
+        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while self._thread is not None and not self._thread.is_over:
+            if until is not None and time.monotonic() >= until:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
 
     def close(self) -> None:
         """Do a last round and let go of the directory; a second call does nothing.

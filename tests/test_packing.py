@@ -10,8 +10,15 @@ import pytest
 
 from refold import Memory, Project, fold
 from refold.engine.checkpoints import APPLIED_KEY, checkpoint_of, number_of
-from refold.slices import Table, sliced
+from refold.engine.loader import Recorded
+from refold.event import FLAG_BASE
+from refold.slices import Cut
+from refold.tools.skills import SkillLibrary
+from refold.views import VIEWS
 from tests.bounds import lowered
+from tests.test_reembedding import Letters
+from tests.test_transfer import branch
+from tests.test_transfer import fill as write_all_kinds
 
 SLICE = 3
 SMALL = {"CHECKPOINT_EVENTS": 8, "PACKED_SLICE_COUNT": SLICE}
@@ -21,13 +28,14 @@ SMALL = {"CHECKPOINT_EVENTS": 8, "PACKED_SLICE_COUNT": SLICE}
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many memories were packed, slice by slice."""
     counts: list[int] = []
-    extend = Table.extend
+    step = Cut.step
 
-    def counted(table: Table, rows: Any) -> None:
-        counts.append(len(rows))
-        extend(table, rows)
+    def counted(cut: Cut[Any]) -> None:
+        before = cut._done_count
+        step(cut)
+        counts.append(min(cut._done_count, len(cut._rows)) - before)
 
-    monkeypatch.setattr(Table, "extend", counted)
+    monkeypatch.setattr(Cut, "step", counted)
     return counts
 
 
@@ -68,10 +76,96 @@ def assert_sound(memory: Memory) -> int:
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 15, 16, 17, 31, 65_535, 65_536, 65_537])
 def test_an_array_in_slices_has_the_bytes_of_one_at_once(count: int) -> None:
     rows = [(place, "x", None) for place in range(count)]
-    table = Table(count)
-    for part in sliced(rows):
-        table.extend(part)
-    assert msgspec.msgpack.encode([1, table.packed()]) == msgspec.msgpack.encode([1, rows])
+    before, after = [1] * (count % 16), [2] * (count % 3)
+    cut = Cut(before, rows, after, row_of=lambda row: row, seq_of=lambda row: row[0])
+    while not cut.is_done:
+        cut.step()
+    assert cut.result() == (msgspec.msgpack.encode([*before, rows, *after]), list(range(count)))
+
+
+KEYS_COUNT = 8
+
+
+def grow(memory: Memory) -> None:
+    """Writes events of every kind, and some keys of every view again and again, in turns."""
+    write_all_kinds(memory)
+    branch(memory)
+    chat, project = memory.conversation("large", project="large"), memory.project("large")
+    board, files, library = memory.board(session="large"), memory.files(), SkillLibrary(memory._door, None)
+    for number in range(3 * KEYS_COUNT):
+        key = f"key {number % KEYS_COUNT}"
+        memory.profile().set(key, f"value {number}")
+        memory.journal().append(f"note {number}", day=f"2026-01-{1 + number % 5:02}")
+        chat.append("user", f"message {number}", tokens=20_000)
+        chat.set(key, f"value {number}")
+        chat.note(f"note {number}")
+        chat.state[key] = number
+        chat.state[f"project:{key}"] = number
+        chat.session.note_file(key, lines=number)
+        memory.tools.execute("memory_read", {}, memory.tools.context(chat), record=True)
+        memory.show(memory.context(chat))
+        for place in range(SLICE):
+            project.add(f"memory {number}.{place}")
+        project.record_episode("success", task=key, outcome=f"value {number}")
+        project.delete(project.update(project.list()[0], importance=0.1))
+        chat.snapshot(f"snapshot {number}")
+        memory.settings.count_usage("skill_used")
+        memory.settings.set("memory_enabled", value=number % 2 == 0)
+        board.append_message({"content": f"message {number}"})
+        files.create(f"/memories/{number}", f"text {number}\n")
+        files.insert(f"/memories/{number}", 1, "another line\n")
+        library.toggle(key, enabled=number % 2 == 0)
+        library.record((), query=key, conversation="large")
+        if number % KEYS_COUNT == KEYS_COUNT - 1:
+            memory.reembed(Letters("abcdefgh"[number // KEYS_COUNT :], f"letters {number}"))
+            memory.erase([chat.window()[-1]])
+
+
+def states(memory: Memory) -> Iterator[tuple[fold.State, Iterator[Recorded]]]:
+    """A fresh state of every stream before each of its events, with the events from there on."""
+    engine = memory._door.engine
+    streams: dict[int, list[Recorded]] = {}
+    for number, event, stamp in engine.loader.numbered(1, engine.head):
+        streams.setdefault(number, []).append(Recorded(event, stamp))
+    for number, events in streams.items():
+        slot = engine.streams.at_number(number)
+        for place, recorded in enumerate(events):
+            yield engine.loader.state_at(slot, recorded.stamp.seq - 1), iter(events[place:])
+
+
+def test_what_is_packed_is_the_state_at_which_it_was_begun_whatever_is_folded_meanwhile() -> None:
+    """Of every view, begun before every event, with a slice behind every event that follows."""
+    memory, changed, folded = Memory(), set[str](), set[type]()
+    grow(memory)
+    with lowered(PACKED_SLICE_COUNT=1):
+        for state, events in states(memory):
+            packed, digests = fold.pack(state), fold.digests(state)
+            packing = fold.Packing(state)
+            for event, stamp in events:
+                if stamp.flags & FLAG_BASE:
+                    break  # The live state becomes another one, which leaves this one as it is.
+                fold.fold(state, stamp, event)
+                folded.add(type(event))
+                if not packing.is_done:
+                    packing.step()
+            while not packing.is_done:
+                packing.step()
+            assert packing.result() == packed
+            changed |= {name for name, digest in digests if (name, digest) not in fold.digests(state)}
+    assert changed >= {view.name for view in VIEWS} - {"session"}
+    assert folded >= set(fold.TAGS) - set(fold.BASE_TYPES)
+    memory.close()
+
+
+def test_every_row_of_every_view_holds_the_state_at_its_seq(tmp_path: Path) -> None:
+    with lowered(CHECKPOINT_EVENTS=4, PACKED_SLICE_COUNT=1, TAIL_EVENTS_MAX=60, PACKED_COUNT_MIN=1):
+        with Memory(tmp_path / "store", durability="delayed") as memory:
+            grow(memory)
+            assert assert_sound(memory) >= 100
+            hashes = {seq: memory.state_hash(at=seq) for seq in range(0, memory.head + 1, 7)}
+            assert hashes == {seq: memory.replay_hash(at=seq) for seq in hashes}
+        with Memory(tmp_path / "store") as memory:
+            assert_sound(memory)
 
 
 @pytest.mark.usefixtures("small")

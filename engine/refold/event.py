@@ -5,13 +5,14 @@ default is *structural* (order and eviction depend on it, erasure keeps it); a f
 drops it). This module is pure: it may import nothing that reads a clock, a disk or a random source.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from refold.errors import StoreCorrupt
+from refold.slices import Cut
 
 FLAG_ERASED: Final = 1
 """The body was blanked and the salt zeroed."""
@@ -162,9 +163,8 @@ class View(Generic[S]):
     ``unpack(inline, events)`` is its inverse. ``logical(state)`` is what the digest covers, ``None`` for an
     empty state; ``plain(state)`` is what a person compares, a nested dict with ``str`` keys. ``content(state)`` is
     what two states are quickly compared by: where it is equal, ``logical`` is. Without it, that is ``logical`` itself.
-    ``copy(state)`` is a state that goes on by itself; views whose states may be large have one. So do they have
-    ``slices(state)``, which does the work of ``pack`` in steps: from the first one on, it packs the state as it was
-    then. It yields ``None`` after each step but the last, which yields what ``pack`` returns.
+    ``copy(state)`` is a state that goes on by itself; views whose states may be large have one, and their ``pack``
+    returns a ``Cut``, whose rows are encoded later on, slice by slice.
     """
 
     def __init__(
@@ -173,13 +173,12 @@ class View(Generic[S]):
         *,
         kinds: tuple[str, ...],
         empty: Callable[[], S],
-        pack: Callable[[S], tuple[Any, list[int]]],
+        pack: Callable[[S], tuple[Any, list[int]] | Cut[Any]],
         unpack: Callable[[Any, Located], S],
         logical: Callable[[S], Any],
         plain: Callable[[S], dict[str, Any]],
         content: Callable[[S], Any] | None = None,
         copy: Callable[[S], S] | None = None,
-        slices: Callable[[S], Iterator[tuple[Any, list[int]] | None]] | None = None,
     ) -> None:
         self.name = name
         self.kinds = kinds
@@ -190,12 +189,7 @@ class View(Generic[S]):
         self.plain = plain
         self.content = content or logical
         self.copy = copy
-        self.slices: Callable[[S], Iterator[tuple[Any, list[int]] | None]] = slices or self._slices
         self.handlers: dict[type[Event], Handler] = {}
-
-    def _slices(self, state: S) -> Iterator[tuple[Any, list[int]] | None]:
-        """Pack a state in one step."""
-        yield self.pack(state)
 
     def on(self, kind: type[E]) -> Callable[[Callable[[S, Stamp, E], None]], Callable[[S, Stamp, E], None]]:
         """Return a decorator that registers the handler of one kind of event."""

@@ -5,6 +5,7 @@ what lies below them; it sees no disk, and no store sees it.
 """
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar, Union
 
@@ -23,6 +24,7 @@ from refold.event import (
     View,
 )
 from refold.hashing import sha256
+from refold.slices import Cut
 from refold.views import VIEWS
 from refold.views.session import SESSION
 
@@ -149,7 +151,7 @@ decode_known: Final = _DECODER.decode
 """Decode an array whose tag is known; the fast path of replay."""
 
 
-_NOTHING: Final = (None, 0)
+_NOTHING: Final[tuple[bytes, list[int]]] = (_ENCODE(None), [])
 """What a view packs that has nothing to pack: at the end of a row it is left out."""
 
 encode: Final = _ENCODE
@@ -202,30 +204,35 @@ class Packing:
     """A state on its way into a checkpoint row, step by step: as it was when that began, whatever is folded since."""
 
     def __init__(self, state: State) -> None:
-        self._slices = [view.slices(part) for view, part in _pairs(state)]
-        self._packed = [next(slices) for slices in self._slices]
+        packed = [view.pack(part) for view, part in _pairs(state)]
+        # Encoded at once: a view may hand out what the next event changes in place.
+        self._parts = [part if isinstance(part, Cut) else (_ENCODE(part[0]), list(part[1])) for part in packed]
+        if not self.is_done:
+            self.step()
+
+    @property
+    def _cut(self) -> Cut[Any] | None:
+        """The first part of which something is left to encode."""
+        return next((part for part in self._parts if isinstance(part, Cut) and not part.is_done), None)
 
     @property
     def is_done(self) -> bool:
         """Whether all of it is packed."""
-        return None not in self._packed
+        return self._cut is None
 
     def step(self) -> None:
         """Pack some more of what is left."""
-        place = self._packed.index(None)
-        self._packed[place] = next(self._slices[place])
+        cut = self._cut
+        assert cut is not None, "nothing is left to pack"
+        cut.step()
 
     def result(self) -> tuple[bytes, list[int]]:
         """Return what ``pack`` returned when this began; all of it is packed."""
-        inline: list[tuple[Any, int]] = []
-        seqs: list[int] = []
-        for found in self._packed:
-            assert found is not None, "a state is packed to its end first"
-            inline.append((found[0], len(found[1])))
-            seqs += found[1]
-        while inline and inline[-1] == _NOTHING:
-            inline.pop()
-        return _ENCODE(inline), seqs
+        parts = [part.result() if isinstance(part, Cut) else part for part in self._parts]
+        while parts and parts[-1] == _NOTHING:
+            parts.pop()
+        inline = [(msgspec.Raw(packed), len(pointed)) for packed, pointed in parts]
+        return _ENCODE(inline), list(chain.from_iterable(pointed for _, pointed in parts))
 
 
 def pack(state: State) -> tuple[bytes, list[int]]:

@@ -1,7 +1,7 @@
 """Rows of a large state as one msgpack array, encoded slice by slice: who packs it keeps nobody waiting for all."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -14,25 +14,54 @@ _SHORT_COUNT: Final = 2**4
 _MIDDLE_COUNT: Final = 2**16
 
 
-def sliced(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield the items in slices of ``PACKED_SLICE_COUNT``; one that is empty where there are none."""
-    for begin in range(0, max(len(items), 1), PACKED_SLICE_COUNT):
-        yield items[begin : begin + PACKED_SLICE_COUNT]
+class Cut(Generic[T]):
+    """What a view packs of a state, as that was when this was made: no event folded since changes it.
+
+    It is one array, encoded at once but for the table between ``before`` and ``after``, whose rows are encoded slice by
+    slice. The rows are a list of its own, of values that nothing changes in place; ``row_of`` gives what is packed of
+    one, ``seq_of`` the seq of the event with the rest.
+    """
+
+    def __init__(
+        self,
+        before: Sequence[Any],
+        rows: Iterable[T],
+        after: Sequence[Any],
+        *,
+        row_of: Callable[[T], Any],
+        seq_of: Callable[[T], int],
+    ) -> None:
+        self._rows = list(rows)
+        self._row_of, self._seq_of = row_of, seq_of
+        self._after = _elements(after)
+        opening = _array_header(len(before) + 1 + len(after)) + _elements(before) + _array_header(len(self._rows))
+        self._parts = [opening]
+        """What is encoded so far: the first part, then one for each slice."""
+
+    @property
+    def _done_count(self) -> int:
+        return (len(self._parts) - 1) * PACKED_SLICE_COUNT
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of it is encoded."""
+        return self._done_count >= len(self._rows)
+
+    def step(self) -> None:
+        """Encode the next slice."""
+        begin = self._done_count
+        rows = self._rows[begin : begin + PACKED_SLICE_COUNT]
+        self._parts.append(_elements(list(map(self._row_of, rows))))
+
+    def result(self) -> tuple[bytes, list[int]]:
+        """Return the array and the seqs of the events with the rest of each row; all of it is encoded."""
+        assert self.is_done, f"{self._done_count} of {len(self._rows)} rows are encoded; step() until is_done"
+        return b"".join((*self._parts, self._after)), list(map(self._seq_of, self._rows))
 
 
-class Table:
-    """An array that is encoded as its rows come; its bytes are those of one that is encoded at once."""
-
-    def __init__(self, count: int) -> None:
-        self._parts = [_array_header(count)]
-
-    def extend(self, rows: Sequence[Any]) -> None:
-        """Encode some rows more."""
-        self._parts.append(_ENCODE(rows)[len(_array_header(len(rows))) :])
-
-    def packed(self) -> msgspec.Raw:
-        """Return the array as it stands inside of another value."""
-        return msgspec.Raw(b"".join(self._parts))
+def _elements(values: Sequence[Any]) -> bytes:
+    """Encode values as they stand inside an array."""
+    return _ENCODE(values)[len(_array_header(len(values))) :]
 
 
 def _array_header(count: int) -> bytes:

@@ -5,7 +5,6 @@ erased merge leaves the memory as it was before; what an erased update had repla
 """
 
 from collections import deque
-from collections.abc import Iterator
 from operator import attrgetter
 from sys import intern
 from typing import Any, Final
@@ -35,7 +34,7 @@ from refold.entry import (
 from refold.event import Event, Located, Stamp, View
 from refold.limits import RECENT_CHANGES_COUNT
 from refold.renewal import FLOAT_BYTES, NO_VECTOR, Coming, EmbedderSwitched, VectorRenewed
-from refold.slices import Table, sliced
+from refold.slices import Cut
 
 _BODY: Final = ("content", "keywords", "metadata")
 
@@ -134,20 +133,10 @@ _INLINE_COUNT: Final = 6
 """Behind these stands what waits for another embedder, if anything does."""
 
 
-def _slices(facts: Facts) -> Iterator[tuple[Any, list[int]] | None]:
-    head = [facts.seq, facts.model, facts.dim, list(facts.erased), list(facts.unmerged)]
-    entries = list(facts.entries.values())
-    table, pointed = Table(len(entries)), list[int]()
-    for part in sliced(entries):
-        if pointed:
-            yield None
-        table.extend(list(map(_ROW_OF, part)))
-        pointed += [entry.body_seq for entry in part]
-    yield [*head, table.packed(), *facts.coming.packed()], pointed
-
-
-def _pack(facts: Facts) -> tuple[Any, list[int]]:
-    return next(filter(None, _slices(facts)))
+def _pack(facts: Facts) -> Cut[Entry]:
+    before = [facts.seq, facts.model, facts.dim, list(facts.erased), list(facts.unmerged)]
+    entries = facts.entries.values()
+    return Cut(before, entries, facts.coming.packed(), row_of=_ROW_OF, seq_of=attrgetter("body_seq"))
 
 
 def _unpack(inline: Any, events: Located) -> Facts:
@@ -198,7 +187,6 @@ FACTS = View(
     logical=_logical,
     plain=_plain,
     copy=Facts.copy,
-    slices=_slices,
 )
 
 

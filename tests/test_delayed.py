@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from refold.store.protocol import Log, Row
 from refold.store.ram import RamLog
 from refold.store.record import SEQ
 from tests.support import Child, erase
-from tests.test_store_conformance import Conformance, commit_row, fill
+from tests.test_store_conformance import Conformance, commit_row, fill, one_write
 
 SOON_SECONDS = 30
 
@@ -98,7 +99,8 @@ class TestDurability:
         again = LmdbLog(open_directory(str(tmp_path / "store"), readonly=True, seed={}))
         assert again.head() == 3
         again.close()
-        for call in (log.head, log.flush, log.turn, log.changed, log.durable_head):
+        take_turn = partial(log.in_turn, lambda _: None)
+        for call in (log.head, log.flush, take_turn, log.changed, log.durable_head):
             with pytest.raises(Closed):
                 call()
 
@@ -130,8 +132,7 @@ class TestDurability:
         log.write_rows([("names", b"gone", b"1"), ("names", b"kept", b"1")])
         rows: list[Row] = [("names", b"gone", None), ("names", b"kept", b"2"), ("names", b"new", b"3")]
         for row in rows:
-            with log.turn() as turn:
-                turn.write(0, [], [], [row])
+            log.in_turn(one_write(0, [], [], [row]))
         assert log.rows("names", b"", 5) == [(b"kept", b"2"), (b"new", b"3")]
         assert log._inner.row("names", b"gone") == b"1"
         log.flush()
@@ -194,8 +195,7 @@ class TestReading:
         records = [b"record %d" % place for place in range(first, first + count)]
         commits = [commit_row(first, first + count)] if count else []
         for each in (log, model):
-            with each.turn() as turn:
-                turn.write(first, records, commits, rows)
+            each.in_turn(one_write(first, records, commits, rows))
 
     def compare(self, chance: random.Random, log: Log, model: RamLog) -> None:
         head = model.head()
@@ -224,8 +224,8 @@ class TestReading:
         for thread in threads:
             thread.start()
         for seq in range(1, 600):
-            with log.turn() as turn:
-                turn.write(seq, [b"record %d" % seq], [commit_row(seq, seq + 1)], [("names", b"head", SEQ.pack(seq))])
+            row: Row = ("names", b"head", SEQ.pack(seq))
+            log.in_turn(one_write(seq, [b"record %d" % seq], [commit_row(seq, seq + 1)], [row]))
         is_done.set()
         for thread in threads:
             thread.join()
@@ -333,8 +333,8 @@ def append(log, size):
     seq = log.head() + 1
     records = [b"%d" % place for place in range(seq, seq + size)]
     commit = COMMIT.pack(seq, seq + size, 1, bytes(32))
-    with log.turn() as turn:
-        turn.write(seq, records, [commit], [("names", b"head", b"%d" % (seq + size - 1))])
+    rows = [("names", b"head", b"%d" % (seq + size - 1))]
+    log.in_turn(lambda turn: turn.write(seq, records, [commit], rows))
 """
 
 

@@ -1,5 +1,6 @@
 """Opening a store: what may stand at its path, who may write, who may read, and what each refusal says."""
 
+import gc
 import os
 import shutil
 import signal
@@ -313,6 +314,18 @@ class TestASecondWriter:
             child.kill()
             with remembering(store) as memory:
                 assert [message.content for message in memory.conversation("c").window()] == ["hello", "acknowledged"]
+
+    def test_may_open_after_one_that_was_dropped_in_a_cycle(self, store: Path) -> None:
+        gc.disable()
+        try:
+            dropped: list[object] = [Memory(store)]
+            dropped.append(dropped)
+            del dropped
+            with Memory(store) as memory:
+                memory.conversation("c").append("user", "again", tokens=1)
+                assert [message.content for message in memory.conversation("c").window()] == ["hello", "again"]
+        finally:
+            gc.enable()
 
     def test_may_open_after_a_close(self, store: Path) -> None:
         first = Memory(store)

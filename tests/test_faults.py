@@ -1,5 +1,6 @@
 """Disks that are full or broken: nothing acknowledged is lost, reads go on, and nobody is told what is not so."""
 
+import gc
 import re
 import subprocess
 import sys
@@ -214,8 +215,7 @@ def opened(path: Path) -> LmdbLog:
 
 
 def erase(log: LmdbLog, erased: Sequence[Erasing], rows: Sequence[Row] = ()) -> None:
-    with log.alone(), log.turn() as turn:
-        turn.write(0, (), (), rows, erased)
+    log.alone(lambda: log.in_turn(lambda turn: turn.write(0, (), (), rows, erased)))
 
 
 def erase_some(log: LmdbLog) -> None:
@@ -277,11 +277,14 @@ class TestBallast:
         log = opened(disk / "store")
         fill(log)
         assert not log.ballast.give()
-        with log.ballast.lent():
+
+        @log.ballast.lend
+        def _() -> None:
             assert log.ballast.give()
             assert not log.ballast.give()
             assert reserved_bytes(str(disk / "store")) == 0
             (disk / "copy").write_bytes(bytes(600 * KIB))
+
         assert reserved_bytes(str(disk / "store")) < BALLAST_BYTES_MIN
         (check,) = [check for check in examine(str(disk / "store")).checks if check.name == "ballast"]
         assert (check.state, "open the store once to write" in check.next_step) == ("warn", True)
@@ -292,8 +295,7 @@ class TestBallast:
 
     def test_is_not_given_back_where_there_is_space(self, tmp_path: Path) -> None:
         log = opened(tmp_path / "store")
-        with log.ballast.lent():
-            assert reserved_bytes(str(tmp_path / "store")) == BALLAST_BYTES_MIN
+        assert log.ballast.lend(lambda: reserved_bytes(str(tmp_path / "store"))) == BALLAST_BYTES_MIN
         log.close()
 
     def test_keeps_no_store_from_being_opened(self, disk: Path) -> None:
@@ -373,6 +375,10 @@ def break_the_head(path: Path, *, erases: bool) -> None:
     log.close()
 
 
+def broken_fsync(_: int) -> None:
+    raise OSError(5, "Input/output error")
+
+
 class TestOpeningAfterAnError:
     @pytest.fixture
     def store(self, tmp_path: Path) -> Path:
@@ -413,18 +419,38 @@ class TestOpeningAfterAnError:
         assert len(resumed) == 1
 
     def test_is_refused_where_the_disk_still_fails(self, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def broken(_: int) -> None:
-            raise OSError(5, "Input/output error")
-
         log = opened(store)
         log._shared.turnstile.suspect()
         log.close()
         with monkeypatch.context() as patch:
-            patch.setattr("os.fsync", broken)
+            patch.setattr("os.fsync", broken_fsync)
             with pytest.raises(StoreError, match="cannot be flushed"):
                 Memory(store)
         with Memory(store) as memory:
             memory.conversation("chat").append("user", "on", tokens=1)
+
+    def test_that_is_refused_holds_no_lock(self, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        log = opened(store)
+        log._shared.turnstile.suspect()
+        log.close()
+        gc.disable()  # The locks are given back at once, not when something is collected.
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr("os.fsync", broken_fsync)
+                with pytest.raises(StoreError, match="cannot be flushed"):
+                    Memory(store)
+            with Child(ALONE, str(store)) as child:
+                assert child.read() == "6"
+        finally:
+            gc.enable()
+
+
+ALONE = """
+import sys
+from refold import Memory
+with Memory(sys.argv[1], durability="delayed") as memory:
+    print(memory.head, flush=True)
+"""
 
 
 OTHER = """
@@ -449,15 +475,17 @@ def test_seqs_that_another_process_took_are_no_acknowledgement(tmp_path: Path, m
             chat.note("cut off")
 
         def cut_off(turn: LmdbTurn, *_: Any) -> None:
-            turn._end()
+            turn.txn = None  # Ends the transaction, and another process may write.
             with Child(OTHER, str(tmp_path / "store")) as child:
                 assert child.read() == "3"
             raise ZeroDivisionError
 
-        ticket = Ticket(verbs[0])
+        committer, ticket = Committer(engine), Ticket(verbs[0])
         with monkeypatch.context() as patch:
             patch.setattr(LmdbTurn, "write", cut_off)
             with pytest.raises(ZeroDivisionError):
-                Committer(engine).commit((ticket,))
+                committer.commit((ticket,))
+        assert ticket.claim is not None
+        assert not committer.settle(ticket)
         assert (ticket.is_done, ticket.noted) == (False, None)
         assert (memory.head, len(chat.window())) == (3, 1)

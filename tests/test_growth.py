@@ -13,9 +13,9 @@ from refold import StoreFull
 from refold.store import mapping
 from refold.store.directory import open_directory
 from refold.store.log import LmdbLog
-from refold.store.protocol import Overtaken
+from refold.store.protocol import Overtaken, Turn
 from tests.support import Child, erase
-from tests.test_store_conformance import commit_row, fill
+from tests.test_store_conformance import commit_row, fill, one_write
 
 MIB: Final = 1024**2
 SMALL_BYTES: Final = 8 * MIB
@@ -32,10 +32,11 @@ def opened(path):
     return LmdbLog(open_directory(path, readonly=False, seed={}))
 
 def append(log, size):
-    with log.turn() as turn:
+    def write(turn):
         seq = log.head() + 1
         turn.write(seq, [bytes(size)], [COMMIT.pack(seq, seq + 1, 1, bytes(32))])
-    return seq
+        return seq
+    return log.in_turn(write)
 
 def limit(kind, soft):
     resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1]))
@@ -103,7 +104,8 @@ def opened(path: Path, *, readonly: bool = False) -> LmdbLog:
 
 
 def append(log: LmdbLog, size: int) -> None:
-    with log.turn() as turn:
+    @log.in_turn
+    def _(turn: Turn) -> None:
         seq = log.head() + 1
         turn.write(seq, [bytes([seq % 256]) * size], [commit_row(seq, seq + 1)])
 
@@ -194,9 +196,12 @@ class TestTheMap:
             assert [len(record) for record in small.read(1, 5)] == [20 * MIB, 40 * MIB]
             child.write(f"append {80 * MIB}")
             assert child.read() == "3"
-            with small.turn() as turn:
+
+            @small.in_turn
+            def _(turn: Turn) -> None:
                 assert turn.moved
                 turn.write(4, [bytes(160 * MIB)], [commit_row(4, 5)])
+
             child.write("read")
             assert child.read() == "(4, True)"
             child.write("append 5")
@@ -213,30 +218,37 @@ class TestTheMap:
             grow = small._shared.grow
 
             def grow_slowly() -> bool:
-                small._shared.turnstile.leave()  # As if the two did not know of each other.
+                small._shared.turnstile.unlock()  # As if the two did not know of each other.
+                small._shared.turnstile.is_held = False
                 child.write("append 7")
                 assert child.read() == "1"
                 return grow()
 
             with monkeypatch.context() as patch:
                 patch.setattr(small._shared, "grow", grow_slowly)
-                with pytest.raises(Overtaken, match="nothing was written, call again"), small.turn() as turn:
-                    turn.write(1, [bytes(20 * MIB)], [commit_row(1, 2)])
+                with pytest.raises(Overtaken, match="nothing was written, call again"):
+                    small.in_turn(one_write(1, [bytes(20 * MIB)], [commit_row(1, 2)]))
             assert small.read(1, 5) == [bytes(7)]
-            with small.turn() as turn:
+
+            @small.in_turn
+            def _(turn: Turn) -> None:
                 assert turn.moved
                 turn.write(2, [bytes(20 * MIB)], [commit_row(2, 3)])
+
             assert small.head() == 2
 
     def test_is_waited_for_by_readers_only_until_they_can_read(self, small: LmdbLog) -> None:
         """Who has his turn may wait for what a reader holds, so the reader may not wait for the turn's end."""
-        with small.turn() as turn:
-            recovered: list[bool] = []
-            error = lmdb.MapResizedError("met before the thread that has its turn made the map larger")
+        recovered: list[bool] = []
+        error = lmdb.MapResizedError("met before the thread that has its turn made the map larger")
+
+        @small.in_turn
+        def _(turn: Turn) -> None:
             thread = threading.Thread(target=lambda: recovered.append(small._shared.recover(error)))
             thread.start()
             thread.join()
             turn.write(1, [b"a"], [commit_row(1, 2)])
+
         assert recovered == [True]
 
     @needs_proc

@@ -1,6 +1,6 @@
 """Both logs, in RAM and on LMDB, keep the promises of the protocol alike."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from refold import Closed, ReadOnly, StoreCorrupt
 from refold.store.directory import open_directory
 from refold.store.log import LmdbLog
-from refold.store.protocol import TABLES, Log, Row, scan
+from refold.store.protocol import TABLES, Log, Row, Turn, scan
 from refold.store.ram import RamLog
 from refold.store.record import COMMIT
 from tests.support import erase
@@ -25,6 +25,13 @@ def fill(log: Log, sizes: list[int]) -> None:
         records = [b"record %d" % place for place in range(seq, seq + size)]
         log.write(seq, records, [commit_row(seq, seq + size)])
         seq += size
+
+
+def one_write(
+    first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
+) -> Callable[[Turn], None]:
+    """A use of a turn that writes and does nothing else."""
+    return lambda turn: turn.write(first_seq, records, commits, rows)
 
 
 class Conformance:
@@ -175,27 +182,33 @@ class Conformance:
 
     def test_a_turn_writes_records_and_rows(self, log: Log) -> None:
         fill(log, [2])
-        with log.turn() as turn:
+
+        @log.in_turn
+        def _(turn: Turn) -> None:
             assert not turn.moved
             assert log.head() == 2
             turn.write(3, [b"record 3"], [commit_row(3, 4)], [("names", b"n", b"1"), ("names", b"absent", None)])
             assert log.head() == 3
-        with log.turn() as turn:
+
+        @log.in_turn
+        def _(turn: Turn) -> None:
             assert not turn.moved
             turn.write(4, [b"record 4", b"record 5"], [commit_row(4, 5), commit_row(5, 6)])
+
         assert log.read(1, 10) == [b"record %d" % seq for seq in range(1, 6)]
         assert (log.row("names", b"n"), log.commit_at(5)) == (b"1", commit_row(5, 6))
         assert not log.changed()
 
     def test_a_turn_may_write_rows_alone(self, log: Log) -> None:
-        with log.turn() as turn:
-            turn.write(1, [], [], [("names", b"n", b"1")])
+        log.in_turn(one_write(1, [], [], [("names", b"n", b"1")]))
         assert (log.head(), log.row("names", b"n")) == (0, b"1")
 
     def test_a_turn_reads_the_log_as_it_is(self, log: Log) -> None:
         fill(log, [3])
         log.write_rows([("names", b"n", b"1")])
-        with log.turn() as turn:
+
+        @log.in_turn
+        def _(turn: Turn) -> None:
             assert (log.head(), log.read(2, 5), log.read_at([3, 1])) == (
                 3,
                 [b"record 2", b"record 3"],
@@ -203,41 +216,51 @@ class Conformance:
             )
             assert (log.row("names", b"n"), log.rows("names", b"", 5)) == (b"1", [(b"n", b"1")])
             turn.write(4, [b"record 4"], [commit_row(4, 5)])
+
         assert log.head() == 4
+
+    def test_a_turn_gives_back_what_its_call_returns(self, log: Log) -> None:
+        fill(log, [2])
+        assert log.in_turn(lambda _: log.head()) == 2
+        assert log.in_stillness(lambda turn: (turn.moved, log.head())) == (False, 2)
+        assert log.alone(log.head) == 2
 
     def test_a_turn_that_is_left_changes_nothing(self, log: Log) -> None:
         fill(log, [1])
-        with log.turn():
-            pass
-        with pytest.raises(ZeroDivisionError), log.turn():
-            raise ZeroDivisionError
+        log.in_turn(lambda _: None)
+        with pytest.raises(ZeroDivisionError):
+            log.in_turn(lambda _: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            log.in_stillness(lambda _: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            log.alone(lambda: 1 // 0)
         fill(log, [1])
         assert log.read(1, 10) == [b"record 1", b"record 2"]
 
     def test_a_turn_at_a_wrong_seq_changes_nothing_and_ends(self, log: Log) -> None:
         fill(log, [3])
         for records in ([b"again"], [b"again", b"and again"]):
-            with pytest.raises((AssertionError, StoreCorrupt)), log.turn() as turn:
-                turn.write(3, records, [commit_row(3, 3 + len(records))], [("names", b"n", b"1")])
+            with pytest.raises((AssertionError, StoreCorrupt)):
+                log.in_turn(one_write(3, records, [commit_row(3, 3 + len(records))], [("names", b"n", b"1")]))
         assert (log.head(), log.row("names", b"n")) == (3, None)
         fill(log, [1])
         assert log.head() == 4
 
     def test_a_turn_writes_once(self, log: Log) -> None:
-        with log.turn() as turn:
+        @log.in_turn
+        def _(turn: Turn) -> None:
             turn.write(1, [b"a"], [commit_row(1, 2)])
             with pytest.raises(AssertionError, match="take another turn"):
                 turn.write(2, [b"b"], [commit_row(2, 3)])
+
         assert log.head() == 1
 
     def test_a_turn_that_changes_nothing_is_no_news(self, log: Log) -> None:
         nothing: tuple[list[Row], ...] = ([], [("names", b"absent", None)])
         for rows in nothing:
-            with log.turn() as turn:
-                turn.write(1, [], [], rows)
+            log.in_turn(one_write(1, [], [], rows))
             log.write_rows(rows)
-            with log.turn() as turn:
-                assert not turn.moved
+            assert not log.in_turn(lambda turn: turn.moved)
             assert not log.changed()
 
     def test_closing_twice_is_closing_once(self, log: Log) -> None:
@@ -277,6 +300,8 @@ class TestLmdbLog(Conformance):
         assert not reader.changed()
         fill(writer, [1])
         assert reader.changed()
+        assert reader.changed()
+        reader.saw(reader.mark())
         assert not reader.changed()
         assert reader.head() == 1
         writer.close()
@@ -320,7 +345,7 @@ def assert_refuses(log: Log) -> None:
     calls: list[Callable[[], object]] = [
         lambda: log.write(1, [b"a"], [commit_row(1, 2)]),
         lambda: log.write_rows([("meta", b"a", b"1")]),
-        log.turn,
+        lambda: log.in_turn(lambda _: None),
         lambda: erase(log, [], []),
     ]
     for call in calls:

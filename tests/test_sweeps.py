@@ -11,7 +11,7 @@ import pytest
 from refold import Memory, StoreError, StoreFull
 from refold.store import building, witness
 from refold.store.mapping import DATA_FILE, LOCK_FILE
-from tests.support import assert_sound
+from tests.support import Child, assert_sound
 
 TOLD: Final = "what was told that day"
 UNSWEPT: Final = "the events are erased, but the file is not yet rewritten"
@@ -51,6 +51,34 @@ def is_data_of(store: Path) -> Callable[..., bool]:
 
 def is_lock_of(store: Path) -> Callable[..., bool]:
     return lambda descriptor, *_: Path(f"/proc/self/fd/{descriptor}").readlink() == store / LOCK_FILE
+
+
+COLLECTED = """
+import gc, os, sys
+from refold import Memory
+gc.disable()
+dropped = [Memory(sys.argv[2])]
+dropped[0].close()
+dropped.append(dropped)
+del dropped
+with Memory(sys.argv[1]) as memory:
+    rename = os.rename
+    def renamed(source, target):
+        if target == os.path.join(sys.argv[1], "data.mdb"):
+            gc.collect()
+        rename(source, target)
+    os.rename = renamed
+    memory.erase([3])
+    print(memory.head, flush=True)
+"""
+
+
+def test_a_handle_that_is_collected_while_the_file_is_replaced_does_not_wait_for_that(
+    store: Path, tmp_path: Path
+) -> None:
+    with Child(COLLECTED, str(store), str(tmp_path / "dropped")) as child:
+        assert child.read() == "5"
+    assert not holds_it(store)
 
 
 class TestASweepThatFails:

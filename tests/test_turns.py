@@ -13,7 +13,7 @@ from refold.store.directory import open_directory
 from refold.store.log import LmdbLog
 from refold.store.protocol import Row, Turn
 from tests.support import Child, erase
-from tests.test_store_conformance import commit_row, fill
+from tests.test_store_conformance import commit_row, fill, one_write
 
 OTHER = """
 import sys
@@ -30,19 +30,20 @@ print("open", flush=True)
 for line in sys.stdin:
     verb, *words = line.split()
     if verb == "append":
-        with log.turn() as turn:
+        @log.in_turn
+        def _(turn):
             append(turn, words[0])
             print(turn.moved, flush=True)
     elif verb == "hold":
-        with log.turn() as turn:
+        @log.in_turn
+        def _(turn):
             print("holding", flush=True)
             sys.stdin.readline()
             append(turn, words[0])
         print("wrote", flush=True)
     elif verb == "many":
         for number in range(int(words[1])):
-            with log.turn() as turn:
-                append(turn, f"{words[0]}-{number}")
+            log.in_turn(lambda turn: append(turn, f"{words[0]}-{number}"))
         print("done", flush=True)
 """
 
@@ -67,9 +68,8 @@ def other(log: LmdbLog, tmp_path: Path) -> Iterator[Child]:
         yield child
 
 
-def note_and_fail(told: list[bool], turn: Turn) -> None:
-    told.append(turn.moved)
-    raise ZeroDivisionError
+def is_moved(turn: Turn) -> bool:
+    return turn.moved
 
 
 def append_there(other: Child, word: str = "word") -> bool:
@@ -82,46 +82,74 @@ def append_there(other: Child, word: str = "word") -> bool:
 class TestMoved:
     def test_each_side_is_told_once_of_the_other(self, log: LmdbLog, other: Child) -> None:
         assert not append_there(other)
-        with log.turn() as turn:
+
+        @log.in_turn
+        def _(turn: Turn) -> None:
             assert turn.moved
             fill_in = log.head() + 1
             turn.write(fill_in, [b"mine"], [commit_row(fill_in, fill_in + 1)])
-        with log.turn() as turn:
-            assert not turn.moved
+
+        assert not log.in_turn(is_moved)
         assert append_there(other)
         assert not append_there(other)
         assert log.read(1, 10) == [b"word", b"mine", b"word", b"word"]
 
-    def test_a_turn_that_was_left_after_catching_up_is_not_told_again(self, log: LmdbLog, other: Child) -> None:
+    def test_a_turn_that_has_caught_up_is_not_told_again(self, log: LmdbLog, other: Child) -> None:
         append_there(other)
-        with log.turn() as turn:
+
+        @log.in_turn
+        def _(turn: Turn) -> None:
             assert turn.moved
+            log.saw(log.mark())
+
         assert not log.changed()
-        with log.turn() as turn:
-            assert not turn.moved
+        assert not log.in_turn(is_moved)
+
+    def test_a_turn_that_ended_without_catching_up_is_told_again(self, log: LmdbLog, other: Child) -> None:
+        append_there(other)
+        assert log.in_turn(is_moved)
+        assert log.changed()
+        assert log.in_turn(is_moved)
 
     def test_a_turn_that_failed_before_catching_up_is_told_again(self, log: LmdbLog, other: Child) -> None:
         append_there(other)
         told: list[bool] = []
+
+        def note_and_fail(turn: Turn) -> None:
+            told.append(turn.moved)
+            raise ZeroDivisionError
+
         for _ in range(2):
-            with pytest.raises(ZeroDivisionError), log.turn() as turn:
-                note_and_fail(told, turn)
+            with pytest.raises(ZeroDivisionError):
+                log.in_turn(note_and_fail)
         assert told == [True, True]
         assert log.changed()
+        log.saw(log.mark())
         assert not log.changed()
 
     def test_a_turn_whose_write_failed_is_told_again(self, log: LmdbLog, other: Child) -> None:
         append_there(other)
-        with pytest.raises(StoreCorrupt), log.turn() as turn:
-            turn.write(1, [b"in the way"], [commit_row(1, 2)])
-        with log.turn() as turn:
-            assert turn.moved
+        with pytest.raises(StoreCorrupt):
+            log.in_turn(one_write(1, [b"in the way"], [commit_row(1, 2)]))
+        assert log.in_turn(is_moved)
 
-    def test_a_look_at_changes_counts_as_told(self, log: LmdbLog, other: Child) -> None:
+    def test_a_look_at_changes_is_told_until_the_reader_says_what_it_knows(self, log: LmdbLog, other: Child) -> None:
         append_there(other)
+        mark = log.mark()
         assert log.changed()
-        with log.turn() as turn:
-            assert not turn.moved
+        assert log.changed()
+        assert log.in_turn(is_moved)
+        log.saw(mark)
+        assert not log.changed()
+        assert not log.in_turn(is_moved)
+
+    def test_what_came_behind_the_mark_is_still_told(self, log: LmdbLog, other: Child) -> None:
+        append_there(other)
+        mark = log.mark()
+        append_there(other)
+        log.saw(mark)
+        assert log.changed()
+        assert log.in_turn(is_moved)
 
     @pytest.mark.parametrize("way", ["write", "write_rows"])
     def test_writing_without_a_turn_hides_nobody(self, log: LmdbLog, other: Child, way: str) -> None:
@@ -132,8 +160,8 @@ class TestMoved:
         }
         append_there(other)
         ways[way]()
-        with log.turn() as turn:
-            assert turn.moved
+        assert log.in_turn(is_moved)
+        log.saw(log.mark())
         assert not log.changed()
 
     @pytest.mark.parametrize("way", ["write", "write_rows", "erase"])
@@ -147,27 +175,31 @@ class TestMoved:
         else:
             erase(log, [(1, b"erased")], [row])
         assert not log.changed()
-        with log.turn() as turn:
-            assert not turn.moved
+        assert not log.in_turn(is_moved)
 
     def test_a_transaction_that_changed_nothing_hides_nobody(self, log: LmdbLog, other: Child) -> None:
         """LMDB gives its number to the next transaction, which is the other process's."""
         nothing: tuple[list[Row], ...] = ([], [("names", b"absent", None)])
         for rows in nothing:
-            with log.turn() as turn:
-                turn.write(0, [], [], rows)
+            log.in_turn(one_write(0, [], [], rows))
             append_there(other)
             assert log.changed()
+            log.saw(log.mark())
             log.write_rows(rows)
             append_there(other)
-            with log.turn() as turn:
-                assert turn.moved
+            assert log.in_turn(is_moved)
+            log.saw(log.mark())
 
     def test_a_reader_in_the_writers_process_is_told(self, log: LmdbLog, tmp_path: Path) -> None:
         reader = opened(tmp_path / "store", readonly=True)
-        with log.turn() as turn:
+
+        @log.in_turn
+        def _(turn: Turn) -> None:
             turn.write(1, [b"a"], [commit_row(1, 2)])
             assert reader.changed()
+
+        assert reader.changed()
+        reader.saw(reader.mark())
         assert not reader.changed()
         reader.close()
 
@@ -179,14 +211,13 @@ class TestWaiting:
         assert (log.head(), log.changed()) == (0, False)
         entered = threading.Event()
 
-        def take() -> None:
-            with log.turn() as turn:
-                entered.set()
-                assert turn.moved
-                seq = log.head() + 1
-                turn.write(seq, [b"mine"], [commit_row(seq, seq + 1)])
+        def take(turn: Turn) -> None:
+            entered.set()
+            assert turn.moved
+            seq = log.head() + 1
+            turn.write(seq, [b"mine"], [commit_row(seq, seq + 1)])
 
-        thread = threading.Thread(target=take)
+        thread = threading.Thread(target=log.in_turn, args=(take,))
         thread.start()
         assert not entered.is_set()
         other.write("go on")
@@ -210,18 +241,20 @@ class TestWaiting:
         os.kill(other.pid, signal.SIGCONT)
 
     def test_a_handle_opens_while_another_thread_has_its_turn(self, log: LmdbLog, tmp_path: Path) -> None:
-        with log.turn() as turn:
-            heads: list[int] = []
+        heads: list[int] = []
 
-            def look() -> None:
-                reader = opened(tmp_path / "store", readonly=True)
-                heads.append(reader.head())
-                reader.close()
+        def look() -> None:
+            reader = opened(tmp_path / "store", readonly=True)
+            heads.append(reader.head())
+            reader.close()
 
+        @log.in_turn
+        def _(turn: Turn) -> None:
             thread = threading.Thread(target=look)
             thread.start()
             thread.join()
             turn.write(1, [b"a"], [commit_row(1, 2)])
+
         assert heads == [0]
 
     def test_a_turn_ends_without_a_write_while_others_read_all_the_time(self, log: LmdbLog) -> None:
@@ -237,20 +270,21 @@ class TestWaiting:
         for thread in threads:
             thread.start()
         for _ in range(10):
-            with log.turn() as turn:
-                assert not turn.moved
-            with pytest.raises(StoreCorrupt), log.turn() as turn:
-                turn.write(7, [b"in the way"], [commit_row(7, 8)])
+            assert not log.in_turn(is_moved)
+            with pytest.raises(StoreCorrupt):
+                log.in_turn(one_write(7, [b"in the way"], [commit_row(7, 8)]))
         is_done.set()
         for thread in threads:
             thread.join()
         assert log.head() == 40
 
     def test_a_second_writer_is_refused_while_the_first_has_its_turn(self, log: LmdbLog, tmp_path: Path) -> None:
-        with log.turn() as turn:
+        @log.in_turn
+        def _(turn: Turn) -> None:
             with pytest.raises(StoreBusy, match="already writes"):
                 opened(tmp_path / "store")
             turn.write(1, [b"a"], [commit_row(1, 2)])
+
         assert log.head() == 1
 
 
@@ -259,7 +293,9 @@ def test_processes_and_threads_interleave_without_a_gap(log: LmdbLog, tmp_path: 
 
     def append(name: str) -> None:
         for number in range(each):
-            with log.turn() as turn:
+
+            @log.in_turn
+            def _(turn: Turn, number: int = number) -> None:
                 seq = log.head() + 1
                 turn.write(seq, [f"{name}-{number}".encode()], [commit_row(seq, seq + 1)])
 

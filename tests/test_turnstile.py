@@ -63,8 +63,7 @@ def log_of(memory: Memory) -> LmdbLog:
 def test_who_writes_alone_takes_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with Memory(path) as memory:
-        with log_of(memory).turn():
-            assert is_free(path)
+        assert log_of(memory).in_turn(lambda _: is_free(path))
         assert is_free(path)
 
 
@@ -72,20 +71,20 @@ def test_who_writes_beside_others_takes_it_for_its_turn(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with Memory(path) as memory:
         other = child(WRITE, path)
-        with log_of(memory).turn():
-            assert not is_free(path)
+        assert not log_of(memory).in_turn(lambda _: is_free(path))
         assert is_free(path)
         other.communicate("go\n")
         assert other.returncode == 0
         assert [message.content for message in memory.conversation("child").window()] == ["Hello!"]
-    with Memory(path) as memory, log_of(memory).turn():
-        assert is_free(path), "whoever opens and finds nobody else writes alone again"
+    with Memory(path) as memory:
+        assert log_of(memory).in_turn(lambda _: is_free(path)), "whoever opens and finds nobody else writes alone again"
 
 
 def test_a_reader_that_wants_everybody_to_stand_still_takes_it(tmp_path: Path) -> None:
     path = tmp_path / "store"
-    with Memory(path), Memory(path, readonly=True) as reader, log_of(reader).still():
-        assert not is_free(path)
+    with Memory(path), Memory(path, readonly=True) as reader:
+        assert not log_of(reader).in_stillness(lambda _: is_free(path))
+        assert is_free(path)
 
 
 def test_the_dead_give_it_back(tmp_path: Path) -> None:
@@ -95,7 +94,10 @@ def test_the_dead_give_it_back(tmp_path: Path) -> None:
     holder.communicate()
     turnstile = Turnstile(str(tmp_path))
     turnstile.enter(always=True)
-    turnstile.leave()
+    assert turnstile.is_held
+    assert not is_free(tmp_path)
+    turnstile.unlock()
+    assert is_free(tmp_path)
     turnstile.close()
     assert is_free(tmp_path)
 
@@ -104,8 +106,9 @@ def test_noise_in_the_byte_means_several(tmp_path: Path) -> None:
     (tmp_path / TURN_LOCK).write_bytes(b"\xa5")
     turnstile = Turnstile(str(tmp_path))
     turnstile.enter()
+    assert turnstile.is_held
     assert not is_free(tmp_path)
-    turnstile.leave()
+    turnstile.unlock()
     turnstile.close()
 
 

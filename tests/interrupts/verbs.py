@@ -33,7 +33,7 @@ def _in_batch(world: World) -> None:
 
 def _batch_by_hand(world: World) -> None:
     batch = world.memory.batch()
-    batch.enter()
+    batch.__enter__()
     try:
         world.memory.conversation("c").append("user", "in a batch")
     finally:

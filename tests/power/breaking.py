@@ -123,14 +123,14 @@ class EarlyTurns:
     """Turns whose ``write`` returns before it wrote: the log writes when it is asked for anything else.
 
     Nobody is inside a turn while a write is held back, and a write that is under way is still among the held ones. So
-    who writes late waits for no turn, and may hold any lock of the engine meanwhile.
+    who writes late waits for no turn, and may hold any lock of the engine meanwhile: a turn ends with its ``write``.
     """
 
     def __init__(self) -> None:
         self._held: list[Callable[[], None]] = []
         self._writing = threading.Lock()
         self._inside = threading.local()
-        self._enter, self._exit, self._write = LmdbTurn.__enter__, LmdbTurn.__exit__, LmdbLog.write
+        self._write = LmdbLog.write
 
     def write_held(self) -> None:
         """Write what is held back, in order; inside a turn there is nothing."""
@@ -143,29 +143,45 @@ class EarlyTurns:
                 del self._held[0]
             self._inside.turn = False
 
-    def enter(self, turn: LmdbTurn) -> LmdbTurn:
-        """Enter a turn once nothing is held back."""
-        if getattr(self._inside, "turn", False):
-            return self._enter(turn)
-        while True:
-            self.write_held()
-            self._enter(turn)
-            if not self._held:
-                self._inside.turn = True
-                return turn
-            turn._end()
+    def when_none_is_held(self, in_turn: Verb) -> Verb:
+        """Return a verb that calls with a turn once nothing is held back."""
+
+        @wraps(in_turn)
+        def taken(log: LmdbLog, use: Verb) -> Any:
+            if getattr(self._inside, "turn", False):
+                return in_turn(log, use)
+            while True:
+                self.write_held()
+                used: list[Any] = []
+                in_turn(log, partial(self._use, use, used))
+                if used:
+                    return used[0]
+
+        return taken
+
+    def _use(self, use: Verb, used: list[Any], turn: LmdbTurn) -> None:
+        """Use a turn if nothing is held back; take the lock that its ``write`` gave back again, for the end."""
+        if self._held:
+            return
+        self._inside.turn = True
+        try:
+            used.append(use(turn))
+        finally:
+            if not self._inside.turn:
+                turn._shared.writing.acquire()
+            self._inside.turn = False
 
     def hold(self, turn: LmdbTurn, *arguments: Any, **options: Any) -> None:
         """End a turn and hold back what it should have written."""
+        assert self._inside.turn, "a turn writes once"
         self._held.append(partial(self._write, turn._log, *arguments, **options))
-        turn._end()
+        turn.txn, turn.is_open = None, False
+        shared = turn._shared
+        if shared.turnstile.is_held:
+            shared.turnstile.unlock()
+            shared.turnstile.is_held = False
+        shared.writing.release()
         self._inside.turn = False
-
-    def leave(self, turn: LmdbTurn, *arguments: Any) -> None:
-        """Leave a turn, which may have written nothing."""
-        self._exit(turn, *arguments)
-        if not turn._is_open:
-            self._inside.turn = False
 
     def after_held(self, verb: Verb) -> Verb:
         """Return a verb of the log that first writes what is held back."""
@@ -192,9 +208,9 @@ def acknowledge_early() -> None:
     early = EarlyTurns()
     for name, verb in list(vars(LmdbLog).items()):
         if not name.startswith("_") and callable(verb):
-            setattr(LmdbLog, name, early.after_held(verb))
-    for name, change in (("__enter__", early.enter), ("__exit__", early.leave), ("write", early.hold)):
-        setattr(LmdbTurn, name, method_of(change))
+            wrap = early.when_none_is_held if name in {"in_turn", "in_stillness"} else early.after_held
+            setattr(LmdbLog, name, wrap(verb))
+    setattr(LmdbTurn, "write", method_of(early.hold))  # noqa: B010 - as above
 
 
 BUILDS: Final[Mapping[str, Callable[[], None]]] = {

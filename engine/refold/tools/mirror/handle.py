@@ -18,6 +18,7 @@ from refold import checks
 from refold.engine import batch as batches
 from refold.errors import Closed, InvalidInput, ReadOnly, RefoldError
 from refold.event import Erased
+from refold.limits import POLL_MS
 from refold.memory.arguments import checked_path
 from refold.memory.door import Door
 from refold.store.mirror_files import Seen
@@ -164,7 +165,7 @@ class Mirror:
         while self._thread is not None and not self._thread.is_over:
             if until is not None and time.monotonic() >= until:
                 return False
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_MS / 1_000)
         return True
 
     def close(self) -> None:

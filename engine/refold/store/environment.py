@@ -100,15 +100,11 @@ class Environment:
         between the two leaves a whole store.
         """
         allocate_lock_file(made)
-<<<<<<< HEAD
-        with open_lock:
-=======
         uninterrupted(lambda: self._replace(made))
 
     def _replace(self, made: str) -> None:
         # On the thread that renews: a handle that is collected on it wants this lock too.
-        with _open_lock:
->>>>>>> turns
+        with open_lock:
             if len(self.handles) > 1:
                 message = f"another handle of this process has the store at {self.path} open; close it and call again"
                 raise StoreBusy(message)
@@ -348,35 +344,6 @@ def _forget(environment: Environment) -> None:
         del _open_environments[identity]
 
 
-<<<<<<< HEAD
-=======
-def uninterrupted(call: Callable[[], None]) -> None:
-    """Make a call that no signal cuts off: on a thread of its own; an interrupt is raised once it has ended.
-
-    Python runs the handlers of signals in the main thread alone.
-    """
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            call()
-        except BaseException as error:  # noqa: BLE001 - it is raised to the caller
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="refold-uninterrupted")
-    interrupts: list[BaseException] = []
-    thread.start()
-    while thread.is_alive():
-        try:
-            thread.join()
-        except BaseException as error:  # noqa: BLE001 - as above
-            interrupts.append(error)
-    if interrupts or errors:
-        # Taken out: an error that its own traceback leads to is a cycle, and would hold handles until it is collected.
-        raise (interrupts or errors).pop()
-
-
->>>>>>> turns
 def create_databases(path: str, seed: dict[bytes, bytes]) -> None:
     """Make the file of a new store in an empty directory, with the first rows of its ``meta``."""
     env = open_lmdb(path)

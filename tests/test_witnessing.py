@@ -147,9 +147,9 @@ class TestTheRhythm:
         memory = place.open()
         thread = watching(memory)._thread
         assert thread is not None
-        assert thread.is_alive()
+        assert not thread.is_over
         memory.close()
-        assert not thread.is_alive()
+        assert thread.is_over
 
     def test_the_thread_ends_with_a_memory_that_nobody_closed(self, place: Place) -> None:
         program = (
@@ -158,8 +158,8 @@ class TestTheRhythm:
             "with lowered(WITNESS_MS=1):\n"
             "    memory = Memory(sys.argv[1], witness=sys.argv[2]); thread = memory._door.engine.witness._thread\n"
             "    del memory\n"
-            "    while thread.is_alive(): gc.collect(); thread.join(0.01)\n"  # The thread may be holding it just now.
-            "    print(thread.is_alive())\n"
+            "    while not thread.is_over: gc.collect()\n"  # The thread may be holding it just now.
+            "    print(not thread.is_over)\n"
             "    Memory(sys.argv[1], witness=sys.argv[2]).close(); print('again')\n"
         )
         with Child(program, str(place.store), str(place.witness)) as child:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 _LOOK_SECONDS: Final = 0.001
+_BEGIN_SECONDS_MAX: Final = 1.0
+"""How long a thread may take to begin before it is given up: a signal may have come before it was asked for."""
 
 
 class Worker:
@@ -20,7 +22,7 @@ class Worker:
         self._run = run
         self._thread = threading.Thread(target=self._main, name=name, daemon=daemon)
         self._claim = threading.Lock()
-        """Taken by the thread when it begins, or by whoever waits for one that has not begun: then it never will."""
+        """Taken by the thread when it begins, or by who gives up to wait for that: then it never will."""
         self._running = threading.Lock()
         self._is_refused = False
 
@@ -52,10 +54,15 @@ class Worker:
         return self._thread.ident == threading.get_ident()
 
     def join(self) -> None:
-        """Return once the thread has ended or, where it has not begun yet, never will; at once in the thread itself."""
-        if not self.is_current and not self._claim.acquire(blocking=False):
-            with self._running:
-                pass
+        """Return once the thread has ended, or will never begin; at once in the thread itself."""
+        until = time.monotonic() + _BEGIN_SECONDS_MAX
+        while not (self.is_over or self.is_current):
+            if self._thread.ident is not None:
+                with self._running:  # Its end gives this back; a thread that has only just begun takes it yet.
+                    pass
+            elif time.monotonic() > until and self._claim.acquire(blocking=False):
+                return
+            time.sleep(_LOOK_SECONDS)
 
 
 class Bell:
@@ -102,5 +109,9 @@ def uninterrupted(call: Callable[[], object]) -> None:
             time.sleep(_LOOK_SECONDS)
         except BaseException as error:  # noqa: BLE001 - as above
             interrupts.append(error)
-    if interrupts or errors:
-        raise (interrupts or errors)[0]
+    try:
+        if interrupts or errors:
+            raise (interrupts or errors)[0]
+    finally:
+        interrupts.clear()
+        errors.clear()  # The traceback knows this frame: what it holds would be collected late.

@@ -47,11 +47,15 @@ class LmdbLog:
         self._is_closed = False
         self.readonly = directory.readonly
         self.exclusive = directory.exclusive
-        self._attach()
-        self.seen_txnid = self.turn_txnid = self._reading("opening", id_of)
-        """The last transaction that is no news: this log wrote it, or its reader knows of it."""
-        if not self.readonly and (self._shared.stopped or self.is_suspect):
-            self.resume()
+        try:
+            self._attach()
+            self.seen_txnid = self.turn_txnid = self._reading("opening", id_of)
+            """The last transaction that is no news: this log wrote it, or its reader knows of it."""
+            if not self.readonly and (self._shared.stopped or self.is_suspect):
+                self.resume()
+        except BaseException:
+            directory.release()  # A traceback may hold it, or the thread that renewed.
+            raise
 
     def _attach(self) -> None:
         """Take what is looked up in every read from the environment, which is another one once it was renewed."""

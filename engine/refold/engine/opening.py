@@ -55,12 +55,7 @@ def _opened_log(
         from refold.engine import witnessing  # noqa: PLC0415 - loaded only by those who ask
 
         witnessing.prepare(witness, has_store=holds_store(path), readonly=readonly)
-    directory = open_directory(path, readonly=readonly, seed=seed, exclusive=delayed)
-    try:
-        log = LmdbLog(directory)
-    except BaseException:
-        directory.release()
-        raise
+    log = LmdbLog(open_directory(path, readonly=readonly, seed=seed, exclusive=delayed))
     if not delayed:
         return log
     from refold.store.delayed import DelayedLog  # noqa: PLC0415 - loaded only by those who ask

@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import lmdb
 import pytest
 
 from refold import Memory, StoreCorrupt, StoreError, StoreFull
@@ -16,6 +17,7 @@ from refold.engine.admission import Verb
 from refold.engine.committer import Committer, Ticket
 from refold.faces.doctor import examine
 from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN
+from refold.store import environment
 from refold.store.ballast import BALLAST_FILE, Ballast, reserved_bytes, wanted_bytes
 from refold.store.directory import open_directory
 from refold.store.log import LmdbLog
@@ -443,6 +445,35 @@ class TestOpeningAfterAnError:
                 assert child.read() == "6"
         finally:
             gc.enable()
+
+    def test_finds_a_map_that_another_process_let_grow_meanwhile(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        open_lmdb = environment.open_lmdb
+
+        class Outgrown:
+            """An environment whose map is too small until it is told of a size."""
+
+            def __init__(self, env: lmdb.Environment) -> None:
+                self.env, self.is_small = env, True
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.env, name)
+
+            def set_mapsize(self, size: int) -> None:
+                self.is_small = False
+                self.env.set_mapsize(size)
+
+            def begin(self, *given: Any, **options: Any) -> Any:
+                if self.is_small:
+                    raise lmdb.MapResizedError("another process has made it larger")
+                return self.env.begin(*given, **options)
+
+        log = opened(store)
+        monkeypatch.setattr(environment, "open_lmdb", lambda path: Outgrown(open_lmdb(path)))
+        log.resume()
+        assert log.head() == 6
+        log.close()
 
 
 ALONE = """

@@ -3,6 +3,7 @@
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,16 @@ def append(memory: Memory, count: int, name: str = "chat") -> None:
 
 def serving() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "refold-subscriptions"]
+
+
+def begun() -> threading.Thread:
+    """Wait for the one thread, which begins a moment after who asked for it goes on."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (serving() and serving()[0].is_alive()):
+        assert time.monotonic() < deadline, f"{serving()} serve the subscribers, not one thread"
+        time.sleep(0.001)
+    (thread,) = serving()
+    return thread
 
 
 @pytest.fixture(autouse=True)
@@ -347,7 +358,7 @@ class TestTheEnd:
     def test_the_last_one_takes_the_thread_with_it(self, memory: Memory) -> None:
         for _ in range(3):
             first, second = memory.subscribe(Seen()), memory.subscribe(Seen())
-            (thread,) = serving()
+            thread = begun()
             assert thread.daemon
             first.close()
             assert thread.is_alive()

@@ -19,7 +19,7 @@ _SIZES: Final = ((STORE_ID_KEY, STORE_ID_BYTES), (HASH_KEY, HASH_KEY_BYTES))
 _TAGS: Final = msgspec.msgpack.Decoder(list[int])
 
 
-def names(log: Log, seen: Seen) -> Iterator[Finding]:  # noqa: C901 - one table of what may contradict what
+def names(log: Log, seen: Seen) -> Iterator[Finding]:
     """Check that every stream has one number and every number one name."""
     numbers = {
         key_of(BRANCH.unpack_from(key)[0], key[BRANCH.size :].decode()): int.from_bytes(number, "big")

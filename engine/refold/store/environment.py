@@ -59,6 +59,8 @@ class Environment:
         """Held by a thread for its turn at writing, and to change the map: LMDB may not do both at once."""
         self._map_changes = 0
         self._is_map_changing = False
+        self._renewing = 0
+        """The thread that opens LMDB's environment anew, 0 for none."""
         self._is_lost = False
         """Whether LMDB's environment was closed to be opened anew, and that has not succeeded yet."""
         self.stopped = ""
@@ -134,6 +136,9 @@ class Environment:
         if isinstance(error, lmdb.ReadersFullError):
             self.env.reader_check()
             return True
+        if self._renewing == threading.get_ident():
+            # This thread opens the map for one that holds `writing`: there is nothing to wait for.
+            return isinstance(error, lmdb.MapResizedError) and self._enlarge(self._whole_bytes())
         if isinstance(error, lmdb.MapResizedError):
             return self._adopt()
         # A map that changes takes the transactions of other threads with it.
@@ -171,7 +176,7 @@ class Environment:
             if self._is_readable():
                 return True
         try:
-            return self._is_readable() or self._enlarge((self.env.info()["last_pgno"] + 1) * self.env.stat()["psize"])
+            return self._is_readable() or self._enlarge(self._whole_bytes())
         finally:
             self.writing.release()
 
@@ -206,6 +211,7 @@ class Environment:
 
     def _renew(self, meanwhile: Callable[[], None] | None) -> None:
         is_held = self.turnstile.is_held
+        self._renewing = threading.get_ident()
         self._is_map_changing = self._is_lost = True
         try:
             self.env.close()
@@ -220,8 +226,13 @@ class Environment:
         finally:
             self._map_changes += 1
             self._is_map_changing = False
+            self._renewing = 0
             if is_held:
                 self.turnstile.enter(always=True)
+
+    def _whole_bytes(self) -> int:
+        """Return what the map has to hold: all pages that any process has written."""
+        return (self.env.info()["last_pgno"] + 1) * self.env.stat()["psize"]
 
     def _is_readable(self) -> bool:
         try:
@@ -288,10 +299,12 @@ def share(path: str, handle: object, *, readonly: bool) -> Environment:
             # Who had it last was cut off while closing it.
             _close(environment)
             environment = None
-        if environment is None:
+        if environment is not None:
+            # Before the look whether it is still there: a handle that is collected meanwhile may have closed it.
+            environment.handles.add(handle)
+        if environment is None or _open_environments.get(identity) is not environment:
             environment = _open_environments[identity] = Environment(path, identity)
-        # Before the writer's place: a dropped handle that is collected for it must not close what this one gets.
-        environment.handles.add(handle)
+            environment.handles.add(handle)
         if not readonly:
             _take_writer(environment, handle)
         return environment
@@ -305,10 +318,11 @@ def _identity(path: str) -> tuple[int, int]:
 def share_open(path: str, handle: object) -> Environment | None:
     """Return this process's environment of the file as ``share`` does to a reader, ``None`` if it has none."""
     with open_lock:
-        environment = _open_environments.get(_identity(path))
+        identity = _identity(path)
+        environment = _open_environments.get(identity)
         if environment is not None:
             environment.handles.add(handle)
-        return environment
+        return _open_environments.get(identity)
 
 
 def _take_writer(environment: Environment, handle: object) -> None:

@@ -111,7 +111,6 @@ def uninterrupted(call: Callable[[], object]) -> None:
             interrupts.append(error)
     try:
         if interrupts or errors:
-            raise (interrupts or errors)[0]
+            raise (interrupts or errors).pop()  # Kept here, it would be in a cycle with its own traceback.
     finally:
-        interrupts.clear()
-        errors.clear()  # The traceback knows this frame: what it holds would be collected late.
+        errors.clear()

@@ -17,7 +17,7 @@ from refold.engine.admission import Verb
 from refold.engine.committer import Committer, Ticket
 from refold.faces.doctor import examine
 from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN
-from refold.store import environment
+from refold.store import environment, mapping
 from refold.store.ballast import BALLAST_FILE, Ballast, reserved_bytes, wanted_bytes
 from refold.store.directory import open_directory
 from refold.store.log import LmdbLog
@@ -449,7 +449,7 @@ class TestOpeningAfterAnError:
     def test_finds_a_map_that_another_process_let_grow_meanwhile(
         self, store: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        open_lmdb = environment.open_lmdb
+        open_lmdb = mapping.open_lmdb
 
         class Outgrown:
             """An environment whose map is too small until it is told of a size."""

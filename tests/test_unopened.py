@@ -87,7 +87,7 @@ def test_the_command_says_what_is_wrong_and_where(
     report: dict[str, Any] = json.loads(run("--json"))
     assert (report["ok"], report["events"], report["first_bad_seq"], report["state_hash"]) == (False, events, seq, "")
     opening, *found = report["findings"]
-    assert opening == {"check": "opening", "seq": 0, "message": str(refused.value)}
+    assert opening == {"check": "opening", "seq": 0, "message": str(refused.value), "fault": "damage"}
     assert (check, seq) in [(finding["check"], finding["seq"]) for finding in found]
     shown = run()
     assert shown.startswith("opening at seq 0: ")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from sys import intern
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -18,6 +18,8 @@ ACTIVE: Final = "active"
 
 class MemoryAdded(Event, frozen=True, tag=23):
     """A memory was added to a project; ``origin`` is the seq of the event that it was made of, 0 for none."""
+
+    has_own_id: ClassVar[bool] = True
 
     id: str
     origin: int

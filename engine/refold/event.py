@@ -6,7 +6,7 @@ drops it). This module is pure: it may import nothing that reads a clock, a disk
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -50,6 +50,9 @@ class Stamp(Struct, frozen=True, gc=False):
 
 class Event(Struct, frozen=True, array_like=True, gc=False):
     """The base of every event: the seqs it was derived from."""
+
+    has_own_id: ClassVar[bool] = False
+    """Whether its ``id`` was drawn for it, so that two events of a stream with the same are one, written twice."""
 
     sources: tuple[int, ...]
 

@@ -87,17 +87,18 @@ PAGE_EVENTS: Final = 256
 
 MEMORY_BYTES_DEFAULT: Final = 512 * 1024 * 1024
 """What the loaded streams of one memory and the vectors that are searched may take in RAM together."""
-
 MEMORY_BYTES_MIN: Final = 1024 * 1024
 
+# A verification: the states that it folds anew, beside the loaded ones, take one of so many parts of ``memory_bytes``;
+# an event that stands twice is found among so many behind it; so much is hashed to find what a stale link goes on from.
 VERIFY_PARTS_COUNT: Final = 4
-"""The states that a verification folds anew, beside the loaded ones, take one of so many parts of ``memory_bytes``."""
+RECENT_EVENTS_COUNT: Final = 65_536
+STALE_LINK_BYTES_MAX: Final = 256 * 1024**2
 
+# What a loaded stream takes beside its events, for slot, names, states and their containers; and an event in RAM beside
+# the bytes of its record, for the objects that they are decoded into.
 STREAM_OVERHEAD_BYTES: Final = 3_000
-"""What a loaded stream takes beside its events: slot, names, states and their containers."""
-
 EVENT_OVERHEAD_BYTES: Final = 500
-"""What an event in RAM takes beside the bytes of its record: the objects that they are decoded into."""
 
 PACKED_SLICE_COUNT: Final = 512
 """Memories of a project that one commit packs for a checkpoint row, or twice as many as it has events."""

@@ -5,7 +5,7 @@ the engine. Pure.
 """
 
 from collections.abc import Iterator
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
@@ -22,6 +22,8 @@ TOOL_ROLES: Final = frozenset(("tool", "function"))
 
 class MessageAppended(Event, frozen=True, tag=2):
     """A message was added to a conversation."""
+
+    has_own_id: ClassVar[bool] = True
 
     id: str
     role: Role

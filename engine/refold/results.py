@@ -1,7 +1,7 @@
 """What the public verbs hand out besides messages and notes: frozen Structs of plain values."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any, Final, overload
 
 import msgspec
 from msgspec import Struct
@@ -30,12 +30,31 @@ class Change(Struct, frozen=True):
     after: Any
 
 
+CACHE: Final = "cache"
+WRITER: Final = "writer"
+DAMAGE: Final = "damage"
+_SUMMARIES: Final = {
+    CACHE: "the log is sound, and what is kept beside it is not what it gives; nothing is lost: "
+    "`refold recover STORE NEW` makes a store in which all of that is made anew from the log",
+    WRITER: "every event is as it was written, and whoever wrote them has counted or linked wrongly; nothing is lost: "
+    "`refold recover STORE NEW` makes a store with every event once, its streams counted anew",
+    DAMAGE: "bytes are not those that were written, by tampering or by a damaged disk; restore a backup, with "
+    "`refold recover BACKUP NEW`",
+}
+"""What is the matter where faults of a kind were found, the worst kind last, and what to do next."""
+
+
 class Finding(Struct, frozen=True):
-    """One thing that is not as it should be: what was checked, at which seq (0: none), and what was found."""
+    """One thing that is not as it should be: what was checked, at which seq (0: none), and what was found.
+
+    ``fault`` says where: ``"cache"`` is what the log gives and can be made anew from it, ``"writer"`` the order or the
+    links of events whose bytes are intact, ``"damage"`` the bytes.
+    """
 
     check: str
     seq: int
     message: str
+    fault: str = DAMAGE
 
 
 class Report(Struct, frozen=True):
@@ -48,6 +67,20 @@ class Report(Struct, frozen=True):
     state_hash: str
     first_bad_seq: int = 0
     """The lowest seq that a finding names, 0 where none does."""
+    fault: str = ""
+    """The worst fault of the findings."""
+    summary: str = ""
+    """What is the matter, and what to do next."""
+
+    @classmethod
+    def of(cls, findings: Sequence[Finding], *, events: int, streams: int, state_hash: str) -> "Report":
+        """Conclude from findings."""
+        bad = min((finding.seq for finding in findings if finding.seq), default=0)
+        fault = max((finding.fault for finding in findings), key=list(_SUMMARIES).index, default="")
+        summary = _SUMMARIES.get(fault, "sound")
+        if fault == DAMAGE and bad:
+            summary += f"; what stood before seq {bad} may come back with `refold recover STORE NEW --to SEQ`"
+        return cls(not findings, tuple(findings), events, streams, state_hash, bad, fault, summary)
 
 
 class Stats(Struct, frozen=True):
@@ -229,3 +262,5 @@ class Recovered(Struct, frozen=True):
     streams: int
     state_hash: str
     link: str
+    repairs: tuple[str, ...] = ()
+    """What a faulty writer had left, and how it is now; the links from there on are others than the old log's."""

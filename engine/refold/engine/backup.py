@@ -14,9 +14,11 @@ import msgspec
 from refold.engine import history
 from refold.engine.core import Engine
 from refold.engine.opening import open_engine
+from refold.engine.reading import STORE_ID_KEY
 from refold.errors import StoreCorrupt, StoreVersion
 from refold.limits import MEMORY_BYTES_DEFAULT
 from refold.results import Backup, Report
+from refold.store.protocol import Log
 from refold.store.record import COMMIT, CommitRow
 
 Progress = Callable[[int, int], None]
@@ -60,7 +62,7 @@ def _vetted(engine: Engine, made: str, time_ns: int, progress: Progress | None) 
     from refold.store.mapping import DATA_FILE  # noqa: PLC0415 - as above
 
     try:
-        with opened(made, like=engine, readonly=True) as copy:
+        with opened(made, clock_ns=engine.clock_ns, random_bytes=engine.random_bytes, readonly=True) as copy:
             report = checked(copy, progress)
             store, link = copy.store_id.hex(), copy.link.hex()
     except StoreVersion as error:
@@ -75,13 +77,15 @@ def _vetted(engine: Engine, made: str, time_ns: int, progress: Progress | None) 
 
 
 @contextmanager
-def opened(path: str, *, like: Engine, readonly: bool) -> Generator[Engine]:
-    """Open the store at a path for the block, on the clock and the random source of another engine."""
+def opened(
+    path: str, *, clock_ns: Callable[[], int], random_bytes: Callable[[int], bytes], readonly: bool
+) -> Generator[Engine]:
+    """Open the store at a path for the block."""
     engine = open_engine(
         path,
         readonly=readonly,
-        clock_ns=like.clock_ns,
-        random_bytes=like.random_bytes,
+        clock_ns=clock_ns,
+        random_bytes=random_bytes,
         memory_bytes=MEMORY_BYTES_DEFAULT,
         delayed=False,
     )
@@ -105,7 +109,7 @@ def checked(copy: Engine, progress: Progress | None) -> Report:
     return report
 
 
-def check_manifest(path: str, engine: Engine) -> None:
+def check_manifest(path: str, log: Log) -> None:
     """Raise ``StoreCorrupt`` if there is a manifest at a path, and what the store there holds is not what it says.
 
     A backup may have been written to since: then its log goes on from the one that was backed up.
@@ -117,10 +121,10 @@ def check_manifest(path: str, engine: Engine) -> None:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         message = f"{MANIFEST_FILE} in {path} cannot be read ({error}); take another backup"
         raise StoreCorrupt(message) from error
-    row = engine.log.commit_at(manifest.head) if manifest.head else None
+    row = log.commit_at(manifest.head) if manifest.head else None
     commit = CommitRow._make(COMMIT.unpack(row)) if row else None
     is_there = commit.next_seq == manifest.head + 1 and commit.link.hex() == manifest.link if commit else False
-    if engine.store_id.hex() != manifest.store or not (is_there or not manifest.head):
+    if (log.row("meta", STORE_ID_KEY) or b"").hex() != manifest.store or not (is_there or not manifest.head):
         message = (
             f"{path} does not hold the log that its {MANIFEST_FILE} speaks of, that of store {manifest.store} up to "
             f"seq {manifest.head} with the link {manifest.link}; take another backup"

@@ -10,7 +10,7 @@ from refold.engine.reading import HASH_KEY, STORE_ID_KEY, TAGS_KEY
 from refold.engine.seen import Seen
 from refold.engine.streams import NEXT_NUMBER_KEY, place_in
 from refold.limits import GRAPHS_READ_COUNT, HASH_KEY_BYTES, KEYED_HASH_BYTES, PAGE_EVENTS, STORE_ID_BYTES
-from refold.results import Finding
+from refold.results import CACHE, DAMAGE, WRITER, Finding
 from refold.store.protocol import Log, scan
 from refold.store.record import BRANCH, SEQ
 
@@ -31,19 +31,22 @@ def names(log: Log, seen: Seen) -> Iterator[Finding]:
         name, branch = place_in(packed)
         named[number] = key_of(branch, name)
         if seen.branches.get(number, branch) != branch:
-            yield Finding("names", 0, f"stream number {number} is of branch {branch}, its events are of another")
+            said = f"stream number {number} is of branch {branch}, its events are of another"
+            yield Finding("names", 0, said, WRITER if list(numbers.values()).count(number) > 1 else DAMAGE)
     for number in sorted(seen.heads.keys() - named.keys()):
-        yield Finding("names", seen.heads[number][1], f"stream number {number} has events and no name")
+        said = f"stream number {number} has events and no name"
+        yield Finding("names", seen.heads[number][1], said, CACHE if number in numbers.values() else DAMAGE)
     for number in sorted(named.keys() - seen.heads.keys()):
-        yield Finding("names", 0, f"stream number {number} is named {named[number]!r}, and has no event")
+        yield Finding("names", 0, f"stream number {number} is named {named[number]!r}, and has no event", CACHE)
     for number, name in sorted(named.items()):
         if numbers.pop(name, None) != number:
-            yield Finding("names", 0, f"stream number {number} is named {name!r}, which stands for another number")
+            said = f"stream number {number} is named {name!r}, which stands for another number"
+            yield Finding("names", 0, said, CACHE)
     for name, number in sorted(numbers.items()):
-        yield Finding("names", 0, f"{name!r} stands for stream number {number}, which has another name")
+        yield Finding("names", 0, f"{name!r} stands for stream number {number}, which has another name", CACHE)
     following = int.from_bytes(log.row("meta", NEXT_NUMBER_KEY) or b"", "big")
     if named and following <= max(named):
-        yield Finding("names", 0, f"the next stream would get the number {following} again")
+        yield Finding("names", 0, f"the next stream would get the number {following} again", CACHE)
 
 
 def erasures(_: Log, seen: Seen) -> Iterator[Finding]:
@@ -59,7 +62,8 @@ def derived(log: Log, seen: Seen) -> Iterator[Finding]:
     stored = {key for key, _ in scan(log, "derived", b"", PAGE_EVENTS)}
     for key in sorted(stored ^ seen.derived):
         source, seq = SEQ.unpack(key[:8])[0], SEQ.unpack(key[8:])[0]
-        yield Finding("derived", seq, f"the index row from source {source} is missing or stands for nothing")
+        said = f"the index row from source {source} is missing or stands for nothing"
+        yield Finding("derived", seq, said, CACHE)
 
 
 def requests(log: Log, seen: Seen) -> Iterator[Finding]:
@@ -89,7 +93,7 @@ def meta(log: Log, seen: Seen) -> Iterator[Finding]:
     tags = set(_TAGS.decode(log.row("meta", TAGS_KEY) or b"\x90"))
     for tag in sorted(seen.tags ^ tags):
         said = "in the log, and not in the list of tags" if tag in seen.tags else "in the list of tags, and not the log"
-        yield Finding("meta", 0, f"tag {tag} is {said}")
+        yield Finding("meta", 0, f"tag {tag} is {said}", CACHE)
 
 
 def graphs(log: Log, seen: Seen) -> Iterator[Finding]:
@@ -99,10 +103,16 @@ def graphs(log: Log, seen: Seen) -> Iterator[Finding]:
 
         number = int.from_bytes(key, "big")
         if number not in seen.heads:
-            yield Finding("graphs", 0, f"a graph is stored for stream number {number}, which has no event")
+            yield Finding("graphs", 0, f"a graph is stored for stream number {number}, which has no event", CACHE)
         elif not is_intact(blob):
-            yield Finding("graphs", seen.heads[number][1], f"the graph of stream number {number} is damaged")
+            yield Finding("graphs", seen.heads[number][1], f"the graph of stream number {number} is damaged", CACHE)
 
 
-CHECKS: Final = (("names", names), ("erasure", erasures), ("derived", derived), ("meta", meta), ("graphs", graphs))
-"""What is checked of any log, by the name of the finding for a row that cannot be read."""
+CHECKS: Final = (
+    ("names", names, DAMAGE),
+    ("erasure", erasures, DAMAGE),
+    ("derived", derived, CACHE),
+    ("meta", meta, CACHE),
+    ("graphs", graphs, CACHE),
+)
+"""What is checked of any log, by the name of the finding for a row that cannot be read, and its fault."""

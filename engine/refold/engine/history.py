@@ -125,8 +125,7 @@ def _verified(
         inspection = Inspection(engine, lambda: from_zero(engine, engine.head))
         findings = (*_witnessed(engine, witness), *inspection.findings(progress))
         hashed = "" if findings else _hash_of(engine, branch, inspection.digests)
-        bad = min((finding.seq for finding in findings if finding.seq), default=0)
-        return Report(not findings, findings, engine.head, inspection.streams, hashed, bad)
+        return Report.of(findings, events=engine.head, streams=inspection.streams, state_hash=hashed)
 
 
 def _hash_of(engine: Engine, branch: int, digests: Mapping[int, list[tuple[str, bytes]]]) -> str:

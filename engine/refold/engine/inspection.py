@@ -7,13 +7,13 @@ from refold.engine import beside
 from refold.engine.checkpoints import APPLIED_KEY
 from refold.engine.core import Engine
 from refold.engine.loader import Loader
-from refold.engine.refolding import DAMAGE, Refolding
+from refold.engine.refolding import UNREADABLE, Refolding
 from refold.engine.seen import Seen
 from refold.engine.streams import Streams
 from refold.engine.sweeping import Page, swept
 from refold.engine.walking import Walk
 from refold.errors import StoreError
-from refold.results import Finding
+from refold.results import CACHE, DAMAGE, WRITER, Finding
 from refold.store.record import SEQ
 
 
@@ -24,8 +24,8 @@ class Inspection:
         self._engine = engine
         self._refold = partial(Refolding, engine, replayed)
         self._refolding: Refolding | None = None
-        self._failure: Exception | None = None
-        """What folding the log anew has raised, or reading what it is to be held against."""
+        self._failure: Finding | None = None
+        """What kept the log from being folded anew."""
         self._seen = Seen()
 
     @property
@@ -61,15 +61,15 @@ class Inspection:
             found = list(readable("chain", walk.findings(progress)))
             yield from found or [Finding("chain", 0, "the log is not sound, and looks sound event by event")]
         self._seen = seen
-        for check, findings in beside.CHECKS:
-            yield from readable(check, findings(log, seen))
+        for check, findings, fault in beside.CHECKS:
+            yield from readable(check, findings(log, seen), fault)
 
     def _swept(self, progress: Callable[[int, int], None]) -> Seen | None:
         """Sweep the log and fold it anew on the way; ``None`` if it is not sound."""
         try:
             self._refolding = self._refold()
-        except DAMAGE as error:
-            self._failure = error
+        except UNREADABLE as error:
+            self._failure = unreadable("checkpoint", error, CACHE)
         try:
             return swept(self._engine.log, self._engine.head, self._take, progress)
         except StoreError:
@@ -80,17 +80,18 @@ class Inspection:
             return
         try:
             self._refolding.take(page)
-        except DAMAGE as error:
-            self._failure = error
+        except UNREADABLE as error:
+            self._failure = unreadable("replay", error)
 
     def _states(self) -> Iterator[Finding]:
         """Return what is wrong with the caches; the log itself is sound."""
         if self._failure is not None:
-            raise self._failure
+            yield self._failure
+            return
         assert self._refolding is not None, "nothing was folded, and nothing says why"
         yield from readable("requests", beside.requests(self._engine.log, self._seen))
         yield from readable("order", self._inherited(self._refolding))
-        yield from readable("checkpoint", self._applied())
+        yield from readable("checkpoint", self._applied(), CACHE)
         yield from self._refolding.finish(self._seen.heads)
 
     def _inherited(self, refolding: Refolding) -> Iterator[Finding]:
@@ -101,7 +102,7 @@ class Inspection:
             inherited = (loader.recorded([base[1]])[0].stamp.version, base[1]) if base else (0, 0)
             if (version, last) != inherited:
                 found = f"goes on from version {version} at seq {last}, and inherited version {inherited[0]}"
-                yield Finding("order", seq, f"stream {number} {found} at seq {inherited[1]}")
+                yield Finding("order", seq, f"stream {number} {found} at seq {inherited[1]}", WRITER)
 
     def _applied(self) -> Iterator[Finding]:
         """Check that what says how far the checkpoint rows reach does not reach behind the head."""
@@ -109,12 +110,17 @@ class Inspection:
         applied = SEQ.unpack(row)[0] if row is not None else 0
         if applied > self._engine.head:
             said = f"checkpoint rows are said to reach up to seq {applied}, and the log ends at {self._engine.head}"
-            yield Finding("checkpoint", self._engine.head, said)
+            yield Finding("checkpoint", self._engine.head, said, CACHE)
 
 
-def readable(check: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+def readable(check: str, findings: Iterator[Finding], fault: str = DAMAGE) -> Iterator[Finding]:
     """Return the findings; damaged bytes fail to be read in many ways, and each of them is a finding too."""
     try:
         yield from findings
-    except DAMAGE as error:
-        yield Finding(check, 0, f"what is stored cannot be read: {type(error).__name__}: {error}")
+    except UNREADABLE as error:
+        yield unreadable(check, error, fault)
+
+
+def unreadable(check: str, error: Exception, fault: str = DAMAGE) -> Finding:
+    """Return what reading damaged bytes has raised as a finding."""
+    return Finding(check, 0, f"what is stored cannot be read: {type(error).__name__}: {error}", fault)

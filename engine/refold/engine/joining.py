@@ -26,7 +26,7 @@ from refold.errors import InvalidInput
 from refold.event import FLAG_BASE, FLAG_OCCURRED, BranchForked, Event, SnapshotNamed
 from refold.limits import RETRIES_COUNT_MAX, SALT_BYTES
 from refold.results import Loaded
-from refold.store.protocol import Overtaken, Row, Turn
+from refold.store.protocol import Log, Overtaken, Row, Turn
 from refold.store.record import (
     COMMIT,
     FORMAT,
@@ -99,7 +99,7 @@ def join(
     count, streams = _counted(_without_branches(read()))
     names = _renamed(streams, rename)
     key = sha256(digest + msgspec.msgpack.encode(sorted(names.items()))).digest()
-    went = _joined(engine).get(key, Went())
+    went = _joined(engine.log).get(key, Went())
     known = went.events
     if known and known == count:
         return Loaded(0, len(streams), repeated=True)
@@ -170,15 +170,15 @@ def _renamed(streams: Sequence[str], rename: Mapping[str, str]) -> dict[str, str
     return names
 
 
-def _joined(engine: Engine) -> dict[bytes, Went]:
+def _joined(log: Log) -> dict[bytes, Went]:
     """Return where the events of every file went that was loaded beside others."""
-    row = engine.log.row("meta", _JOINED_KEY)
+    row = log.row("meta", _JOINED_KEY)
     return {} if row is None else msgspec.msgpack.decode(row, type=dict[bytes, Went])
 
 
-def joined_until(engine: Engine, seq: int) -> Row:
+def joined_until(log: Log, seq: int) -> Row:
     """Return the row that says where the events of loaded files went, of a log that ends at a seq."""
-    kept = {key: went.until(seq) for key, went in _joined(engine).items()}
+    kept = {key: went.until(seq) for key, went in _joined(log).items()}
     kept = {key: went for key, went in kept.items() if went.events}
     return "meta", _JOINED_KEY, msgspec.msgpack.encode(kept) if kept else None
 
@@ -246,7 +246,7 @@ class _Joining:
             for place, (line, event) in enumerate(page):
                 built.add(line, event, salts[place * SALT_BYTES :][:SALT_BYTES])
             commits = list(built.commits(page))
-        joined = msgspec.msgpack.encode(_joined(engine) | {self._key: went})
+        joined = msgspec.msgpack.encode(_joined(engine.log) | {self._key: went})
         rows: list[Row] = [*built.all_rows(), ("meta", _JOINED_KEY, joined)]
         turn.write(engine.head + 1, built.records, commits, rows)
         self._went.events, self._went.runs = went.events, went.runs

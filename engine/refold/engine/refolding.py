@@ -10,9 +10,9 @@ from itertools import pairwise
 from typing import Final
 
 from refold import fold
+from refold.engine import damage
 from refold.engine.checkpoints import APPLIED_KEY, Checkpoint, checkpoint_of, number_of
 from refold.engine.core import Engine
-from refold.engine.damage import UNREADABLE
 from refold.engine.digests import digests_of
 from refold.engine.loader import Loader, Recorded, decoded
 from refold.engine.slots import Slot
@@ -21,14 +21,14 @@ from refold.engine.sweeping import Page
 from refold.errors import RefoldError, StoreCorrupt
 from refold.event import FLAG_BASE, Event, Stamp
 from refold.limits import EVENT_OVERHEAD_BYTES, PAGE_EVENTS, STREAM_OVERHEAD_BYTES, VERIFY_PARTS_COUNT
-from refold.results import Finding
+from refold.results import CACHE, Finding
 from refold.store.protocol import scan
 from refold.store.record import SEQ, STAMP, STREAM
 
 _STAMPED: Final = 7
 """How many of the header's fields, from the first on, a stamp holds or is found by."""
 
-DAMAGE: Final = (RefoldError, *UNREADABLE)
+UNREADABLE: Final = (RefoldError, *damage.UNREADABLE)
 
 
 class _Stream:
@@ -100,7 +100,7 @@ class Refolding:
         self._applied = SEQ.unpack(applied)[0] if applied is not None else 0
         for key, _ in scan(self._engine.log, "checkpoints", b"", PAGE_EVENTS):
             if len(key) != len(APPLIED_KEY):
-                self._findings.append(Finding("checkpoint", 0, f"{key.hex()} is no key of a checkpoint row"))
+                self._findings.append(Finding("checkpoint", 0, f"{key.hex()} is no key of a checkpoint row", CACHE))
             elif key != APPLIED_KEY:
                 number, seq = number_of(key), SEQ.unpack(key[4:])[0]
                 self._doubtful |= {number, self._due[seq]} if seq in self._due else set()
@@ -110,7 +110,7 @@ class Refolding:
             try:
                 number, seq = int.from_bytes(key, "big"), digests_of(packed)[0]
             except StoreCorrupt as error:
-                self._findings.append(Finding("digests", 0, str(error)))
+                self._findings.append(Finding("digests", 0, str(error), CACHE))
                 continue
             if seq in self._digests_due:
                 self._findings.append(_stray(seq, number))
@@ -180,7 +180,7 @@ class Refolding:
             row = checkpoint_of(key, self._engine.log.row("checkpoints", key) or b"")
             if (row.version, row.since) == (version, stream.seqs) and self._holds(stream, row):
                 self._held.add(seq)
-        except DAMAGE:
+        except UNREADABLE:
             return  # Whoever looks at it closely says what it is.
         finally:
             stream.events = None
@@ -207,7 +207,7 @@ class Refolding:
         packed = self._engine.log.row("digests", number_key(number)) or b""
         if digests_of(packed)[1] != stream.digests_at(seq):
             said = f"the stored digests of {stream.name} are not those of the fold of its events"
-            self._findings.append(Finding("digests", seq, said))
+            self._findings.append(Finding("digests", seq, said, CACHE))
 
     # Memory.
 
@@ -266,9 +266,10 @@ class Refolding:
             yield _other_head(live, head)
         elif uncovered := next((seq for seq in stream.seqs if stream.row < seq <= self._applied), 0):
             said = f"no checkpoint row of {live.name} covers it, though they are said to reach up to {self._applied}"
-            yield Finding("checkpoint", uncovered, said)
+            yield Finding("checkpoint", uncovered, said, CACHE)
         elif live.state is not None and not _is_same(live.state, stream.state, digests):
-            yield Finding("replay", live.seq, f"the live state of {live.name} is not the replay of its events")
+            said = f"the live state of {live.name} is not the replay of its events"
+            yield Finding("replay", live.seq, said, CACHE)
 
     def _closely(self, number: int) -> Iterator[Finding]:
         """Look closely at the checkpoint rows of a stream, one of which is not what it should be at first sight."""
@@ -276,17 +277,18 @@ class Refolding:
         streams, loader = self.zero
         try:
             yield from _stream_rows(loader, streams.at_number(number), rows)
-        except DAMAGE as error:
+        except UNREADABLE as error:
             said = f"what is stored cannot be read: {type(error).__name__}: {error}"
-            yield Finding("checkpoint", SEQ.unpack(rows[0][0][4:])[0], said)
+            yield Finding("checkpoint", SEQ.unpack(rows[0][0][4:])[0], said, CACHE)
 
 
 def _other_head(live: Slot, head: tuple[int, int]) -> Finding:
-    return Finding("head", live.seq, f"{live.name} is at version {live.version}, its log at {head[0]}")
+    return Finding("head", live.seq, f"{live.name} is at version {live.version}, its log at {head[0]}", CACHE)
 
 
 def _stray(seq: int, number: int) -> Finding:
-    return Finding("digests", seq, f"the digests of stream number {number} are of a seq that is no event of it")
+    said = f"the digests of stream number {number} are of a seq that is no event of it"
+    return Finding("digests", seq, said, CACHE)
 
 
 def _weight(stream: _Stream, event_bytes: int) -> int:
@@ -310,13 +312,14 @@ def _stream_rows(loader: Loader, slot: Slot, rows: list[tuple[bytes, bytes]]) ->
         at = checkpoint.seq
         cached = fold.unpack(slot.kind, checkpoint.inline, loader.recorded(checkpoint.pointed))
         if fold.digests(cached) != fold.digests(state):
-            yield Finding("checkpoint", at, f"the checkpoint of {slot.name} is not the fold of its events")
+            yield Finding("checkpoint", at, f"the checkpoint of {slot.name} is not the fold of its events", CACHE)
         # A row of a process that did not know of another's may reach back further; it must leave no gap.
         begin = min(kept, checkpoint.since[0] - 1) if checkpoint.since else kept
         since = list(loader.seqs_between(slot, begin, at))
         version = loader.recorded([at])[0].stamp.version
         if (checkpoint.version, checkpoint.since) != (version, since):
-            yield Finding("checkpoint", at, f"the checkpoint of {slot.name} names other events than those before it")
+            said = f"the checkpoint of {slot.name} names other events than those before it"
+            yield Finding("checkpoint", at, said, CACHE)
         kept = at if checkpoint.kept else kept
 
 

@@ -72,7 +72,7 @@ class Sweep:
         """
         for begin in range(1, self._head + 1, PAGE_EVENTS):
             yield self._page(range(begin, min(begin + PAGE_EVENTS, self._head + 1)))
-        if self._current is not None or self._log.read(self._head + 1, 1):
+        if self._current is not None or (self._head >= self._log.head() and self._log.read(self._head + 1, 1)):
             raise Unsound
         self.seen.heads = {number: (place[0] - 1, place[1]) for number, place in self._expected.items()}
         self.seen.branches = {number: place[2] for number, place in self._expected.items()}
@@ -96,6 +96,8 @@ class Sweep:
             events = decoded(records, zip(tags, strict=True))
         except StoreCorrupt as error:
             raise Unsound from error
+        if self.seen.repeats(self._log, seqs, columns[0], columns[17], events):
+            raise Unsound
         self.seen.tags.update(tags)
         self.seen.commands.extend(commands)
         self._note(seqs, tags, events)

@@ -19,38 +19,26 @@ class Stand(NamedTuple):
     seq: int
 
 
-class Trail:
-    """What was seen of an export so far: branches, the seqs of each stream, and which conversations are open."""
+class Stands:
+    """Where every stream of every branch stands, event by event; a branch's stream goes on from what it inherited."""
 
     def __init__(self) -> None:
-        self.branches: dict[str, int] = {"": 0}
-        """The number of each branch by its name."""
-        self._forks: list[Branch] = []
-        self._numbers: dict[str, int] = {}
+        self.forks: list[Branch] = []
+        """The branches, in the order of their numbers."""
         self._seqs: dict[str, array[int]] = {}
         self._inherited: dict[str, int] = {}
         """The version that a branch's stream went on from."""
-        self._opened: dict[str, list[tuple[int, bool]]] = {}
-        """From which seq on a conversation was open, or was not any more."""
 
-    @property
-    def streams(self) -> int:
-        """How many streams have events, those of all branches together."""
+    def __len__(self) -> int:
+        """Return how many streams have events, those of all branches together."""
         return len(self._seqs)
 
-    def number(self, fork: str, stream: str) -> int:
-        """Return the number of a stream in the order in which lines name them: the same in every pass."""
-        return self._numbers.setdefault(key_of(self.branches[fork], stream), len(self._numbers) + 1)
-
-    def has(self, fork: str, stream: str) -> bool:
+    def has(self, branch: int, stream: str) -> bool:
         """Return whether a stream has events of its own in a branch."""
-        return fork in self.branches and key_of(self.branches[fork], stream) in self._seqs
+        return key_of(branch, stream) in self._seqs
 
-    def stand(self, fork: str, stream: str) -> Stand:
-        """Return where a stream stands, what its branch inherited included."""
-        return self._stand(self.branches[fork], stream, _END)
-
-    def _stand(self, branch: int, stream: str, until: int) -> Stand:
+    def at(self, branch: int, stream: str, until: int = _END) -> Stand:
+        """Return where a stream stands at a seq, what its branch inherited included."""
         while True:
             key = key_of(branch, stream)
             seqs = self._seqs.get(key)
@@ -59,7 +47,49 @@ class Trail:
                 return Stand(self._inherited[key] + count, seqs[count - 1])
             if not branch:
                 return Stand(0, 0)
-            branch, until = self._elder(branch, until)
+            branch, until = self.elder(branch, until)
+
+    def elder(self, branch: int, until: int) -> tuple[int, int]:
+        """Return the branch that one was forked from, and up to which seq it inherits."""
+        fork = self.forks[branch - 1]
+        return fork.parent, min(until, fork.seq)
+
+    def note(self, branch: int, stream: str, seq: int) -> None:
+        """Take note of a stream's next event."""
+        key = key_of(branch, stream)
+        if key not in self._seqs:
+            self._inherited[key] = self.at(branch, stream).version
+            self._seqs[key] = array("Q")
+        self._seqs[key].append(seq)
+
+
+class Trail:
+    """What was seen of an export so far: branches, the seqs of each stream, and which conversations are open."""
+
+    def __init__(self) -> None:
+        self.branches: dict[str, int] = {"": 0}
+        """The number of each branch by its name."""
+        self._numbers: dict[str, int] = {}
+        self._stands = Stands()
+        self._opened: dict[str, list[tuple[int, bool]]] = {}
+        """From which seq on a conversation was open, or was not any more."""
+
+    @property
+    def streams(self) -> int:
+        """How many streams have events, those of all branches together."""
+        return len(self._stands)
+
+    def number(self, fork: str, stream: str) -> int:
+        """Return the number of a stream in the order in which lines name them: the same in every pass."""
+        return self._numbers.setdefault(key_of(self.branches[fork], stream), len(self._numbers) + 1)
+
+    def has(self, fork: str, stream: str) -> bool:
+        """Return whether a stream has events of its own in a branch."""
+        return fork in self.branches and self._stands.has(self.branches[fork], stream)
+
+    def stand(self, fork: str, stream: str) -> Stand:
+        """Return where a stream stands, what its branch inherited included."""
+        return self._stands.at(self.branches[fork], stream)
 
     def is_open(self, fork: str, stream: str) -> bool:
         """Return whether a conversation takes messages."""
@@ -69,27 +99,20 @@ class Trail:
             known = next((is_open for seq, is_open in reversed(changes) if seq <= until), None)
             if known is not None or not branch:
                 return known is True
-            branch, until = self._elder(branch, until)
-
-    def _elder(self, branch: int, until: int) -> tuple[int, int]:
-        fork = self._forks[branch - 1]
-        return fork.parent, min(until, fork.seq)
+            branch, until = self._stands.elder(branch, until)
 
     def note(self, line: Line, event: Event) -> None:
         """Take note of a line."""
         branch = self.branches[line.branch]
-        key = key_of(branch, line.stream)
-        if key not in self._seqs:
-            self._inherited[key] = self._stand(branch, line.stream, _END).version
-            self._seqs[key] = array("Q")
-        self._seqs[key].append(line.seq)
+        self._stands.note(branch, line.stream, line.seq)
         is_open = _opens(event)
         if is_open is not None:
-            self._opened.setdefault(key, []).append((line.seq, is_open))
+            self._opened.setdefault(key_of(branch, line.stream), []).append((line.seq, is_open))
         if isinstance(event, BranchForked):
-            name = f"{ERASED_PREFIX}{len(self._forks) + 1}" if line.erased else event.name
-            self._forks.append(Branch(name, event.base_branch, event.base_seq))
-            self.branches[name] = len(self._forks)
+            forks = self._stands.forks
+            name = f"{ERASED_PREFIX}{len(forks) + 1}" if line.erased else event.name
+            forks.append(Branch(name, event.base_branch, event.base_seq))
+            self.branches[name] = len(forks)
 
 
 def _opens(event: Event) -> bool | None:

@@ -38,7 +38,7 @@ from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, Store
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, Event
 from refold.limits import PAGE_EVENTS, SALT_BYTES
 from refold.results import Loaded
-from refold.store.protocol import Row, Turn
+from refold.store.protocol import Log, Row, Turn
 from refold.store.record import (
     ARRAY_BEGIN,
     COMMIT,
@@ -164,12 +164,14 @@ def _part(digest: bytes, head: int) -> bytes:
     return b"part" + digest + SEQ.pack(head)
 
 
-def loaded_until(engine: Engine, seq: int) -> Row:
-    """Return the marker of a load into an empty store, for a log that ends at a seq: it may go on from there.
+def loaded_until(log: Log, seq: int) -> Row:
+    """Return the marker of a load into an empty store, for a log that is cut off at a seq: it may go on from there.
 
     Where the file had fewer events, going on finds nothing left of it.
     """
-    marker = engine.log.row("meta", _LOAD_KEY)
+    marker = log.row("meta", _LOAD_KEY)
+    if seq >= log.head():
+        return "meta", _LOAD_KEY, marker
     return "meta", _LOAD_KEY, _part(marker[len(b"done") :][:_DIGEST_BYTES], seq) if marker and seq else None
 
 

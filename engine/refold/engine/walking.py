@@ -7,8 +7,8 @@ from refold import fold
 from refold.engine.seen import Seen
 from refold.errors import StoreCorrupt
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, Erased
-from refold.limits import PAGE_EVENTS
-from refold.results import Finding
+from refold.limits import HASH_BYTES, PAGE_EVENTS, STALE_LINK_BYTES_MAX
+from refold.results import WRITER, Finding
 from refold.store.protocol import Log
 from refold.store.record import (
     ARRAY_BEGIN,
@@ -34,6 +34,9 @@ class Walk:
         self._log = log
         self.head = head
         self.seen = Seen()
+        self._links = bytearray(NO_LINK)
+        """The links of the commits so far, from the one before the first on."""
+        self._stale_bytes = STALE_LINK_BYTES_MAX
 
     def findings(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
         """Walk the commit rows: they must follow one another, and each link must be that of its records."""
@@ -48,9 +51,10 @@ class Walk:
                 yield from self._commit(previous, commit)
                 if commit.next_seq <= previous.next_seq:
                     return
+                self._links += commit.link
                 previous = commit
                 progress(commit.next_seq - 1, self.head)
-        if self._log.read(previous.next_seq, 1):
+        if self.head >= self._log.head() and self._log.read(previous.next_seq, 1):
             yield Finding("chain", previous.next_seq, "there are records behind the last commit row")
 
     def _commit(self, previous: CommitRow, commit: CommitRow) -> Iterator[Finding]:
@@ -60,7 +64,7 @@ class Walk:
             yield Finding("gap", first, f"a commit goes {span}, the one before ended at {previous.next_seq - 1}")
             return
         if commit.time_ns < previous.time_ns:
-            yield Finding("time", first, f"the commit's time {commit.time_ns} is before its predecessor's")
+            yield Finding("time", first, f"the commit's time {commit.time_ns} is before its predecessor's", WRITER)
         try:
             records = self._log.read_at(range(first, commit.next_seq))
         except StoreCorrupt as error:
@@ -75,9 +79,23 @@ class Walk:
             yield from self._record(seq, record, header)
             parts += covered(record, header)
         if link_after(previous.link, parts) != commit.link:
-            yield Finding(
-                "chain", first, f"the link over seqs {first} to {commit.next_seq - 1} does not fit its records"
-            )
+            said = f"the link over seqs {first} to {commit.next_seq - 1}"
+            if self._is_stale(parts, commit.link):
+                said += " goes on from an earlier commit than the one before it"
+                yield Finding("chain", first, f"{said}: whoever wrote it had not read what others wrote", WRITER)
+            else:
+                yield Finding("chain", first, f"{said} does not fit its records")
+
+    def _is_stale(self, parts: list[bytes], link: bytes) -> bool:
+        """Return whether a link is that of its records behind an earlier commit, the latest ones first."""
+        content = b"".join(parts)
+        for begin in range(len(self._links) - HASH_BYTES, -1, -HASH_BYTES):
+            self._stale_bytes -= len(content)
+            if self._stale_bytes < 0:
+                return False
+            if link_after(bytes(self._links[begin : begin + HASH_BYTES]), (content,)) == link:
+                return True
+        return False
 
     def _record(self, seq: int, record: bytes, header: Header) -> Iterator[Finding]:
         if header.format > FORMAT:
@@ -98,11 +116,13 @@ class Walk:
             self.seen.erased.update(event.seqs)
         self.seen.tags.add(header.tag)
         self.seen.derive(seq, event.sources)
+        for first in self.seen.repeats(self._log, [seq], [header.stream], [header.commitment], [event]).values():
+            yield Finding("twice", seq, f"the event is that of seq {first} once more", WRITER)
 
     def _order(self, seq: int, header: Header) -> Iterator[Finding]:
         seen = self.seen
         if header.branch != seen.branches.setdefault(header.stream, header.branch):
-            yield Finding("order", seq, f"stream {header.stream} goes over into branch {header.branch}")
+            yield Finding("order", seq, f"stream {header.stream} goes over into branch {header.branch}", WRITER)
         version, last = seen.heads.get(header.stream, (0, 0))
         if header.branch and header.stream not in seen.heads:
             version, last = max(header.version, 1) - 1, header.prev_seq
@@ -113,5 +133,6 @@ class Walk:
                 seq,
                 f"stream {header.stream} goes from version {version} at seq {last} "
                 f"to version {header.version} after seq {header.prev_seq}",
+                WRITER,
             )
         seen.heads[header.stream] = (header.version, seq)

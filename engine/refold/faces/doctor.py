@@ -16,6 +16,7 @@ import msgspec
 from refold import fold
 from refold.engine.checkpoints import APPLIED_KEY
 from refold.engine.reading import TAGS_KEY, UNSWEPT_KEY
+from refold.engine.unopened import was_store
 from refold.errors import StoreError
 from refold.faces.exits import EXIT_ERROR, EXIT_INTEGRITY
 from refold.limits import (
@@ -44,6 +45,7 @@ _Subject = TypeVar("_Subject")
 _NETWORK: Final = frozenset(
     ("9p", "afs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "gfs2", "lustre", "nfs", "nfs4", "smb3")
 )
+_REBUILT: Final = "run `refold verify`; if the log is sound, `refold recover STORE NEW` makes all else anew from it"
 _COMPILERS: Final = ("c++", "g++", "clang++")
 _MIB: Final = 1024 * 1024
 
@@ -214,7 +216,7 @@ def _readers(facts: Facts) -> Found:
 
 
 def _log(facts: Facts) -> Found:
-    damaged = "run `refold verify`, then restore a backup"
+    damaged = "run `refold verify`, which says what was changed, then restore a backup"
     if facts.last_commit is None:
         is_empty = facts.last_record is None
         return Found(OK, "no events yet") if is_empty else Found(BAD, "there are events and no commit rows", damaged)
@@ -232,7 +234,9 @@ def _tail(facts: Facts) -> Found:
     try:
         tail = head - (SEQ.unpack(applied)[0] if applied else 0)
     except StructError:
-        return Found(BAD, "the row of the last checkpoint is damaged", "run `refold verify`, then restore a backup")
+        return Found(BAD, "the row of the last checkpoint is damaged", _REBUILT)
+    if tail < 0:
+        return Found(BAD, f"checkpoint rows are said to reach {-tail:,} events behind the head", _REBUILT)
     message = f"opening scans {tail:,} events"
     if tail > TAIL_EVENTS_MAX:
         step = "open it once to write and close it: that stores the checkpoints that are missing"
@@ -260,7 +264,7 @@ def _tags(facts: Facts) -> Found:
     try:
         tags = msgspec.msgpack.decode(packed, type=list[int])
     except msgspec.DecodeError as error:
-        return Found(BAD, f"the list of tags cannot be read ({error})", "run `refold verify`, then restore a backup")
+        return Found(BAD, f"the list of tags cannot be read ({error})", _REBUILT)
     unknown = [tag for tag in tags if not fold.is_known(tag)]
     if unknown:
         step = "upgrade refold; until then the store opens read-only"
@@ -355,7 +359,8 @@ def _examine_inside(course: _Course, path: str) -> None:
     try:
         facts = examining.look(path, _ROWS)
     except (StoreError, OSError) as error:
-        course.note("file", Found(BAD, str(error), "give the directory of a store, or restore a backup"), EXIT_ERROR)
+        code = EXIT_INTEGRITY if was_store(path) and examining.problem(path) else EXIT_ERROR
+        course.note("file", Found(BAD, str(error), "give the directory of a store, or restore a backup"), code)
         return
     if course.passes(GATES, facts):
         course.make(INSIDE, facts)

@@ -9,11 +9,11 @@ from functools import partial
 from refold import checks
 from refold.engine.backup import backup as make_backup
 from refold.engine.batch import refuse
-from refold.engine.core import Engine
 from refold.memory.arguments import check_doors, checked_path
 from refold.memory.door import Door
-from refold.memory.moments import seq_at
+from refold.memory.moments import seq_in
 from refold.results import Backup, Recovered
+from refold.store.protocol import Log
 
 
 def backup(door: Door, path: object, progress: Callable[[int, int], None] | None) -> Backup:
@@ -37,10 +37,12 @@ def recover(
 ) -> Recovered:
     """Make a new store of a backup, or of any store: all of it, or what it held at a seq or an aware datetime.
 
-    The new one holds exactly the log up to there, and goes on from there; nothing of what came later is in its file. It
-    is verified, by ``progress(done, all)``, before it appears at ``new``, where nothing may be. Raises ``InvalidInput``
-    for a seq inside a commit, naming those around it, ``NotFound`` where there is no backup, ``StoreCorrupt`` for a
-    damaged one, ``StoreFull``; then nothing is left at ``new``.
+    The new one holds exactly the log up to there, and goes on from there; nothing of what came later is in its file.
+    What the log gives is made anew from it. Where a faulty writer counted or linked wrongly, every event stands once,
+    in the order of the log, and ``repairs`` says what is other than before. It is verified, by ``progress(done, all)``,
+    before it appears at ``new``, where nothing may be. Raises ``InvalidInput`` for a seq inside a commit, naming those
+    around it, ``NotFound`` where there is no backup, ``StoreCorrupt`` where bytes were changed, ``StoreFull``; then
+    nothing is left at ``new``.
     """
     from refold.engine.recovery import recover as make_store  # noqa: PLC0415 - it needs LMDB, which a handle may not
 
@@ -55,9 +57,10 @@ def recover(
     )
 
 
-def _seq_of(to: "int | dates.datetime", engine: Engine) -> int:
+def _seq_of(to: "int | dates.datetime", log: Log) -> int:
     """Return the seq that a caller means; a time at which there was nothing yet is refused."""
-    seq = seq_at(engine, to)
+    head = log.head()
+    seq = seq_in(log, head, to, head)
     if not seq and isinstance(to, dates.datetime):
-        checks.invalid(f"nothing had been written by {to}; give a later time, or a seq from 0 to {engine.head}")
+        checks.invalid(f"nothing had been written by {to}; give a later time, or a seq from 0 to {head}")
     return seq

@@ -7,6 +7,7 @@ from refold.engine import times
 from refold.engine.core import Engine
 from refold.errors import InvalidInput, NotFound
 from refold.limits import TIME_NS_MAX
+from refold.store.protocol import Log
 
 _EPOCH = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
 _REST_OF_MICROSECOND_NS = 999
@@ -39,12 +40,14 @@ def _nanoseconds_of(moment: dates.datetime, what: str) -> int:
 
 def seq_at(engine: Engine, at: object, head: int | None = None) -> int:
     """Return the seq that ``at`` means: itself, or the last one acknowledged at or before an aware datetime."""
-    limit = engine.current_head() if head is None else head
+    last = engine.current_head()
+    return seq_in(engine.log, last, at, last if head is None else head)
+
+
+def seq_in(log: Log, head: int, at: object, limit: int) -> int:
+    """Return the seq that ``at`` means in a log that ends at ``head``, up to a limit."""
     if isinstance(at, dates.datetime):
-        return min(
-            times.seq_at_time(engine.log, engine.current_head(), _nanoseconds_of(at, "at") + _REST_OF_MICROSECOND_NS),
-            limit,
-        )
+        return min(times.seq_at_time(log, head, _nanoseconds_of(at, "at") + _REST_OF_MICROSECOND_NS), limit)
     if not isinstance(at, int) or isinstance(at, bool):
         message = f"at must be a seq or an aware datetime, not {type(at).__name__} ({checks.shown(at)})"
         raise InvalidInput(message)

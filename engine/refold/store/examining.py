@@ -104,7 +104,7 @@ def _look(env: lmdb.Environment, databases: _Databases, path: str, wanted: Seque
         *("", None, None, None, ()),
     )
     if facts.file_bytes < facts.whole_bytes:
-        facts = facts._replace(problem=_problem(path))
+        facts = facts._replace(problem=problem(path))
     if facts.problem:
         # Who touches what is mapped behind the end of a file is killed.
         return facts
@@ -124,7 +124,8 @@ def _look(env: lmdb.Environment, databases: _Databases, path: str, wanted: Seque
         )
 
 
-def _problem(path: str) -> str:
+def problem(path: str) -> str:
+    """Return what is wrong with the pages of a store's file, empty if nothing is."""
     try:
         return next(iter(problems(path)), "")
     except StoreCorrupt as error:

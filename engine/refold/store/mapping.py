@@ -32,7 +32,12 @@ def open_to_look(path: str) -> lmdb.Environment:
 
 def _open(path: str, **options: Any) -> lmdb.Environment:
     file = os.path.join(path, DATA_FILE)
-    file_bytes = os.stat(file).st_size if os.path.exists(file) else 0
+    file_bytes = os.stat(file).st_size if os.path.exists(file) else None
+    if file_bytes == 0:
+        # LMDB would make an empty database of it, and nobody would see any more that there was a store.
+        message = f"{path} cannot be opened as a store (its {DATA_FILE} is empty); restore a backup, or remove the file"
+        raise StoreVersion(message)
+    file_bytes = file_bytes or 0
     for map_bytes in (MAP_BYTES, 2 * file_bytes + MAP_BYTES_MIN, file_bytes + MAP_BYTES_MIN):
         try:
             env = lmdb.open(path, map_size=map_bytes, max_dbs=DATABASES_MAX, **options)

@@ -1,6 +1,6 @@
 """Episodes: records of what was tried in a project and how it ended."""
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +13,8 @@ KINDS: Final = ("success", "failure", "discovery")
 
 class EpisodeRecorded(Event, frozen=True, tag=33):
     """Something was tried, and it ended in some way."""
+
+    has_own_id: ClassVar[bool] = True
 
     id: str
     kind: str = "discovery"

@@ -7,7 +7,7 @@ erased event takes the files that it wrote, moved or removed along: what it repl
 import re
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from msgspec import Struct
@@ -36,6 +36,8 @@ SUSPICIOUS: Final = re.compile(r"[\x00-\x1f\x7f\\]|%(?:2e|2f|5c|00)", re.IGNOREC
 
 class FileCreated(Event, frozen=True, tag=80):
     """A file was written under a path where nothing was; directories on the way to it were made."""
+
+    has_own_id: ClassVar[bool] = True
 
     id: str
     path: str = ""

@@ -3,7 +3,7 @@
 Skills in files are not here: of those the log knows by name what was switched, selected and used.
 """
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +27,8 @@ SELECTIONS_KEPT: Final = 1_024
 
 class SkillLearned(Event, frozen=True, tag=56):
     """A skill was learned from sessions."""
+
+    has_own_id: ClassVar[bool] = True
 
     id: str
     kind: str = GENERATED

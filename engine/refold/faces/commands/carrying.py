@@ -37,10 +37,11 @@ def backup_command(*, path: str, db: str, as_json: bool) -> None:
 @moment_option("--to", help="Recover it as it was then, not whole.")
 @json_option
 def recover_command(*, backup: str, new: str, to: "int | datetime.datetime | None", as_json: bool) -> None:
-    """Make a store of a backup, as of now or then.
+    """Make a store of a backup or a store, as of now or then.
 
     Makes the store NEW, where nothing may be, of BACKUP; with --to, of what its log held at a seq, or at the last event
-    by a time. A seq inside a commit is refused, and the ones before and after it are named.
+    by a time. A seq inside a commit is refused, and the ones before and after it are named. Whatever the log gives is
+    made anew from it; what a faulty writer counted or linked wrongly is put in order, and it says what that was.
     """
     with progress_bar("verifying the new store") as progress:
         made = recovered(backup, new, to=to, progress=progress)
@@ -50,3 +51,5 @@ def recover_command(*, backup: str, new: str, to: "int | datetime.datetime | Non
     console = Console()
     console.line((new, "bold"), f"  the log up to seq {made.seq}: {made.head} events in {made.streams} streams")
     console.line(f"state hash {made.state_hash}")
+    for repair in made.repairs:
+        console.line(f"repaired: {repair}")

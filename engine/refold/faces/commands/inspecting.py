@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from refold.errors import StoreCorrupt
+from refold.errors import StoreCorrupt, StoreVersion
 from refold.faces.commands.root import cli, db_option, json_option
 from refold.faces.console import Console, print_json, progress_bar
 from refold.faces.exits import EXIT_INTEGRITY
@@ -47,7 +47,8 @@ def stats_command(*, db: str, as_json: bool) -> None:
 def verify_command(context: click.Context, *, witness: str | None, db: str, as_json: bool) -> None:
     """Check that a store is sound.
 
-    Checks its chain, gaps, commitments and indexes, checkpoints against their events, and replay against live.
+    Checks its chain, gaps, commitments and indexes, checkpoints against their events, and replay against live. Says
+    whether it is a cache that is wrong, what a faulty writer left, or bytes that were changed, and what to do next.
     Exits with 3 if anything is not as it should be.
     """
     report = _report(db, witness)
@@ -56,10 +57,12 @@ def verify_command(context: click.Context, *, witness: str | None, db: str, as_j
     else:
         console = Console()
         for finding in report.findings:
-            console.line((f"{finding.check} at seq {finding.seq}: {finding.message}", "red"))
+            console.line((f"{finding.check} at seq {finding.seq}: {finding.message} ({finding.fault})", "red"))
         sound = f"sound, state hash {report.state_hash}" if report.ok else f"{len(report.findings)} findings"
         place = f", the first bad seq is {report.first_bad_seq}" if report.first_bad_seq else ""
         console.line(f"{report.events} events in {report.streams} streams: ", (sound + place, "bold"))
+        if not report.ok:
+            console.line(report.summary)
     if not report.ok:
         context.exit(EXIT_INTEGRITY)
 
@@ -70,7 +73,7 @@ def _report(db: str, witness: str | None) -> "Report":
         progress = stack.enter_context(progress_bar("verifying"))
         try:
             memory = stack.enter_context(reading(db))
-        except StoreCorrupt as error:
+        except (StoreCorrupt, StoreVersion) as error:
             from refold.engine.unopened import report_of
 
             return report_of(db, error, progress)

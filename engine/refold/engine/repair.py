@@ -1,0 +1,261 @@
+"""Writing a log anew into an empty store: its events up to a seq and the rows that speak of them, and no more.
+
+Records, commit rows and links come along byte for byte as long as they are in order. From the first place on at which a
+faulty writer counted or linked wrongly, every event stands once, in the order of the log, behind the last one of its
+stream, and the links are made anew; bodies, salts and commitments never change. Nothing is deleted: no byte of a later
+event is ever in the new file. What is only a cache stays behind.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from refold import fold
+from refold.engine import joining, transfer
+from refold.engine.keys import key_of, name_of
+from refold.engine.numbers import Seqs, Stream, StreamNumbers
+from refold.engine.reading import HASH_KEY, STORE_ID_KEY, TAGS_KEY
+from refold.engine.seen import Seen
+from refold.engine.trail import Stands
+from refold.errors import InvalidInput, StoreVersion
+from refold.event import FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event
+from refold.limits import CUT_BYTES, CUT_ROWS, KEYED_HASH_BYTES, PAGE_EVENTS
+from refold.store.protocol import TABLES, Log, Row, Table, scan
+from refold.store.record import (
+    ARRAY_BEGIN,
+    COMMIT,
+    HEADER,
+    HEADER_BYTES,
+    NO_LINK,
+    PREFIX_BYTES,
+    SEQ,
+    CommitRow,
+    Header,
+    covered,
+    header_of,
+    link_after,
+)
+from refold.views.settings import Branch
+
+_SEED_KEYS: Final = (STORE_ID_KEY, HASH_KEY)
+_CACHES: Final[frozenset[Table]] = frozenset(("checkpoints", "digests", "graphs"))
+_WRITTEN: Final[frozenset[Table]] = frozenset(("derived", "meta", "names", "requests", "streams"))
+
+
+def check_end(log: Log, seq: int) -> None:
+    """Raise ``InvalidInput`` unless a commit ends at a seq: what was written at once is there at once or not at all."""
+    row = log.commit_at(seq) if seq else None
+    commit = CommitRow._make(COMMIT.unpack(row)) if row else None
+    if commit is not None and commit.next_seq != seq + 1:
+        first, last = commit.first_seq, commit.next_seq - 1
+        message = (
+            f"seq {seq} stands inside the commit of seqs {first} to {last}, which is kept whole or not at all; "
+            f"recover to {first - 1} or to {last}"
+        )
+        raise InvalidInput(message)
+
+
+def seeds(log: Log) -> dict[bytes, bytes]:
+    """Return the rows of ``meta`` that are drawn when a store is made: the new one is the same store."""
+    return {key: log.row("meta", key) or b"" for key in _SEED_KEYS}
+
+
+class Repair:
+    """One pass over a log in which nobody writes; ``into`` is the log of the new store, which is empty."""
+
+    def __init__(self, log: Log, into: Log, seq: int) -> None:
+        self._log, self._into, self._until = log, into, seq
+        self._streams = StreamNumbers(log)
+        self._stands = Stands()
+        self._seen = Seen()
+        self._seqs = Seqs()
+        self.head = 0
+        """The seq of the last event in the new log."""
+        self._last = CommitRow(0, 1, 0, NO_LINK)
+        self._tags: set[int] = set()
+        self._bare: set[int] = set()
+        """The seqs, in the new log, of events whose bodies are gone."""
+        self._erased: set[int] = set()
+        """Those that ``Erased`` events name."""
+        self._recounted: dict[str, list[int]] = {}
+        """By key of a stream: where it is counted anew from, by seq and versions, and how many events these are."""
+        self._left_out: dict[str, list[int]] = {}
+        """By key of a stream: the seqs of the events that are left out."""
+        self._relinked = self._redated = 0
+        """The first seqs of the commits from which on links and times are others."""
+        self._records: list[bytes] = []
+        self._bytes = 0
+        self._commits: list[bytes] = []
+        self._rows: list[Row] = []
+
+    def run(self) -> list[int]:
+        """Write everything; return the seqs of bodies that were erased by an event behind the end, sorted."""
+        following = 1
+        while following <= self._until:
+            for row in self._log.commits(following - 1, PAGE_EVENTS):
+                commit = CommitRow._make(COMMIT.unpack(row))
+                assert commit.first_seq == following < commit.next_seq, f"no commit row covers seq {following}"
+                self._commit(commit)
+                following = commit.next_seq
+                if following > self._until:
+                    break
+        self._rows += [*self._streams.rows(), *self._requests(), *self._marks()]
+        self._write()
+        missing = self._bare - self._erased
+        return sorted(missing & self._erased_behind()) if missing else []
+
+    def repairs(self) -> tuple[str, ...]:
+        """Say what is other than it was; seqs and versions are those of the old log."""
+        said = list(self._streams.repairs())
+        for key, (seq, old, new, count) in self._recounted.items():
+            said.append(f"{name_of(key)}: version {old} at seq {seq} is version {new}, and so on: {count} events")
+        for key, seqs in self._left_out.items():
+            said.append(f"{name_of(key)}: {len(seqs)} events that stood twice stand once; the first was seq {seqs[0]}")
+        if self._redated:
+            said.append(f"no event from seq {self._redated} on is dated before the one in front of it")
+        if self._relinked:
+            said.append(f"the links of the chain from seq {self._relinked} on are new")
+        return tuple(said)
+
+    # The log.
+
+    def _commit(self, commit: CommitRow) -> None:
+        """Write a commit; one of which no event is left is none."""
+        first, time_ns = self.head + 1, max(commit.time_ns, self._last.time_ns)
+        if time_ns != commit.time_ns:
+            self._redated = self._redated or commit.first_seq
+        parts = [b""]
+        commands: dict[int, int] = {}
+        for begin in range(commit.first_seq, commit.next_seq, PAGE_EVENTS):
+            for record in self._page(range(begin, min(begin + PAGE_EVENTS, commit.next_seq)), time_ns, commands):
+                parts += covered(record)
+                self._put(record)
+        if self.head >= first:
+            blank = CommitRow(first, self.head + 1, time_ns, NO_LINK)
+            parts[0] = COMMIT.pack(*blank)
+            self._last = blank._replace(link=link_after(self._last.link, parts))
+            self._commits.append(COMMIT.pack(*self._last))
+        if self._last.link != commit.link:
+            self._relinked = self._relinked or commit.first_seq
+
+    def _page(self, seqs: range, time_ns: int, commands: dict[int, int]) -> Iterator[bytes]:
+        """Return the new records of a page, one by one: the head moves on with each."""
+        records = self._log.read_at(seqs)
+        headers = list(map(header_of, records))
+        events = [
+            fold.decode(record[ARRAY_BEGIN:], header.tag) for record, header in zip(records, headers, strict=True)
+        ]
+        numbers = [header.stream for header in headers]
+        repeats = self._seen.repeats(self._log, seqs, numbers, [header.commitment for header in headers], events)
+        for seq, record, header, event in zip(seqs, records, headers, events, strict=True):
+            stream = self._streams.of(seq, header)
+            if seq in repeats:
+                self._seqs.leave_out(seq, repeats[seq])
+                self._left_out.setdefault(key_of(stream.branch, stream.name), []).append(seq)
+                continue
+            self.head += 1
+            stamped = self._stamped(seq, header, stream)
+            if header.time_ns < time_ns:
+                occurred_ns = header.occurred_ns if header.flags & FLAG_OCCURRED else time_ns
+                stamped = stamped._replace(time_ns=time_ns, occurred_ns=occurred_ns)
+            if self._seqs:
+                command = commands.setdefault(header.command, self.head)
+                stamped = stamped._replace(command=command, cause=self._seqs.of(header.cause))
+            yield self._record(record, header, stamped, event, stream)
+
+    def _stamped(self, seq: int, header: Header, stream: Stream) -> Header:
+        """Return the header of an event behind the last one of its stream."""
+        version, last = self._stands.at(stream.branch, stream.name)
+        if (header.version, self._seqs.of(header.prev_seq)) != (version + 1, last):
+            key = key_of(stream.branch, stream.name)
+            self._recounted.setdefault(key, [seq, header.version, version + 1, 0])[-1] += 1
+        self._stands.note(stream.branch, stream.name, self.head)
+        return header._replace(stream=stream.number, version=version + 1, prev_seq=last, branch=stream.branch)
+
+    def _record(self, record: bytes, header: Header, stamped: Header, event: Event, stream: Stream) -> bytes:
+        """Return a record under its new header; take note of what other rows have to say of it."""
+        array = record[ARRAY_BEGIN:]
+        if self._seqs or self._streams:
+            if isinstance(event, fold.Unknown):
+                message = (
+                    f"an event of tag {event.tag} may name seqs that are others now, and is not known; upgrade refold"
+                )
+                raise StoreVersion(message)
+            event = msgspec.structs.replace(event, **self._named(event))
+            begin = fold.body_begin(event)
+            array = array[:PREFIX_BYTES] + fold.encode(event)[PREFIX_BYTES:begin] + array[header.body_begin :]
+            stamped = stamped._replace(body_begin=begin)
+        self._tags.add(header.tag)
+        self._rows += [("derived", SEQ.pack(source) + SEQ.pack(self.head), b"") for source in event.sources]
+        if header.flags & FLAG_ERASED:
+            self._bare.add(self.head)
+        if isinstance(event, Erased):
+            self._erased.update(event.seqs)
+        if isinstance(event, BranchForked):
+            self._stands.forks.append(Branch(stream.name, event.base_branch, event.base_seq))
+        return HEADER.pack(*stamped) + record[HEADER_BYTES:ARRAY_BEGIN] + array
+
+    def _named(self, event: Event) -> dict[str, Any]:
+        """Return the fields of an event that name seqs or a stream, as they are in the new log."""
+        found: dict[str, Any] = {}
+        for field in event.__struct_fields__:
+            value = getattr(event, field)
+            if field in fold.SCALAR_SEQS:
+                found[field] = self._seqs.of(value)
+            elif field in ("sources", "seqs"):
+                found[field] = tuple(map(self._seqs.of, value))
+            elif field == "base_stream":
+                found[field] = self._streams.number(value, getattr(event, "base_seq"))  # noqa: B009 - both or neither
+            elif field == "base_seq":
+                found[field] = self._seqs.until(value)
+        return found
+
+    def _put(self, record: bytes) -> None:
+        self._records.append(record)
+        self._bytes += len(record)
+        if len(self._records) >= CUT_ROWS or self._bytes >= CUT_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        """Write what waits in transactions that are not too long."""
+        first_seq = self.head + 1 - len(self._records)
+        self._into.write(first_seq, self._records, self._commits, self._rows)
+        self._records, self._commits, self._rows, self._bytes = [], [], [], 0
+
+    # The rows beside it.
+
+    def _requests(self) -> Iterator[Row]:
+        """Return the requests that were answered by the end; when one was that changed nothing, nobody knows."""
+        is_whole = self._until >= self._log.head()
+        for key, row in scan(self._log, "requests", b"", PAGE_EVENTS):
+            first, last = (SEQ.unpack_from(row, KEYED_HASH_BYTES + offset)[0] for offset in (0, SEQ.size))
+            if 0 < last <= self._until:
+                yield (
+                    "requests",
+                    key,
+                    row[:KEYED_HASH_BYTES] + SEQ.pack(self._seqs.of(first)) + SEQ.pack(self._seqs.of(last)),
+                )
+            elif not last and is_whole:
+                yield "requests", key, row
+
+    def _marks(self) -> Iterator[Row]:
+        """Return what the store says of itself; a load that was cut off does not go on where seqs are others."""
+        yield "meta", TAGS_KEY, msgspec.msgpack.encode(sorted(self._tags)) if self._tags else None
+        if not self._seqs:
+            yield joining.joined_until(self._log, self._until)
+            yield transfer.loaded_until(self._log, self._until)
+
+    def _erased_behind(self) -> set[int]:
+        """Return the seqs of bodies that events behind the end erased."""
+        found: set[int] = set()
+        for begin in range(self._until + 1, self._log.head() + 1, PAGE_EVENTS):
+            for record in self._log.read(begin, PAGE_EVENTS):
+                header = header_of(record)
+                event = fold.decode(record[ARRAY_BEGIN:], header.tag) if header.tag == fold.TAGS[Erased] else None
+                if isinstance(event, Erased):
+                    found.update(map(self._seqs.of, event.seqs))
+        return found
+
+
+assert set(TABLES) == _CACHES | _WRITTEN, "a table that a repair would leave out"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from refold import InvalidInput, Memory
@@ -295,7 +295,11 @@ def test_a_search_gives_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) 
     assert list(need.ranked) == [2, 0, 1, 3]
 
 
+_TWICE = (Piece(0, role="assistant", call_ids=("a",)), Piece(1), Piece(0, role="tool", answers="a"))
+
+
 @given(traces(), some.integers(1, 120))
+@example(Trace("the id of a call that left, used again", (*_TWICE, Piece(1, role="assistant", call_ids=("a",)))), 1)
 @settings(deadline=None)
 def test_a_window_is_broken_when_an_answer_stands_in_it_without_its_call(trace: Trace, budget: int) -> None:
     """The plain policy by hand: a list that gives up its oldest."""

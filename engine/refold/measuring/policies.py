@@ -7,6 +7,7 @@ that size could have beaten, however clever.
 
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
+from math import inf
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -232,9 +233,11 @@ class Window:
     def _forget_call(self, call_id: str, place: int) -> None:
         makers = self._makers[call_id]
         makers.remove(place)
+        # A call with the same id that came after an answer is not the one that it answers.
+        first = makers[0] if makers else inf
+        self._orphans |= {answer for answer in self._answers.get(call_id, ()) if answer < first}
         if not makers:
             del self._makers[call_id]
-            self._orphans |= self._answers.get(call_id, set())
 
 
 def replay(trace: Trace, policy: Policy, window_tokens: int) -> Outcome:

@@ -181,6 +181,7 @@ class TestDamage:
             ("commits", {"\x7f" * 8: b"x"}, "log", ("last commit row is damaged", 3)),
             ("log", {"\x7f" * 8: b"x"}, "log", ("end at seq 2, and the records do not", 3)),
             ("checkpoints", {"\0" * 12: b"x"}, "tail", ("is damaged", 3)),
+            ("checkpoints", {"\0" * 12: SEQ.pack(5)}, "tail", ("reach 3 events behind the head", 3)),
         ],
     )
     def test_of_a_row(
@@ -192,6 +193,7 @@ class TestDamage:
         assert check.state == "bad"
         assert words in check.message
         assert check.next_step
+        assert ("`refold recover STORE NEW`" in check.next_step) == (name in {"event kinds", "tail"})
         assert examine(str(store)).exit_code == code
 
     def test_of_a_log_without_commit_rows(self, store: Path) -> None:

@@ -343,6 +343,7 @@ CACHES: dict[str, Fault] = {
     "a name that stands for another number": first("names", lambda _: b"\0\0\0\2"),
     "a name that stands for nothing": first("names", lambda _: None),
     "a number without a name": first("streams", lambda _: None),
+    "a name that cannot be read": first("streams", lambda _: b"\xc1"),
     "a stream that has no event": lambda store: change(
         store, "streams", b"\0\0\1\0", msgspec.msgpack.encode(("profile/none", 0))
     ),

@@ -20,7 +20,7 @@ TABLE = {
     "Relinking": "rrrr-rrrr",
     "CarelessAlone": "vrrvvvvv-",
     "TidyAlone": "v-rvvvvv-",
-    "RelinkingAlone": "---------",
+    "RelinkingAlone": "------v--",
 }
 """What becomes of each edit, by attacker; FORMAT.md has the same table in words."""
 

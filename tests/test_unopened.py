@@ -1,6 +1,7 @@
 """``refold verify`` of stores that cannot be opened: the errors of opening say to run it, so it has to say more."""
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -12,9 +13,15 @@ import pytest
 
 from refold import Memory, StoreCorrupt
 from refold.faces.cli import main
+from tests.commanding import Run, running
 from tests.support import Clock
 
-Damage = Callable[[Path], None]
+Damage = Callable[[Path], object]
+
+
+@pytest.fixture
+def refold(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    return running(monkeypatch, capfd)
 
 
 @pytest.fixture
@@ -92,6 +99,60 @@ def test_the_command_says_what_is_wrong_and_where(
     shown = run()
     assert shown.startswith("opening at seq 0: ")
     assert (f"the first bad seq is {seq}" in shown) == bool(seq)
+
+
+def zeros(begin: int, end: int) -> Damage:
+    def damage(store: Path) -> None:
+        content = bytearray((store / "data.mdb").read_bytes())
+        content[begin:end] = bytes(end - begin)
+        (store / "data.mdb").write_bytes(content)
+
+    return damage
+
+
+NO_DATABASE: dict[str, Damage] = {
+    "the first page is gone": zeros(0, 4_096),
+    "the second page is gone": zeros(4_096, 8_192),
+    "both are gone": zeros(0, 8_192),
+    "the file is empty": lambda store: os.truncate(store / "data.mdb", 0),
+    "the file ends with its first page": lambda store: os.truncate(store / "data.mdb", 4_096),
+    "the file holds something else": lambda store: (store / "data.mdb").write_bytes(b"hello" * 4_000),
+    "the file is gone": lambda store: (store / "data.mdb").unlink(),
+}
+
+
+@pytest.mark.parametrize("what", NO_DATABASE)
+@pytest.mark.parametrize("is_backup", [False, True])
+def test_a_store_whose_file_is_no_database_any_more_is_damaged(
+    store: Path, tmp_path: Path, what: str, is_backup: bool, refold: Run
+) -> None:
+    if is_backup:
+        with Memory(store) as memory:
+            memory.backup(tmp_path / "backup")
+        store = tmp_path / "backup"
+    NO_DATABASE[what](store)
+    ended = refold("verify", "--db", store, "--json")
+    assert (ended.code, ended.json["fault"]) == (3, "damage")
+    assert [finding["check"] for finding in ended.json["findings"]][:2] == ["opening", "file"]
+    assert "restore a backup" in refold("verify", "--db", store).out
+    if what != "the file is gone":
+        assert refold("doctor", "--db", store).code == 3
+
+
+@pytest.mark.parametrize("content", [b"", b"hello" * 4_000, bytes(20_000)], ids=range(3))
+def test_a_directory_that_never_was_a_store_is_no_damage(tmp_path: Path, content: bytes, refold: Run) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "data.mdb").write_bytes(content)
+    for _ in range(2):
+        ended = refold("verify", "--db", tmp_path / "other")
+        assert (ended.code, "cannot be opened as a store" in ended.err) == (1, True)
+    assert (tmp_path / "other" / "data.mdb").read_bytes() == content
+
+
+def test_a_newer_store_is_no_damage(store: Path, refold: Run) -> None:
+    change(store, "meta", b"format", b"\x07")
+    ended = refold("verify", "--db", store)
+    assert (ended.code, "upgrade refold" in ended.err) == (1, True)
 
 
 def test_a_store_that_is_not_there_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,8 +251,8 @@ class Backup(Struct, frozen=True):
 class Recovered(Struct, frozen=True):
     """A store that was recovered: where, of which store, and what it holds.
 
-    Its log is the old one's up to ``seq``. ``head`` is greater where one more event had to say which bodies were erased
-    later on; ``state_hash`` is the old memory's at ``seq`` in any case.
+    Its log is the old one's up to ``seq``, but for the ``repairs``. ``head`` is greater where one more event had to say
+    which bodies were erased later on; ``state_hash`` is the old memory's at ``seq``.
     """
 
     path: str

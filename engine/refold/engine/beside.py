@@ -1,5 +1,6 @@
 """The rows beside the log, held against what a walk over it has seen: names, erasures, sources, requests, meta."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -9,6 +10,7 @@ from refold.engine.keys import key_of
 from refold.engine.reading import HASH_KEY, STORE_ID_KEY, TAGS_KEY
 from refold.engine.seen import Seen
 from refold.engine.streams import NEXT_NUMBER_KEY, place_in
+from refold.errors import StoreCorrupt
 from refold.limits import GRAPHS_READ_COUNT, HASH_KEY_BYTES, KEYED_HASH_BYTES, PAGE_EVENTS, STORE_ID_BYTES
 from refold.results import CACHE, DAMAGE, WRITER, Finding
 from refold.store.protocol import Log, scan
@@ -25,17 +27,22 @@ def names(log: Log, seen: Seen) -> Iterator[Finding]:
         key_of(BRANCH.unpack_from(key)[0], key[BRANCH.size :].decode()): int.from_bytes(number, "big")
         for key, number in scan(log, "names", b"", PAGE_EVENTS)
     }
+    given = Counter(numbers.values())
     named: dict[int, str] = {}
     for key, packed in scan(log, "streams", b"", PAGE_EVENTS):
         number = int.from_bytes(key, "big")
-        name, branch = place_in(packed)
+        try:
+            name, branch = place_in(packed)
+        except StoreCorrupt as error:
+            yield Finding("names", 0, str(error), CACHE if number in given else DAMAGE)
+            continue
         named[number] = key_of(branch, name)
         if seen.branches.get(number, branch) != branch:
             said = f"stream number {number} is of branch {branch}, its events are of another"
-            yield Finding("names", 0, said, WRITER if list(numbers.values()).count(number) > 1 else DAMAGE)
+            yield Finding("names", 0, said, WRITER if given[number] > 1 else DAMAGE)
     for number in sorted(seen.heads.keys() - named.keys()):
         said = f"stream number {number} has events and no name"
-        yield Finding("names", seen.heads[number][1], said, CACHE if number in numbers.values() else DAMAGE)
+        yield Finding("names", seen.heads[number][1], said, CACHE if number in given else DAMAGE)
     for number in sorted(named.keys() - seen.heads.keys()):
         yield Finding("names", 0, f"stream number {number} is named {named[number]!r}, and has no event", CACHE)
     for number, name in sorted(named.items()):

@@ -9,7 +9,7 @@ from itertools import accumulate, groupby
 from types import FrameType
 from typing import NamedTuple
 
-from refold import Memory
+from refold import Memory, StoreCorrupt
 from tests.interrupts.points import Outcome
 from tests.interrupts.worlds import World, look
 
@@ -106,11 +106,11 @@ class Judge:
         if memory is None:
             return
         self._go_on(memory)
-        self._try("state", lambda: _is_replay(memory))
+        self._try("state", lambda: is_replay(memory))
         self._try("log", lambda: self._compare(memory, was_interrupted=was_interrupted))
         in_ram = self._world.path is None
         if is_deep and in_ram:
-            self._try("verify", lambda: _verified(memory))
+            self._try("verify", lambda: verified(memory))
         self._try("state", lambda: self._keep_hash(memory))
         self.is_closed = self._try("close", memory.close)
         if is_deep and not in_ram and self.is_closed:
@@ -148,7 +148,7 @@ class Judge:
 
     def _reopen(self, *, was_interrupted: bool) -> str | None:
         with self._world.opened() as memory:
-            wrong = _verified(memory) or _is_replay(memory)
+            wrong = verified(memory) or is_replay(memory)
             if not wrong and self._hash and memory.state_hash() != self._hash:
                 wrong = "the state is another one than before it was closed"
             return wrong or self._compare(memory, was_interrupted=was_interrupted)
@@ -212,11 +212,13 @@ def _deliver(memory: Memory) -> str | None:
     return None
 
 
-def _is_replay(memory: Memory) -> str | None:
+def is_replay(memory: Memory) -> str | None:
+    """Return what is wrong with the live state."""
     return None if memory.state_hash() == memory.replay_hash() else "the live state is not that of a replay"
 
 
-def _verified(memory: Memory) -> str | None:
+def verified(memory: Memory) -> str | None:
+    """Return what is wrong with the store."""
     report = memory.verify()
     return None if report.ok else f"verify found {report.findings[:3]}"
 
@@ -227,11 +229,9 @@ def _difference(found: Sequence[str], expected: Sequence[str]) -> str:
 
 
 def of_outcome(outcome: Outcome, error: type[BaseException]) -> list[Finding]:
-    """Return what is wrong with what came out of an interrupted call: Ctrl-C must come out as such."""
-    if outcome.where is None or outcome.is_ignored or error is not KeyboardInterrupt:
+    """Return what is wrong with what came out of an interrupted call: Ctrl-C comes out, no shortage is a damage."""
+    if outcome.where is None or outcome.is_ignored:
         return []
-    if outcome.raised is None:
-        return [Finding("swallowed", "the call returned")]
-    if not isinstance(outcome.raised, KeyboardInterrupt):
-        return [Finding("replaced", f"the call raised {outcome.raised!r}")]
+    if isinstance(outcome.raised, StoreCorrupt) or (error is KeyboardInterrupt and type(outcome.raised) is not error):
+        return [Finding("replaced", f"the call raised {outcome.raised!r}" if outcome.raised else "the call returned")]
     return []

@@ -159,7 +159,7 @@ def place_of(frame: FrameType) -> str:
     path = Path(found.f_code.co_filename)
     name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name
     inside = "" if found is inner else f" in {inner.f_code.co_qualname}"
-    return f"{name}:{found.f_lineno} {found.f_code.co_qualname}{inside}"
+    return f"{name}:{found.f_lineno or found.f_code.co_firstlineno} {found.f_code.co_qualname}{inside}"
 
 
 def call_failing(function: Callable[[], Any], thread_name: str, point: int, error: type[BaseException]) -> Outcome:

@@ -2,7 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from refold import Memory, Snapshot
@@ -22,6 +24,18 @@ def _verbs(kind: str, handle: Callable[[World], Any], calls: _Calls, **options: 
         return Verb(lambda world: call(handle(world), world), **options)
 
     return {f"{kind}.{name}": verb(call) for name, call in calls.items()}
+
+
+def _plain(names: str) -> _Calls:
+    """Return calls of verbs that take nothing; what is iterated over is, and a property is read."""
+
+    def call(handle: Any, name: str) -> None:
+        found = getattr(handle, name)
+        found = found() if callable(found) else found
+        if isinstance(found, Iterator):
+            deque(found, maxlen=0)
+
+    return {name: partial(lambda handle, _, name: call(handle, name), name=name) for name in names.split()}
 
 
 def _in_batch(world: World) -> None:
@@ -84,106 +98,73 @@ def _answer(_messages: Any, schema: Any) -> dict[str, Any]:
 
 
 _MEMORY: Final[_Calls] = {
+    **_plain(
+        "conversations events files flush forks head hooks journal profile projects replay_hash settings "
+        "skills snapshots state_hash stats verify"
+    ),
     "add": lambda memory, _: memory.add("added to the default project"),
     "at": lambda memory, _: memory.at(9).conversation("c").window(),
     "board": lambda memory, _: memory.board(session="c"),
     "context": lambda memory, _: memory.context(memory.conversation("c"), query="which port"),
     "conversation": lambda memory, _: memory.conversation("c", project="p", window_tokens=60),
-    "conversations": lambda memory, _: memory.conversations(),
     "diff": lambda memory, _: memory.diff(3, memory),
-    "events": lambda memory, _: list(memory.events()),
     "export": lambda memory, world: memory.export(world.new_path()),
-    "files": lambda memory, _: memory.files(),
-    "flush": lambda memory, _: memory.flush(),
     "fork": lambda memory, _: memory.fork("another").conversation("c").append("user", "in another fork"),
     "fork/read": lambda memory, _: memory.fork("fork").conversation("c").window(),
-    "forks": lambda memory, _: memory.forks(),
-    "head": lambda memory, _: memory.head,
-    "hooks": lambda memory, _: memory.hooks,
-    "journal": lambda memory, _: memory.journal(),
     "mirror": lambda memory, world: memory.mirror(world.new_path()).close(),
-    "profile": lambda memory, _: memory.profile(),
     "project": lambda memory, _: memory.project("p"),
-    "projects": lambda memory, _: memory.projects(),
     "recall": lambda memory, _: memory.recall("which port"),
-    "replay_hash": lambda memory, _: memory.replay_hash(),
     "restore": lambda memory, _: memory.restore("whole"),
     "search": lambda memory, _: memory.search("which port"),
-    "settings": lambda memory, _: memory.settings,
     "show": lambda memory, _: memory.rebuild(memory.show(memory.context(memory.conversation("c")))),
-    "skills": lambda memory, _: memory.skills,
     "snapshot": lambda memory, _: memory.snapshot("another"),
-    "snapshots": lambda memory, _: memory.snapshots(),
-    "state_hash": lambda memory, _: memory.state_hash(),
-    "stats": lambda memory, _: memory.stats(),
     "tools": lambda memory, _: memory.tools.execute("memory_set", {"key": "tool", "value": "said"}),
-    "verify": lambda memory, _: memory.verify(),
 }
 
 _CONVERSATION: Final[_Calls] = {
+    **_plain(
+        "clear clear_window end end_round events keys messages notes place project replay scratchpad "
+        "token_count version window window_tokens"
+    ),
     "append": lambda chat, _: chat.append("user", "appended"),
     "append/request": lambda chat, _: chat.append("user", "appended", request_id="one", pinned=True, expected="any"),
     "at": lambda chat, _: chat.at(9).window(),
-    "clear": lambda chat, _: chat.clear(),
-    "clear_window": lambda chat, _: chat.clear_window(),
     "delete": lambda chat, _: chat.delete("key"),
-    "end": lambda chat, _: chat.end(),
-    "end_round": lambda chat, _: chat.end_round(),
-    "events": lambda chat, _: list(chat.events()),
     "fork": lambda chat, _: chat.fork("forked").append("user", "in the fork"),
     "close": lambda chat, _: chat.fork("dropped").close(drop=True),
     "get": lambda chat, _: chat.get("key"),
-    "keys": lambda chat, _: chat.keys(),
-    "messages": lambda chat, _: chat.messages(),
     "note": lambda chat, _: chat.note("another note"),
-    "notes": lambda chat, _: chat.notes(),
-    "place": lambda chat, _: chat.place,
-    "project": lambda chat, _: chat.project,
-    "replay": lambda chat, _: list(chat.replay()),
     "restore": lambda chat, _: chat.restore("part"),
     "restore/bytes": lambda chat, world: chat.restore(Snapshot.from_bytes(world.known.rendered)),
-    "scratchpad": lambda chat, _: chat.scratchpad(),
     "set": lambda chat, _: chat.set("key", "another"),
     "set_window_tokens": lambda chat, _: chat.set_window_tokens(40),
     "snapshot": lambda chat, _: chat.snapshot("another"),
     "snapshot/bytes": lambda chat, _: chat.snapshot().to_bytes(),
-    "token_count": lambda chat, _: chat.token_count(),
-    "version": lambda chat, _: chat.version,
-    "window": lambda chat, _: chat.window(),
-    "window_tokens": lambda chat, _: chat.window_tokens,
 }
 
 _STATE: Final[_Calls] = {
+    **_plain("items keys values"),
     "delete": lambda state, _: state.delete("x"),
     "get": lambda state, _: state.get("x"),
-    "items": lambda state, _: state.items(),
-    "keys": lambda state, _: state.keys(),
     "pop": lambda state, _: state.pop("x"),
     "set": lambda state, _: state.set("project:x", [1, 2]),
     "setdefault": lambda state, _: state.setdefault("temp:z", 3),
     "update": lambda state, _: state.update({"x": 2, "temp:y": 3, "project:z": 4}),
-    "values": lambda state, _: state.values(),
 }
 
 _SESSION: Final[_Calls] = {
-    "calls": lambda session, _: session.calls(),
+    **_plain("calls extracted_seq files findings summary task to_text"),
     "describe_task": lambda session, _: session.describe_task("a task"),
-    "extracted_seq": lambda session, _: session.extracted_seq(),
-    "files": lambda session, _: session.files(),
-    "findings": lambda session, _: session.findings(),
     "note_file": lambda session, _: session.note_file("a.txt", lines=1, size_bytes=2),
     "note_finding": lambda session, _: session.note_finding("found"),
     "record_call": lambda session, _: session.record_call("Read", {"path": "a.txt"}, "text"),
     "record_extraction": lambda session, _: session.record_extraction("provider", (), (), seq=3),
-    "summary": lambda session, _: session.summary(),
-    "task": lambda session, _: session.task(),
-    "to_text": lambda session, _: session.to_text(),
 }
 
 _PROFILE: Final[_Calls] = {
+    **_plain("items"),
     "delete": lambda profile, _: profile.delete("name"),
     "get": lambda profile, _: profile.get("name"),
-    "items": lambda profile, _: profile.items(),
     "set": lambda profile, _: profile.set("name", "another"),
 }
 
@@ -194,10 +175,10 @@ _JOURNAL: Final[_Calls] = {
 }
 
 _FILES: Final[_Calls] = {
+    **_plain("list"),
     "create": lambda files, _: files.create("/memories/b.txt", "text\n"),
     "delete": lambda files, _: files.delete("/memories/a.txt"),
     "insert": lambda files, _: files.insert("/memories/a.txt", 1, "between\n"),
-    "list": lambda files, _: files.list(),
     "read": lambda files, _: files.read("/memories/a.txt"),
     "rename": lambda files, _: files.rename("/memories/a.txt", "/memories/c.txt"),
     "str_replace": lambda files, _: files.str_replace("/memories/a.txt", "second", "last"),
@@ -205,20 +186,15 @@ _FILES: Final[_Calls] = {
 }
 
 _PROJECT: Final[_Calls] = {
+    **_plain("clear count decay events list place stats"),
     "add": lambda project, _: project.add("the answer is forty-two"),
     "approve": lambda project, world: project.approve(world.known.entries[0]),
     "archive": lambda project, world: project.archive(world.known.entries[1]),
     "at": lambda project, _: project.at(15).list(),
-    "clear": lambda project, _: project.clear(),
     "compact": lambda project, _: project.compact(threshold=0.3),
-    "count": lambda project, _: project.count(),
-    "decay": lambda project, _: project.decay(),
     "delete": lambda project, world: project.delete(world.known.entries[1]),
-    "events": lambda project, _: list(project.events()),
     "get": lambda project, world: project.get(world.known.entries[1]),
     "history": lambda project, world: project.history(world.known.entries[1]),
-    "list": lambda project, _: project.list(),
-    "place": lambda project, _: project.place,
     "prune": lambda project, _: project.prune(0.6),
     "recall": lambda project, _: project.recall("which port", conversation="c"),
     "record_episode": lambda project, _: project.record_episode("failure", task="close the port", outcome="open"),
@@ -229,7 +205,6 @@ _PROJECT: Final[_Calls] = {
     "search/at": lambda project, _: project.at(15).search("which port"),
     "search_episodes": lambda project, _: project.search_episodes("which port"),
     "search_many": lambda project, _: project.search_many(["which port", "what listens"]),
-    "stats": lambda project, _: project.stats(),
     "unmerge": lambda project, world: project.unmerge(world.known.merge),
     "update": lambda project, world: project.update(
         world.known.entries[1], content="the web is closed", importance=0.9
@@ -241,18 +216,11 @@ _PROJECT: Final[_Calls] = {
 _GRAPH: Final = {"nodes": [{"id": "n", "label": "node"}], "edges": []}
 
 _BOARD: Final[_Calls] = {
+    **_plain("bundle events get_settings hydrate node place project session to_dict to_json version"),
     "append_message": lambda board, _: board.append_message({"role": "user", "content": "to the board"}),
     "at": lambda board, _: board.at(20).to_dict(),
-    "bundle": lambda board, _: board.bundle(),
-    "events": lambda board, _: list(board.events()),
     "get": lambda board, _: board.get("messages"),
-    "get_settings": lambda board, _: board.get_settings(),
-    "hydrate": lambda board, _: board.hydrate(),
     "initialise": lambda board, _: board.initialise(project_id="p", active_node_id="m"),
-    "node": lambda board, _: board.node,
-    "place": lambda board, _: board.place,
-    "project": lambda board, _: board.project,
-    "session": lambda board, _: board.session,
     "set": lambda board, _: board.set("working_history", "history"),
     "set_elements_graph": lambda board, _: board.set_elements_graph(_GRAPH),
     "set_fetched_context": lambda board, _: board.set_fetched_context({"fetched": 1}),
@@ -266,39 +234,30 @@ _BOARD: Final[_Calls] = {
     "set_working_history": lambda board, _: board.set_working_history("history"),
     "subscribe": lambda board, _: board.subscribe(lambda _: None).close(),
     "subscribe_settings": lambda board, _: board.subscribe_settings(lambda _: None).close(),
-    "to_dict": lambda board, _: board.to_dict(),
-    "to_json": lambda board, _: board.to_json(),
     "update_settings": lambda board, _: board.update_settings({"history_length": 5}),
-    "version": lambda board, _: board.version,
 }
 
 _SETTINGS: Final[_Calls] = {
+    **_plain("items"),
     "count_usage": lambda settings, _: settings.count_usage("memory_injected", conversation="c"),
     "get": lambda settings, _: settings.get("memory_enabled"),
-    "items": lambda settings, _: settings.items(),
     "set": lambda settings, _: settings.set("memory_enabled", value=False),
 }
 
 _SKILLS: Final[_Calls] = {
+    **_plain("catalog detect diagnostics index list overview refresh"),
     "activate": lambda skills, _: skills.activate("notes"),
     "allowed_tools": lambda skills, _: skills.allowed_tools(["notes"]),
     "below": lambda skills, _: skills.below(SkillRoots()),
-    "catalog": lambda skills, _: skills.catalog(),
     "choose": lambda skills, _: skills.choose("write the notes", conversation="c"),
     "create": lambda skills, _: skills.create("another", "Do another thing.", "Do it.\n"),
-    "detect": lambda skills, _: skills.detect(),
-    "diagnostics": lambda skills, _: skills.diagnostics(),
     "export": lambda skills, _: skills.export("notes"),
     "find": lambda skills, _: skills.find("notes"),
     "get": lambda skills, _: skills.get("deploy"),
-    "index": lambda skills, _: skills.index(),
-    "list": lambda skills, _: skills.list(),
     "maybe_generate": lambda skills, _: skills.maybe_generate(
         _answer, summary="opened a port", tool_calls=[("Read", "a"), ("Bash", "b"), ("Write", "c")]
     ),
-    "overview": lambda skills, _: skills.overview(),
     "read_resource": lambda skills, _: skills.read_resource("deploy", "SKILL.md") and None,
-    "refresh": lambda skills, _: skills.refresh(),
     "remove": lambda skills, _: skills.remove("notes"),
     "rendered": lambda skills, _: skills.rendered("deploy"),
     "resources": lambda skills, _: skills.resources("deploy"),
@@ -307,13 +266,12 @@ _SKILLS: Final[_Calls] = {
 }
 
 _LIBRARY: Final[_Calls] = {
+    **_plain("disabled list"),
     "approve": lambda library, _: library.approve("waiting"),
     "delete": lambda library, _: library.delete("notes"),
-    "disabled": lambda library, _: library.disabled(),
     "get": lambda library, _: library.get("notes"),
     "is_enabled": lambda library, _: library.is_enabled("notes"),
     "learn": lambda library, _: library.learn("learned", "Something that was learned.", "Do it.\n"),
-    "list": lambda library, _: library.list(),
     "record": lambda library, _: library.record((), query="which skill", conversation="c"),
     "refine": lambda library, _: library.refine("notes", body="Read twice.\n"),
     "reject": lambda library, _: library.reject("waiting"),
@@ -357,6 +315,46 @@ VERBS: Final[dict[str, Verb]] = {
 }
 """By "Class.verb", with what is special of a call behind a slash."""
 
+
+def _careless_batch(world: World) -> None:
+    batch = world.memory.batch()
+    batch.enter()
+    world.memory.profile().set("in", "a batch")
+    batch.leave()
+
+
+def _second_attempt(world: World) -> None:
+    chat = world.memory.conversation("c")
+    try:
+        chat.append("user", "once")
+    except KeyboardInterrupt:
+        chat.append("user", "once")
+        raise
+
+
+def _subscribe_to_gate(world: World) -> None:
+    gate = world.things["gate"] = threading.Lock()
+
+    def wait(_: object) -> None:
+        with gate:
+            pass
+
+    world.memory.subscribe(wait)
+
+
+def _closed_gate(world: World) -> None:
+    world.things["gate"].acquire()
+    world.memory.conversation("c").append("user", "waited for")
+    world.things["gate"].release()
+
+
+BROKEN: Final = {
+    "careless batch": Verb(_careless_batch),
+    "second attempt": Verb(_second_attempt),
+    "closed gate": Verb(_closed_gate, prepare=_subscribe_to_gate),
+}
+"""Calls that an interrupt breaks, whatever the engine does: what is wrong with them has to be found."""
+
 ELSEWHERE: Final = {
     "Memory.aio": "its verbs are the same ones, called on threads that no Ctrl-C reaches",
     "Memory.rebuild": "Memory.show calls it",
@@ -365,7 +363,5 @@ ELSEWHERE: Final = {
     "SessionMemory.check_writable": "each mutation begins with it",
     "SessionMemory.now_ns": "it reads the clock",
     "SkillLibrary.check_writable": "each mutation begins with it",
-    "Batch.enter": "Batch.leave calls it",
-    "Subscription.wait": "it waits for an event of the interpreter's own",
 }
 """Public names without a call of their own, and why."""

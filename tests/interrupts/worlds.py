@@ -5,14 +5,15 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from refold import Memory
+from refold import Memory, WrongVersion
 from refold.renewal import EmbedderSwitched
 from tests.bounds import START_NS, lowered, seeded_bytes
 
@@ -104,7 +105,8 @@ class Neighbour:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-c", f"from tests.interrupts.worlds import serve; serve({theirs.fileno()})"]
         with theirs:
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+            # Not our output: who reads that waits until everybody who has it is gone.
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.DEVNULL)
         self._pipe = Connection(ours.detach())
 
     def ask(self, verb: str, *given: Any) -> Any:
@@ -122,9 +124,51 @@ class Neighbour:
         self._pipe.close()
 
 
+class _Writer:
+    """What writes in the other process: when it is told to, or all the time."""
+
+    def __init__(self) -> None:
+        self._memory = Memory()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread()
+        self._count = 0
+
+    def open(self, path: str) -> None:
+        """Open a store."""
+        self._memory = Memory(path, clock_ns=Clock(0), random_bytes=seeded_bytes(2))
+
+    def write(self, number: int) -> int:
+        """Write once; return the head."""
+        add_beside(self._memory, number)
+        return self._memory.head
+
+    def start(self) -> None:
+        """Write from here on."""
+        self._count = 0
+        self._is_over.clear()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(0.005):
+            with suppress(WrongVersion):  # A batch that met what the first process wrote.
+                add_beside(self._memory, self._count + 1)
+                self._count += 1
+
+    def stop(self) -> int:
+        """Write no more; return how often it wrote."""
+        self._is_over.set()
+        self._thread.join()
+        return self._count
+
+    def close(self) -> None:
+        """Close the store."""
+        self._memory.close()
+
+
 def serve(file: int) -> None:
     """Do what the other side asks, until it is gone."""
-    memory = Memory()
+    writer = _Writer()
     with Connection(file) as pipe, lowered(**BOUNDS):
         while True:
             try:
@@ -132,13 +176,7 @@ def serve(file: int) -> None:
             except EOFError:
                 return
             try:
-                if verb == "open":
-                    memory = Memory(given[0], clock_ns=Clock(0), random_bytes=seeded_bytes(2))
-                elif verb == "write":
-                    add_beside(memory, given[0])
-                else:
-                    memory.close()
-                pipe.send(memory.head if verb == "write" else None)
+                pipe.send(getattr(writer, verb)(*given))
             except Exception as error:  # noqa: BLE001 - it is raised on the other side
                 pipe.send(error)
 

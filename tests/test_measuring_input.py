@@ -299,7 +299,7 @@ _TWICE = (Piece(0, role="assistant", call_ids=("a",)), Piece(1), Piece(0, role="
 
 
 @given(traces(), some.integers(1, 120))
-@example(Trace("the id of a call that left, used again", (*_TWICE, Piece(1, role="assistant", call_ids=("a",)))), 1)
+@example(Trace("the id of a call that left, used again", (*_TWICE, Piece(1, role="assistant", call_ids=("a",))), ()), 1)
 @settings(deadline=None)
 def test_a_window_is_broken_when_an_answer_stands_in_it_without_its_call(trace: Trace, budget: int) -> None:
     """The plain policy by hand: a list that gives up its oldest."""

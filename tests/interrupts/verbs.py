@@ -318,7 +318,7 @@ VERBS: Final[dict[str, Verb]] = {
 
 def _careless_batch(world: World) -> None:
     batch = world.memory.batch()
-    batch.enter()
+    batch.__enter__()
     world.memory.profile().set("in", "a batch")
     batch.leave()
 

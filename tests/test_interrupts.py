@@ -99,7 +99,7 @@ def test_an_exception_lands_where_the_interpreter_looks_for_signals_and_nowhere_
     ("broken", "kind"), [("careless batch", "writes"), ("second attempt", "log"), ("closed gate", "close hangs")]
 )
 def test_what_an_interrupt_breaks_is_found(place: Path, broken: str, kind: str) -> None:
-    every = list(run([Case(broken, "ram", "warm", errors=("interrupt",), patience=1, count=6)], place))
+    every = list(run([Case(broken, "ram", "warm", errors=("interrupt",), patience=1, drawn=6)], place))
     assert every[0].findings == []
     assert kind in {finding.kind for report in every for finding in report.findings}
 
@@ -111,7 +111,7 @@ def test_everything_that_breaks_is_tried() -> None:
 @pytest.mark.slow
 @shards
 def test_an_interrupt_leaves_nothing_behind(place: Path, shard: int) -> None:
-    tally = tallied(drawn(drawn_seed(), 8)[shard::SHARDS], place)
+    tally = tallied(drawn(drawn_seed(), 6)[shard::SHARDS], place)
     assert tally.violations == []
     assert tally.landed > 300
 
@@ -120,7 +120,7 @@ def test_an_interrupt_leaves_nothing_behind(place: Path, shard: int) -> None:
 @pytest.mark.timeout(7_200)
 @shards
 def test_an_interrupt_leaves_nothing_behind_anywhere(place: Path, shard: int) -> None:
-    cases = cases_of(list(VERBS), list(STATES), STATES["durable"], count=36, seed=drawn_seed(), depth=2)
+    cases = cases_of(list(VERBS), list(STATES), STATES["durable"], drawn=36, seed=drawn_seed(), depth=2)
     tally = tallied(cases[shard::SHARDS], place)
     assert tally.violations == []
     assert tally.landed > 50_000 / SHARDS

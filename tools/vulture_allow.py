@@ -3,6 +3,9 @@
 Each stands here with its reason; a name whose reason is gone goes too.
 """
 
+import sys
+from types import FrameType
+
 from tests.machine import MemoryMachine
 from tests.mcp.fixtures import Kept
 from tests.tampering import CarelessAlone, RelinkingAlone, TidyAlone
@@ -93,3 +96,8 @@ MemoryMachine.several_others  # noqa: B018
 # What the SDK of the Model Context Protocol calls, of streams that go on where they were cut off.
 Kept.replay_events_after  # noqa: B018
 Kept.store_event  # noqa: B018
+
+# What the interpreter reads of a frame that is traced, and calls with what nobody can be told of.
+FrameType.f_trace_lines  # noqa: B018
+FrameType.f_trace_opcodes  # noqa: B018
+sys.unraisablehook  # noqa: B018

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.interrupts.rig import ERRORS, Case, Injection, Tally, cases_of, run
 from tests.interrupts.signals import run_out, send
@@ -41,8 +42,8 @@ def main(arguments: list[str]) -> int:
         begins = tuple(wanted.verb or [""])
         verbs = [name for name in VERBS if name.startswith(begins)]
         states = ["beside"] if wanted.beside else wanted.state or STATES["durable"]
-        options = {name: getattr(wanted, name) for name in ("count", "seed", "depth", "patience")}
-        options |= {"errors": tuple(wanted.error or ERRORS), "count": 0 if wanted.all else wanted.count}
+        options: dict[str, Any] = {name: getattr(wanted, name) for name in ("seed", "depth", "patience")}
+        options |= {"errors": tuple(wanted.error or ERRORS), "drawn": 0 if wanted.all else wanted.count}
         tally = shown(cases_of(verbs, wanted.store or list(STATES), states, **options), directory, wanted.verbose)
     sys.stdout.write(f"{tally}\n")
     return 1 if tally.violations else 0

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -78,6 +79,7 @@ class Judge:
         self._patience = patience
         self._world, self._expected = world, course
         self.course = course
+        self._goes_on = False
         self._head = 0
         """The seq of the last event behind the verb."""
         self._hash = ""
@@ -97,6 +99,14 @@ class Judge:
             self.findings.append(Finding(f"{kind} hangs" if self.is_hung else kind, wrong))
         return not wrong
 
+    def judge_outcome(self, outcome: Outcome, error: type[BaseException]) -> None:
+        """Look at what came out of an interrupted call: Ctrl-C comes out as such, and no shortage is a damage."""
+        came = f"the call raised {outcome.raised!r}" if outcome.raised else "the call returned"
+        if error is MemoryError and isinstance(outcome.raised, StoreCorrupt):
+            self.findings.append(Finding("damage", came))
+        elif error is KeyboardInterrupt and type(outcome.raised) is not error and not outcome.is_ignored:
+            self.findings.append(Finding("replaced", came))
+
     def judge(self, *, was_interrupted: bool, is_deep: bool) -> None:
         """Go on with the handle, from this thread and another one and beside the other process, and close it.
 
@@ -105,7 +115,7 @@ class Judge:
         memory = self._opened()
         if memory is None:
             return
-        self._go_on(memory)
+        self._goes_on = self._go_on(memory)
         self._try("state", lambda: is_replay(memory))
         self._try("log", lambda: self._compare(memory, was_interrupted=was_interrupted))
         in_ram = self._world.path is None
@@ -120,24 +130,28 @@ class Judge:
         """Return the handle, one that was opened anew behind what closes; ``None`` where there is none."""
         world = self._world
         if world.verb.closes:
-            self.is_closed = self._try("close", world.memory.close) and world.path is None
-            if self.is_closed or self.findings:
+            is_closed = self._try("close", world.memory.close)
+            self.is_closed = is_closed and world.path is None
+            if not is_closed or world.path is None:
                 return None
             world.forget()
-        return world.memory if self._try("opening", lambda: world.memory and None) else None
+        return world.memory if self._try("opening", world.open) else None
 
-    def _go_on(self, memory: Memory) -> None:
-        """Read and write as if nothing had been."""
+    def _go_on(self, memory: Memory) -> bool:
+        """Read and write as if nothing had been; return whether that can be done."""
         world = self._world
-        self._try("reads", lambda: look(memory))
-        self._try("stale", lambda: self._keep_head(memory))
-        self._try("writes", lambda: write(memory, "own"))
-        self._try("threads", lambda: _in_thread(lambda: write(memory, "thread")))
+        checks: list[tuple[str, Callable[[], str | None]]] = [
+            ("reads", lambda: look(memory)),
+            ("stale", lambda: self._keep_head(memory)),
+            ("writes", lambda: write(memory, "own")),
+            ("threads", lambda: _in_thread(lambda: write(memory, "thread"))),
+        ]
         if world.is_beside:
-            self._try("neighbour", lambda: world.kit.neighbour.ask("write", 1) and None)
-            self._try("reads", lambda: look(memory))
+            checks.append(("neighbour", lambda: world.kit.neighbour.ask("write", 1) and None))
+            checks.append(("reads", lambda: look(memory)))
         if world.verb.thread:
-            self._try("subscribers", lambda: _deliver(memory))
+            checks.append(("subscribers", lambda: _deliver(memory)))
+        return [self._try(kind, check) for kind, check in checks].count(False) == 0
 
     def _keep_head(self, memory: Memory) -> str | None:
         self._head, durable = memory.head, self._world.head
@@ -166,7 +180,7 @@ class Judge:
         if course.before != expected.before:
             return f"before the verb: {_difference(course.before, expected.before)}"
         # What could not be written is found already.
-        if course.after != expected.after and not self.findings:
+        if course.after != expected.after and self._goes_on:
             return f"after the verb: {_difference(course.after, expected.after)}"
         prefixes = [[], *accumulate([commit] for commit in expected.commits)]
         if commits not in (prefixes if was_interrupted else prefixes[-1:]):
@@ -177,9 +191,9 @@ class Judge:
 def write(memory: Memory, who: str) -> str | None:
     """Write what only a sound handle can, to streams of several kinds, alone and in a batch."""
     chat = memory.conversation("c")
-    message = chat.append("user", f"{who} goes on")
-    if not isinstance(message.seq, int) or message.seq < 1 or chat.window()[-1].content != f"{who} goes on":
-        return f"an append returned seq {message.seq}, and the window ends with {chat.window()[-1:]}"
+    seq: int | None = chat.append("user", f"{who} goes on").seq
+    if seq is None or seq < 1 or chat.window()[-1].content != f"{who} goes on":
+        return f"an append returned seq {seq}, and the window ends with {chat.window()[-1:]}"
     memory.profile().set(f"{who} goes on", "value")
     with memory.batch():
         chat.append("user", f"{who} in a batch")
@@ -204,9 +218,10 @@ def _in_thread(call: Callable[[], str | None]) -> str | None:
 
 def _deliver(memory: Memory) -> str | None:
     """Wait until a subscriber hears of the last event, which is durable then."""
-    head, is_heard = memory.head, threading.Event()
-    with memory.subscribe(lambda recorded: recorded.stamp.seq < head or is_heard.set(), after=0) as subscription:
-        while not is_heard.wait(0.01):  # Watched: the alarm ends it.
+    head = memory.head
+    with memory.subscribe(lambda _: None, after=head - 1) as subscription:
+        while subscription.position < head:  # Watched: the alarm ends it.
+            time.sleep(0.001)
             if not subscription.is_alive:
                 return f"a new subscription ended with {subscription.error!r}"
     return None
@@ -226,12 +241,3 @@ def verified(memory: Memory) -> str | None:
 def _difference(found: Sequence[str], expected: Sequence[str]) -> str:
     places = [place for place, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]]
     return f"{len(found)} events for {len(expected)}, different from place {places[0] if places else None} on"
-
-
-def of_outcome(outcome: Outcome, error: type[BaseException]) -> list[Finding]:
-    """Return what is wrong with what came out of an interrupted call: Ctrl-C comes out, no shortage is a damage."""
-    if outcome.where is None or outcome.is_ignored:
-        return []
-    if isinstance(outcome.raised, StoreCorrupt) or (error is KeyboardInterrupt and type(outcome.raised) is not error):
-        return [Finding("replaced", f"the call raised {outcome.raised!r}" if outcome.raised else "the call returned")]
-    return []

@@ -181,5 +181,5 @@ def call_failing(function: Callable[[], Any], thread_name: str, point: int, erro
         function()
     finally:
         is_over.set()
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
     return Outcome(points, where[0] if where else None, None, is_ignored=True, raised=None)

@@ -14,10 +14,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from tests.interrupts.checks import Course, Finding, Judge, of_outcome
+from tests.interrupts.checks import Course, Finding, Judge
 from tests.interrupts.points import Interrupter, Outcome, Return, call_failing
 from tests.interrupts.verbs import BROKEN, VERBS
-from tests.interrupts.worlds import STATES, Kit, World
+from tests.interrupts.worlds import STATES, Kit, Verb, World
 
 ERRORS: Final[dict[str, type[BaseException]]] = {"interrupt": KeyboardInterrupt, "memory": MemoryError}
 
@@ -28,7 +28,7 @@ class Case(NamedTuple):
     verb: str
     store: str
     state: str
-    count: int = 0
+    drawn: int = 0
     """How many points are drawn, 0 for all."""
     seed: int = 0
     errors: tuple[str, ...] = tuple(ERRORS)
@@ -47,7 +47,7 @@ class Points(NamedTuple):
     """How many points a case has, and what was wrong without any exception."""
 
     case: Case
-    count: int
+    total: int
     findings: Sequence[Finding]
 
 
@@ -89,35 +89,41 @@ class _Runner:
             interrupted, judge_after = self._call(case, point, ERRORS[error], judge.course, is_deep=is_deep)
             if key is not None and interrupted.code != key[1:]:
                 self._direct.add(key)
-            findings = of_outcome(interrupted, ERRORS[error]) + judge_after.findings
-            yield Injection(case, place, point, error, interrupted.where or "", findings)
+            yield Injection(case, place, point, error, interrupted.where or "", judge_after.findings)
             if not judge_after.is_closed:
                 os._exit(3)  # What is open still would not leave the next store alone.
 
     def _call(
         self, case: Case, point: int, error: type[BaseException], course: Course | None, *, is_deep: bool
     ) -> tuple[Outcome, Judge]:
-        verb = BROKEN.get(case.verb) or VERBS[case.verb]
+        verb = _verb(case)
         world = World(self._kit, case.store, case.state, verb)
         if verb.thread:
             outcome = call_failing(lambda: verb.act(world), verb.thread, point, error)
         else:
             outcome = self._interrupter.call(lambda: verb.act(world), point, error)
-        was_interrupted = outcome.raised is not None
-        if was_interrupted and point % 2:  # Every other one is forgotten, as programs do; a debugger keeps it.
-            outcome = outcome._replace(raised=type(outcome.raised)())
         judge = Judge(world, course, case.patience)
+        if outcome.where is not None:
+            judge.judge_outcome(outcome, error)
+        was_interrupted = outcome.raised is not None or (outcome.where is not None and error is MemoryError)
+        if outcome.raised is not None and point % 2:  # Every other one is forgotten, as programs do.
+            outcome = outcome._replace(raised=type(outcome.raised)())
         judge.judge(was_interrupted=was_interrupted, is_deep=is_deep)
         if judge.is_closed:
             world.end()
         return outcome, judge
 
 
+def _verb(case: Case) -> Verb:
+    return BROKEN.get(case.verb) or VERBS[case.verb]
+
+
 def _drawn(case: Case, count: int) -> list[tuple[int, str]]:
-    """Return points and errors: all, or so many as the case wants."""
-    every = [(point, error) for point in range(1, count + 1) for error in case.errors]
-    if case.count and case.count < len(every):
-        return sorted(Random(f"{case.seed} {case}").sample(every, case.count))
+    """Return points and errors: all, or so many as the case wants; Ctrl-C reaches no thread of our own."""
+    errors = ("memory",) if _verb(case).thread else case.errors
+    every = [(point, error) for point in range(1, count + 1) for error in errors]
+    if 0 < case.drawn < len(every):
+        return sorted(Random(f"{case.seed} {case}").sample(every, case.drawn))
     return every
 
 
@@ -220,7 +226,7 @@ class Tally:
             self.violations.append(report)
 
     def __str__(self) -> str:
-        verbs, points = {case.case.verb for case in self.cases}, sum(case.count for case in self.cases)
+        verbs, points = {case.case.verb for case in self.cases}, sum(case.total for case in self.cases)
         kinds = Counter(finding.kind for report in self.violations for finding in report.findings)
         said = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
         return (
@@ -264,7 +270,7 @@ CORE: Final = (
 
 def drawn(seed: int, count: int) -> list[Case]:
     """Return a few points of each verb in a world that is drawn for it, and of some verbs in every world."""
-    options: dict[str, Any] = {"count": count, "seed": seed, "depth": 3}
+    options: dict[str, Any] = {"drawn": count, "seed": seed, "depth": 3}
     cases = set(cases_of(CORE, list(STATES), STATES["durable"], **options))
     for name in VERBS:
         cases.add(Random(f"{seed} {name}").choice(cases_of([name], list(STATES), STATES["durable"], **options)))

@@ -180,7 +180,7 @@ def send(directory: Path, durability: str, seed: int, landed: int, *, is_beside:
     count = 0
     while count < landed:
         place = tempfile.mkdtemp(dir=directory)
-        with _program("work", place, durability, f"{seed} {count}", "beside" if is_beside else "") as process:
+        with _program(work, place, durability, f"{seed} {count}", "beside" if is_beside else "") as process:
             for report in _sent(process, Random(seed + count)):
                 yield report
                 count += max(report.landed, 1)
@@ -224,7 +224,8 @@ def _send(process: "subprocess.Popen[str]", random: Random, is_over: threading.E
         process.send_signal(signal.SIGINT)
 
 
-def _program(name: str, *arguments: str) -> "subprocess.Popen[str]":
+def _program(function: Callable[..., None], *arguments: str) -> "subprocess.Popen[str]":
+    name = function.__name__
     program = f"import sys; from tests.interrupts.signals import {name}; {name}(*sys.argv[1:])"
     command = [sys.executable, "-X", "faulthandler", "-c", program, *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -280,12 +281,12 @@ def _address_bytes() -> int:
 def run_out(directory: Path, count: int, times: int) -> Iterator[tuple[str, str | None]]:
     """Let first reads of a conversation of so many messages run out of memory; yield the error, and what was wrong."""
     filled = str(directory / "filled")
-    assert _said("fill", filled, str(count)) == "filled\n"
+    assert _said(fill, filled, str(count)) == "filled\n"
 
     def attempt(number: int, spare_bytes: int) -> tuple[str, int, str | None]:
         path = str(directory / f"attempt-{number}")
         shutil.copytree(filled, path)
-        said = _said("starve", path, str(count), str(spare_bytes))
+        said = _said(starve, path, str(count), str(spare_bytes))
         shutil.rmtree(path)
         return msgspec.json.decode(said, type=tuple[str, int, str | None]) if said else ("", 0, "the process died")
 
@@ -296,7 +297,7 @@ def run_out(directory: Path, count: int, times: int) -> Iterator[tuple[str, str 
         yield failed, wrong
 
 
-def _said(name: str, *arguments: str) -> str:
-    with _program(name, *arguments) as process:
+def _said(function: Callable[..., None], *arguments: str) -> str:
+    with _program(function, *arguments) as process:
         assert process.stdout is not None
         return process.stdout.read()

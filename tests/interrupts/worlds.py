@@ -303,13 +303,14 @@ class World:
     @property
     def memory(self) -> Memory:
         """The handle, opened if it is not."""
-        if self._memory is None:
-            self._memory = self.opened()
+        self.open()
+        assert self._memory is not None
         return self._memory
 
     def open(self) -> None:
-        """Open the store."""
-        self._memory = self.opened()
+        """Open the store, if it is not open."""
+        if self._memory is None:
+            self._memory = self.opened()
 
     def forget(self) -> None:
         """Let the next who needs a handle get another one: this one is closed."""

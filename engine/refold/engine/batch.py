@@ -80,8 +80,8 @@ class Batch:
 
     def begin(self) -> None:
         """Begin to collect."""
-        self._was_entered = True
         _ACTIVE.set((*_ACTIVE.get(), self))
+        self._was_entered = True  # Last: where this is cut off, the batch is not open.
 
     def leave(self) -> None:
         """Stop collecting; what becomes of the events is the caller's."""

@@ -15,12 +15,14 @@ UNREADABLE: Final = (
     AssertionError,
     AttributeError,
     LookupError,
-    MemoryError,
     StructError,
     TypeError,
     ValueError,
 )
-"""What decoding, unpacking or folding damaged bytes raises; msgspec's errors and UTF-8's are a ``ValueError``."""
+"""What decoding, unpacking or folding damaged bytes raises; msgspec's errors and UTF-8's are a ``ValueError``.
+
+No ``MemoryError``: a process that is short of memory must not be told that its store is damaged.
+"""
 
 
 def guarded(function: Callable[P, T]) -> Callable[P, T]:

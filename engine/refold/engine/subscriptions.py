@@ -17,7 +17,7 @@ from typing import Any, Final, Self, TypeAlias
 from refold import checks
 from refold.engine.loader import Recorded
 from refold.engine.reading import Reading
-from refold.errors import Closed, InvalidInput
+from refold.errors import Closed, InvalidInput, StoreError
 from refold.limits import POLL_MS
 from refold.store.protocol import Log
 from refold.store.threads import Bell, Worker
@@ -186,6 +186,9 @@ class Subscriptions:
         self._thread = Worker(partial(Context().run, self._run), "refold-subscriptions")
         self._engine.ring = self._bell.ring
         self._thread.start()
+        if not self._thread.begins():
+            self._engine.ring = self._thread = None
+            raise StoreError("no thread could be started for the subscribers; end other threads and subscribe again")
 
     def end(self, delivery: _Delivery) -> None:
         """End one subscription, and wait for a call that is running unless that is where we are."""

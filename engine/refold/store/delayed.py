@@ -101,6 +101,10 @@ class DelayedLog:
             if self._flusher is None or self._flusher.is_over:
                 self._flusher = Worker(self._run, "refold-flusher")
                 self._flusher.start()
+                if not self._flusher.begins():
+                    raise StoreError(
+                        "no thread could be started that makes writes durable; end other threads, try again"
+                    )
             self._waiting.append(records, commits, rows)
 
     def _tail_bytes(self) -> int:

@@ -43,6 +43,12 @@ class Worker:
             if self._claim.acquire(blocking=False):
                 self._run()
 
+    def begins(self) -> bool:
+        """Return whether the thread runs, once that is known: no thread may be had, or no memory for its first step."""
+        while not (self._claim.locked() or self.is_over):
+            time.sleep(_LOOK_SECONDS)
+        return self._claim.locked()
+
     @property
     def is_over(self) -> bool:
         """Whether the thread has ended, or none could be had."""

@@ -81,10 +81,9 @@ _GAP: Final = re.compile(rf"\A[\s{_SEPARATORS}]+")
 _DISMISSAL: Final = re.compile(r"never\s*mind\b", re.IGNORECASE)
 
 
-def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
+def _longest(phrases: tuple[str, ...]) -> str:
     """Return what matches the longest of the phrases at the beginning of a text, however its words are spaced."""
-    longest_first = sorted(phrases, key=len, reverse=True)
-    return re.compile("|".join(map(_phrase, longest_first)), re.IGNORECASE)
+    return "|".join(map(_phrase, sorted(phrases, key=len, reverse=True)))
 
 
 def _phrase(phrase: str) -> str:
@@ -110,10 +109,10 @@ def _asked(phrase: str, payload: str, _: str) -> Query:
 
 
 _KINDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCommand | None]], ...]] = (
-    (_pattern(_FORGET), _forgotten),
-    (_pattern(_QUERY), _asked),
-    (_pattern(_REMEMBER), _remembered),
-    (_pattern(_RULES), _ruled),
+    (re.compile(_longest(_FORGET), re.IGNORECASE), _forgotten),
+    (re.compile(_longest(_QUERY), re.IGNORECASE), _asked),
+    (re.compile(_longest(_REMEMBER), re.IGNORECASE), _remembered),
+    (re.compile(_longest(_RULES), re.IGNORECASE), _ruled),
 )
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from refold.measuring.cases import WEEK_NS, Case, Item, Question, places
 
-_DIALOGUE: Final = re.compile(r"D0*(\d+):0*(\d+)")
+_DIALOGUE: Final = re.compile(r"D(\d+):(\d+)")
 _UNANSWERABLE: Final = "5"
 """LoCoMo's adversarial questions have no answer in the conversation, so nothing that is found is right."""
 
@@ -53,7 +53,8 @@ def _locomo(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
     place_of = places(items)
     questions: list[Question] = []
     for asked in source["qa"]:
-        cited = {f"D{one}:{two}" for one, two in _DIALOGUE.findall(" ".join(map(str, _leaves(asked.get("evidence")))))}
+        turns = _DIALOGUE.findall(" ".join(map(str, _leaves(asked.get("evidence")))))
+        cited = {f"D{one.lstrip('0') or 0}:{two.lstrip('0') or 0}" for one, two in turns}
         category = str(asked.get("category"))
         found = () if category == _UNANSWERABLE else (place_of[key] for key in cited if key in place_of)
         questions.append(Question(str(asked["question"]), category, frozenset(found), len(items)))

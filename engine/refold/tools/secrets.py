@@ -11,9 +11,12 @@ _BEGINS: Final = r"(?<![A-Za-z0-9])"
 """Before a word: names of environment variables join theirs with underscores, which are parts of words elsewhere."""
 
 _MIDDLE: Final = (
-    r"(?![A-Za-z0-9])(?:[\"'\]]{0,2}|\s(?:for|of|on|to)\s[^\n:=]{1,40}?)\s*(?:is\b\s*:?|are\b|:=|=|:)\s*[\"']?"
+    r"(?![A-Za-z0-9])(?:[\"'\]]{0,2}|\s(?:for|of|on|to)\s[^\n:=]{1,40}?)\s*+(?:is\b(?:\s*+:)?|are\b|:=|=|:)\s*+[\"']?"
 )
 """Between such a word and its value: a quote, or what it is the password for, and then is, = or a colon."""
+
+_SIGNED: Final = r"(?<![A-Za-z0-9_-])(?>[A-Za-z0-9_-]*?\beyJ)[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\."
+"""From the first eyJ of a run on: where that is no token, none that begins behind it is."""
 
 _PLAIN: Final = "|".join(
     (
@@ -57,7 +60,7 @@ _SHAPES: Final = (
     ("a GitLab token", re.compile(r"\bglpat-[A-Za-z0-9_-]{16,}")),
     ("a Slack token", re.compile(r"\bxox[abeoprs]-[A-Za-z0-9-]{8,}")),
     ("a Google API key", re.compile(r"\bAIza[0-9A-Za-z_-]{30,}")),
-    ("a JSON web token", re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*")),
+    ("a JSON web token", re.compile(_SIGNED)),
     ("a bearer token", re.compile(r"\bbearer\s+[A-Za-z0-9._~+/-]{16,}", re.IGNORECASE)),
     ("a token of a registry", re.compile(r"\b(?:npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{20,})")),
     ("an OAuth token", re.compile(r"\bya29\.[A-Za-z0-9_-]{16,}")),
@@ -78,7 +81,7 @@ _SHAPES: Final = (
         "a credential",
         re.compile(
             rf"{_BEGINS}(?:(?:api|access|account)[ _-]?key|(?:client[ _-]?)?secret(?:[ _-]?access)?(?:[ _-]?key)?|"
-            rf"(?:access|auth)[ _-]?token|token|credential)s?{_MIDDLE}(?=[^\s'\"]*\d)[A-Za-z0-9_./+=-]{{12,}}",
+            rf"(?:access|auth)[ _-]?token|token|credential)s?{_MIDDLE}(?=[^\s'\"]{{0,128}}\d)[A-Za-z0-9_./+=-]{{12,}}",
             re.IGNORECASE,
         ),
     ),

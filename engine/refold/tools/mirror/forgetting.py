@@ -34,7 +34,8 @@ from refold.views.journal import JournalAppended
 from refold.views.profile import ProfileDeleted, ProfileSet
 
 _BOM: Final = "\ufeff".encode()
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
+# One that is not closed is taken to the end of the text: no quote inside of it begins another.
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?')
 _EMPTY: Final = b'""'
 
 

@@ -13,7 +13,7 @@ from refold.tools.skills.skill import Skill, SkillSummary
 
 _HEAD: Final = "## Framework-Specific Best Practices"
 _LEAD: Final = "The following guidelines apply based on detected frameworks:"
-_RULE: Final = re.compile(r"^[ \t]{0,3}(?:(?:-[ \t]*){3,}|(?:=[ \t]*){3,})$")
+_RULE: Final = re.compile(r"^[ \t]{0,3}(?:(?:-[ \t]*+){3,}+|(?:=[ \t]*+){3,}+)$")
 _HEADING: Final = re.compile(r"^([ \t]{0,3})(#{1,3})(?=[ \t]|$)")
 _SOURCE: Final = re.compile(r"^([ \t]{0,3})\*(?=Source:)")
 _TAG: Final = re.compile(r"<(?=\s*(?:/\s*)?(?:skill|available_skills))", re.IGNORECASE)

@@ -31,7 +31,7 @@ _ID_DIGITS: Final = 12
 _HEADING: Final = re.compile(r"[ \t]{0,3}#{1,6}[ \t](.*)")
 _TRUE: Final = frozenset(("true", "yes", "on", "y", "1"))
 _FALSE: Final = frozenset(("false", "no", "off", "n", "0", "", "null", "~"))
-_TOOL: Final = re.compile(r"[^\s,(]+(?:\([^)]*\))?")
+_TOOL: Final = re.compile(r"[^\s,(]+(?:\([^)]{0,500}\))?")
 _HOOK_KEYS: Final = {"PreToolUse": "pre_tool_use", "PostToolUse": "post_tool_use"}
 
 

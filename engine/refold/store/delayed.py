@@ -103,7 +103,7 @@ class DelayedLog:
                 self._flusher.start()
                 if not self._flusher.begins():
                     raise StoreError(
-                        "no thread could be started that makes writes durable; end other threads, try again"
+                        "no thread could be started that makes writes durable; end others, call again"
                     )
             self._waiting.append(records, commits, rows)
 

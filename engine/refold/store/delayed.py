@@ -102,9 +102,7 @@ class DelayedLog:
                 self._flusher = Worker(self._run, "refold-flusher")
                 self._flusher.start()
                 if not self._flusher.begins():
-                    raise StoreError(
-                        "no thread could be started that makes writes durable; end others, call again"
-                    )
+                    raise StoreError("no thread could be started that makes writes durable; end others, call again")
             self._waiting.append(records, commits, rows)
 
     def _tail_bytes(self) -> int:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Final
 
 _LOOK_SECONDS: Final = 0.001
-_BEGIN_SECONDS_MAX: Final = 1.0
-"""How long a thread may take to begin before it is given up: a signal may have come before it was asked for."""
+_BEGIN_SECONDS_MAX: Final = 2.0
+"""How long a thread may take to begin before it is given up: a signal may have come before it was asked for, or memory
+may have run out at its first step."""
 
 
 class Worker:
@@ -44,15 +45,16 @@ class Worker:
                 self._run()
 
     def begins(self) -> bool:
-        """Return whether the thread runs, once that is known: no thread may be had, or no memory for its first step."""
-        while not (self._claim.locked() or self.is_over):
+        """Wait until the thread runs and return whether it does or did; one that is not there in time never will."""
+        until = time.monotonic() + _BEGIN_SECONDS_MAX
+        while not (self._claim.locked() or self._is_refused) and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS)
-        return self._claim.locked()
+        return self._claim.locked() or not self._claim.acquire(blocking=False)
 
     @property
     def is_over(self) -> bool:
-        """Whether the thread has ended, or none could be had."""
-        return self._is_refused or (self._thread.ident is not None and not self._thread.is_alive())
+        """Whether the thread has ended, or never begins."""
+        return self._is_refused or (self._claim.locked() and not self._running.locked())
 
     @property
     def is_current(self) -> bool:
@@ -61,14 +63,9 @@ class Worker:
 
     def join(self) -> None:
         """Return once the thread has ended, or will never begin; at once in the thread itself."""
-        until = time.monotonic() + _BEGIN_SECONDS_MAX
-        while not (self.is_over or self.is_current):
-            if self._thread.ident is not None:
-                with self._running:  # Its end gives this back; a thread that has only just begun takes it yet.
-                    pass
-            elif time.monotonic() > until and self._claim.acquire(blocking=False):
-                return
-            time.sleep(_LOOK_SECONDS)
+        if not self.is_current and self.begins():
+            with self._running:
+                pass
 
 
 class Bell:
@@ -112,6 +109,8 @@ def uninterrupted(call: Callable[[], object]) -> None:
     interrupts: list[BaseException] = []
     while not worker.is_over:
         try:
+            if not worker.begins():
+                errors.append(RuntimeError("no thread could be started; end other threads and call again"))
             time.sleep(_LOOK_SECONDS)
         except BaseException as error:  # noqa: BLE001 - as above
             interrupts.append(error)

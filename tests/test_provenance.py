@@ -22,6 +22,7 @@ from refold import (
     Memory,
     Reply,
     ToolContext,
+    UserMessageResult,
     default_hooks,
     extract_idle,
     files_tool,
@@ -331,6 +332,24 @@ def test_a_command_that_nobody_stored_goes_with_the_name_of_the_conversation(tol
     assert told.chat.version == 0
     assert len(told.chat.erase().derived) == 1
     told.assert_gone(WORDS, ID)
+
+
+def test_a_command_whose_message_another_hook_stopped_goes_with_the_name_of_the_conversation(told: Told) -> None:
+    hooks = default_hooks(told.memory)
+    hooks.register("user_message", lambda *_: UserMessageResult(stop_reason="not now"))
+    turn = AgentLoop(told.memory, told.chat, Script()).run(f"Remember that my {WORDS} is Ottokar's.")
+    assert (turn.stop_reason, told.chat.version, told.memory.project().count()) == ("not now", 0, 2)
+    told.chat.erase()
+    told.assert_gone(WORDS, ID)
+
+
+def test_a_write_that_fails_behind_the_message_stops_no_turn(told: Told, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError(WORDS)
+
+    told.memory.hooks.register("user_message", lambda context, text: context.write(text, fail))
+    told.turn("Is the sky blue?")
+    assert "fail raised" in caplog.text
 
 
 # Faces, and what hosts call of ours by themselves.

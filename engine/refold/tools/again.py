@@ -147,7 +147,7 @@ class _Rerun(AgentLoop):
             self._catch_up(place - is_writing)
             self.memory.tools.execute(call.name, msgspec.json.decode(made.arguments), self._tools)
         self._catch_up(place)
-        _record(self.chat, made, self.chat.session.provenance(opens=False))
+        _record_call(self.chat, made, self.chat.session.provenance(opens=False))
         if self._made == len(asked.outputs):
             raise _RecordEnded
         self._next = asked.outputs[self._made]
@@ -251,10 +251,10 @@ def _extraction(_: Memory, again: Conversation, record: _Record, event: Memories
 
 
 def _call(_: Memory, again: Conversation, record: _Record, event: ToolExecuted) -> None:
-    _record(again, event, record.sources(again, event))
+    _record_call(again, event, record.sources(again, event))
 
 
-def _record(again: Conversation, event: ToolExecuted, sources: Sequence[Any]) -> None:
+def _record_call(again: Conversation, event: ToolExecuted, sources: Sequence[Any]) -> None:
     said, told = msgspec.json.decode(event.arguments), msgspec.json.decode(event.result)
     again.session.record_call(event.name, said, told, outcome=event.outcome, call_id=event.call_id, sources=sources)
 

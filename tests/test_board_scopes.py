@@ -297,7 +297,7 @@ def test_an_export_with_a_board_of_nobody_is_refused(tmp_path: Path, old: str, n
 
 def test_erasing_a_conversation_reaches_the_boards_that_it_filled(tmp_path: Path) -> None:
     with remembering(tmp_path / "store") as memory:
-        chat, board = memory.conversation("s"), memory.board(session="s")
+        chat, board = memory.conversation("s"), memory.board(session="another")
         node = memory.board(project="p", node="n")
         chat.append("user", "a secret word", tokens=1)
         node.hydrate("s")
@@ -309,6 +309,22 @@ def test_erasing_a_conversation_reaches_the_boards_that_it_filled(tmp_path: Path
         assert len(receipt.derived) == 2
         assert (contents(board), contents(node)) == (["a harmless word"], [])
         assert b"a secret word" not in (tmp_path / "store" / "data.mdb").read_bytes()
+
+
+def test_the_board_of_a_session_goes_with_its_conversation(tmp_path: Path) -> None:
+    with remembering(tmp_path / "store") as memory:
+        chat, board = memory.conversation("s"), memory.board(session="s")
+        chat.append("user", "a secret word", tokens=1)
+        board.hydrate()
+        board.set_working_history("a word that the host made of it")
+        kept = chat.erase(derived="keep")
+        assert kept.streams == ("conversation/erased-1",)
+        assert board.get("working_history") == "a word that the host made of it"
+        memory.conversation("s").append("user", "a secret word", tokens=1)
+        receipt = memory.conversation("s").erase()
+        assert receipt.streams == ("board/erased-2", "conversation/erased-4")
+        assert (board.get("working_history"), contents(board), board.version) == ("", [], 0)
+        assert b"a word that the host" not in (tmp_path / "store" / "data.mdb").read_bytes()
 
 
 def _erasing_before_a_commit(monkeypatch: pytest.MonkeyPatch, erase: Callable[[], object]) -> None:

@@ -18,10 +18,12 @@ from refold import (
     extract,
     extract_idle,
 )
+from refold.event import Event
 from refold.tools.learning import clamped, learnt
 from refold.tools.limits import EXTRACTED_COUNT_MAX
 from refold.tools.parsing import parsed
 from refold.tools.secrets import secret_in
+from refold.views.work import FindingNoted, TaskDescribed
 from tests.fake_models import anthropic, openai, serving
 from tests.support import Clock, assert_sound
 
@@ -72,8 +74,17 @@ def test_every_memory_names_the_events_it_came_from(memory: Memory) -> None:
     chat = talked(memory)
     extract(chat, scripted(PNPM), memory=memory)
     (added,) = (found for found in memory.project("acme").events() if type(found.event).__name__ == "MemoryAdded")
-    assert added.event.sources == tuple(message.seq for message in chat.window())
+    told = [stamp.seq for event, stamp in chat.events() if isinstance(event, (TaskDescribed, FindingNoted))]
+    assert added.event.sources == (*told, *(message.seq for message in chat.window()))
     memory.erase([chat.window()[0]])
+    assert memory.project("acme").list() == []
+
+
+@pytest.mark.parametrize("kind", [TaskDescribed, FindingNoted])
+def test_a_memory_goes_with_what_else_the_model_was_told(memory: Memory, kind: type[Event]) -> None:
+    chat = talked(memory)
+    extract(chat, scripted(PNPM), memory=memory)
+    memory.erase([stamp.seq for event, stamp in chat.events() if isinstance(event, kind)])
     assert memory.project("acme").list() == []
 
 

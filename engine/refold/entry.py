@@ -32,6 +32,10 @@ class MemoryAdded(Event, frozen=True, tag=23):
     vector: bytes = b""
     model: str = ""
 
+    def mentions(self) -> tuple[str | None, ...]:
+        """Return the session that it came from."""
+        return (self.session,)
+
     @property
     def metadata(self) -> dict[str, Any] | None:
         """The metadata as it was given, fresh at each access."""
@@ -85,6 +89,10 @@ class MemoryMerged(Event, frozen=True, tag=27):
     incoming: bytes | None = None
     other_vector: bytes = b""
 
+    def mentions(self) -> tuple[str | None, ...]:
+        """Return the session of what was to be added."""
+        return _session_of(self.incoming)
+
 
 class MemoryUnmerged(Event, frozen=True, tag=28):
     """A merge, the one at ``prior``, was taken apart: what it had changed is as before, and the other one is back.
@@ -105,6 +113,10 @@ class MemoryUnmerged(Event, frozen=True, tag=28):
     incoming: bytes | None = None
     vector: bytes = b""
     model: str = ""
+
+    def mentions(self) -> tuple[str | None, ...]:
+        """Return the session of the memory that is back."""
+        return _session_of(self.incoming)
 
 
 class MemoryReviewed(Event, frozen=True, tag=29):
@@ -143,6 +155,10 @@ class MemoriesRecalled(Event, frozen=True, tag=32):
     scores: tuple[float, ...] = ()
     signals: bytes | None = None
     conversation: str | None = None
+
+    def mentions(self) -> tuple[str | None, ...]:
+        """Return the conversation in which they were shown."""
+        return (self.conversation,)
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -277,6 +293,10 @@ def carried(entry: Entry) -> bytes:
     """Return a memory as the events hold it that take one in or bring one back: all but id, seqs and vector."""
     shown = {name: getattr(entry, name) for name in _CARRIED}
     return pack_json(shown | {"keywords": entry.words, "metadata": entry.metadata})
+
+
+def _session_of(packed: bytes | None) -> tuple[str | None, ...]:
+    return () if packed is None else (unpack_json(packed).get("session"),)
 
 
 def carried_back(entry_id: str, packed: bytes, origin: int) -> Entry:

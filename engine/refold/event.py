@@ -52,6 +52,10 @@ class Event(Struct, frozen=True, array_like=True, gc=False):
 
     sources: tuple[int, ...]
 
+    def mentions(self) -> tuple[str | None, ...]:
+        """Return the conversations that it names in its body: an erasure of one of them reaches it."""
+        return ()
+
 
 class ConversationOpened(Event, frozen=True, tag=1):
     """A conversation began under a budget, a token counter and an eviction policy."""

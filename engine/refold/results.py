@@ -82,9 +82,9 @@ class Receipt(Struct, frozen=True):
     """What an erasure reached: seqs asked for and derived from them, new names of streams, cached rows that went.
 
     ``occurrences`` is how often one of ``markers`` texts and values of the erased bodies, those inside of others too,
-    was found afterwards in ``files`` files of the store, as they are or in base64: 0, unless something that was not
-    erased says the same, such as the name of a tool that others call. Those in ``markers_too_short`` were not looked
-    for. ``beyond_reach`` names where copies may be that no store can reach.
+    or an erased name was found afterwards in ``files`` files of the store, as they are or in base64: 0, unless
+    something that was not erased says the same, such as the name of a tool that others call. Those in
+    ``markers_too_short`` were not looked for. ``beyond_reach`` names where copies may be that no store can reach.
     """
 
     seqs: tuple[int, ...]

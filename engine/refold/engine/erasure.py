@@ -16,11 +16,25 @@ from refold.engine.admission import Verb, admit_verb
 from refold.engine.checkpoints import APPLIED_KEY, number_of
 from refold.engine.core import Engine
 from refold.engine.group import Group
-from refold.engine.keys import key_of
+from refold.engine.keys import key_of, kind_of, session_board
 from refold.engine.markers import markers_of, telling
 from refold.engine.pending import ANY
-from refold.engine.reaching import Base, Plan, affected, bases, family, new_name, own_seqs, pages, planned, snapshots_of
+from refold.engine.reaching import (
+    Base,
+    Plan,
+    affected,
+    bases,
+    family,
+    heirs,
+    mentions_of,
+    new_name,
+    own_seqs,
+    pages,
+    planned,
+    snapshots_of,
+)
 from refold.engine.reading import TAGS_KEY, UNSWEPT_KEY
+from refold.engine.slots import Slot
 from refold.engine.streams import STORE_STREAM, Uncovered, name_key, number_key
 from refold.errors import InvalidInput, StoreError
 from refold.event import Erased
@@ -33,6 +47,8 @@ BEYOND_REACH: Final = (
     "exports and backups that were made before",
     "snapshots that were handed out as bytes",
     "what callers, subscribers and models were given",
+    "what was made of it and names neither its events as sources nor the conversation",
+    "files of a mirror until it runs next, and skills that were written as files",
     "blocks that the file system or the disk keeps of files that are gone",
 )
 
@@ -45,7 +61,7 @@ def erase_seqs(engine: Engine, seqs: Collection[int], *, derived: bool) -> Recei
         if beyond:
             message = f"seq {beyond[0]} is not in the log, which ends at {engine.head}; give seqs of events"
             raise InvalidInput(message)
-        return planned(engine, set(seqs), {}, derived=derived)
+        return planned(engine, set(seqs), {}, set(), derived=derived)
 
     return _erase(engine, plan)
 
@@ -53,29 +69,53 @@ def erase_seqs(engine: Engine, seqs: Collection[int], *, derived: bool) -> Recei
 def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks: bool) -> Receipt:
     """Erase all events of a stream and its name, with what was forked from it if ``forks``; return what was reached.
 
-    Raises ``InvalidInput`` if live forks go on from it and are not to be erased too, or if it was inherited.
+    With ``derived`` that is also the board of a conversation, and every event that names the conversation. Raises
+    ``InvalidInput`` if live forks go on from it and are not to be erased too, or if it was inherited.
     """
 
     def plan(known: Sequence[Base]) -> Plan:
         slot = engine.streams.find(key_of(branch, name))
-        if slot is None:
-            return Plan([], [], {})
-        if slot.base is not None:
+        if slot is not None and slot.base is not None:
             message = f"{name} was inherited when this memory was forked; erase it in the memory it was forked from"
             raise InvalidInput(message)
-        kin, dependents = family(engine, slot, known)
-        if dependents and not forks:
-            message = (
-                f"{dependents[0]} and {len(dependents) - 1} more go on from {name}; drop the forks with "
-                f"close(drop=True), or erase them too with forks='erase'"
-            )
-            raise InvalidInput(message)
-        streams = kin if forks else [slot.number]
-        renamed = {number: new_name(engine, streams, number) for number in streams}
-        seqs = {seq for number in streams for seq in own_seqs(engine, number)} | snapshots_of(engine, renamed)
-        return planned(engine, seqs, renamed, derived=derived)
+        renamed = {} if slot is None else _renamed(engine, slot, known, forks=forks)
+        boards: dict[int, str] = {}
+        mentioned = set[int]()
+        for own_branch, conversation in _conversations(engine, branch, name, renamed) if derived else ():
+            mentioned |= mentions_of(engine, own_branch, conversation)
+            board = engine.streams.find(key_of(own_branch, session_board(conversation)))
+            if board is not None and board.base is None:
+                boards |= _renamed(engine, board, known, forks=forks)
+        mentioned |= _events_of(engine, boards)
+        return planned(engine, _events_of(engine, renamed), renamed | boards, mentioned, derived=derived)
 
     return _erase(engine, plan)
+
+
+def _events_of(engine: Engine, streams: Collection[int]) -> set[int]:
+    """Return the seqs of the streams' own events, and of those that gave states of them a name."""
+    return {seq for number in streams for seq in own_seqs(engine, number)} | snapshots_of(engine, streams)
+
+
+def _conversations(engine: Engine, branch: int, name: str, renamed: Collection[int]) -> set[tuple[int, str]]:
+    """Return branch and id of a conversation and of all that are renamed with it, where forks inherited them too."""
+    slots = [engine.streams.at_number(number) for number in renamed]
+    slots += [heir for slot in slots for heir, _ in heirs(engine, slot)]
+    found = {(branch, name), *((slot.branch, slot.name) for slot in slots)}
+    return {(each, name.partition("/")[2]) for each, name in found if kind_of(name) == "conversation"}
+
+
+def _renamed(engine: Engine, slot: Slot, known: Sequence[Base], *, forks: bool) -> dict[int, str]:
+    """Return the new names of a stream and of its forks, by number; refuse where live forks are not to go along."""
+    kin, dependents = family(engine, slot, known)
+    if dependents and not forks:
+        message = (
+            f"{dependents[0]} and {len(dependents) - 1} more go on from {slot.name}; drop the forks with "
+            f"close(drop=True), or erase them too with forks='erase'"
+        )
+        raise InvalidInput(message)
+    streams = kin if forks else [slot.number]
+    return {number: new_name(engine, streams, number) for number in streams}
 
 
 def _erase(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
@@ -91,7 +131,7 @@ def _erase(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
                 seqs = sorted({*reached.asked, *reached.derived})
                 if not (seqs or reached.renamed or _is_unswept(engine)):
                     return _receipt(engine, reached, set(), 0)
-                markers = _markers(engine, seqs)
+                markers = _markers(engine, seqs, reached.renamed)
                 rows = _commit(engine, seqs, reached.renamed, known) if seqs or reached.renamed else 0
                 _finish(engine)
             if engine.ring is not None:
@@ -211,9 +251,10 @@ def _renaming(engine: Engine, renamed: Mapping[int, str]) -> Iterator[Row]:
 # What the receipt says.
 
 
-def _markers(engine: Engine, seqs: Sequence[int]) -> set[bytes]:
-    """Return the texts and bytes of the bodies at the seqs."""
-    return markers_of(event for page in pages(seqs) for event, _ in engine.loader.recorded(page))
+def _markers(engine: Engine, seqs: Sequence[int], renamed: Collection[int]) -> set[bytes]:
+    """Return the texts and bytes of the bodies at the seqs, and the ids of the streams that get other names."""
+    ids = {engine.streams.name_of(number).partition("/")[2].encode() for number in renamed}
+    return ids | markers_of(event for page in pages(seqs) for event, _ in engine.loader.recorded(page))
 
 
 def _receipt(engine: Engine, plan: Plan, markers: set[bytes], rows: int) -> Receipt:

@@ -31,6 +31,11 @@ def kind_of(key: str) -> str:
     return name_of(key).partition("/")[0]
 
 
+def session_board(session: str) -> str:
+    """Return the name of the stream of a session's board."""
+    return f"board/session/{session}"
+
+
 class Names(NamedTuple):
     """What the numbers in events stand for."""
 

@@ -8,19 +8,17 @@ from refold.engine.core import Engine
 from refold.engine.keys import key_of, kind_of
 from refold.engine.slots import Slot
 from refold.engine.streams import STORE_STREAM, name_key
-from refold.entry import MemoriesRecalled
 from refold.event import FLAG_BASE, FLAG_ERASED, Erased, Event, Forked, Restored, SnapshotNamed
 from refold.limits import PAGE_EVENTS
 from refold.store.protocol import scan
 from refold.store.record import SEQ, STAMP, header_of
 from refold.views.settings import ERASED_PREFIX
-from refold.views.skills import SkillsSelected, SkillUsed
 
-_MENTIONING: Final[dict[str, tuple[type[Event], ...]]] = {
-    "project": (MemoriesRecalled,),
-    "skills": (SkillsSelected, SkillUsed),
+_MENTIONING: Final = {
+    kind.name: frozenset(fold.TAGS[each] for each in kind.handlers if each.mentions is not Event.mentions)
+    for kind in fold.KINDS.values()
 }
-"""Kinds of streams, and their events that name the conversation which they were recorded for."""
+"""Kinds of streams, and the tags of their events that name conversations."""
 
 
 class Base(NamedTuple):
@@ -42,12 +40,9 @@ class Plan(NamedTuple):
     """Number of a stream -> the name that it gets."""
 
 
-def planned(engine: Engine, asked: set[int], renamed: dict[int, str], *, derived: bool) -> Plan:
-    """Return the plan to erase what was asked for, and what was derived from it or recorded for a renamed stream."""
-    reached = set[int]()
-    if derived:
-        mentioned = _mentions_of(engine, renamed)
-        reached = mentioned | _derived_from(engine, asked | mentioned)
+def planned(engine: Engine, asked: set[int], renamed: dict[int, str], mentioned: set[int], *, derived: bool) -> Plan:
+    """Return the plan to erase what was asked for, and with ``derived`` what names it or was derived from either."""
+    reached = mentioned | _derived_from(engine, asked | mentioned) if derived else set[int]()
     return Plan(unerased(engine, asked), unerased(engine, reached - asked), renamed)
 
 
@@ -65,33 +60,26 @@ def _derived_from(engine: Engine, seqs: Iterable[int]) -> set[int]:
     return found
 
 
-def _mentions_of(engine: Engine, streams: Iterable[int]) -> set[int]:
-    """Return the seqs at which something was selected, used or recalled for conversations, with what was asked there.
-
-    That stands in other streams and names the conversation, which may have had no message yet to cite.
-    """
+def mentions_of(engine: Engine, branch: int, conversation: str) -> set[int]:
+    """Return the seqs of a branch's own events in other streams that name a conversation."""
     found = set[int]()
-    for slot in [engine.streams.at_number(number) for number in streams]:
-        _, _, conversation = slot.name.partition("/")
-        for kind, types in _MENTIONING.items():
-            if engine.tags & {fold.TAGS[each] for each in types}:
-                for name in engine.streams.names(slot.branch, kind):
-                    found |= _mentions_in(engine, key_of(slot.branch, name), types, conversation)
+    for kind, tags in _MENTIONING.items():
+        if engine.tags & tags:
+            for name in engine.streams.names(branch, kind):
+                slot = engine.streams.find(key_of(branch, name))
+                seqs = own_seqs(engine, slot.number) if slot is not None and slot.number else []
+                found |= {seq for page in pages(seqs) for seq in _mentions_in(engine, page, tags, conversation)}
     return found
 
 
-def _mentions_in(engine: Engine, key: str, types: tuple[type[Event], ...], conversation: str) -> set[int]:
-    """Return the seqs of a stream's events of these types that name a conversation; no other body is decoded."""
-    found = set[int]()
-    tags = {fold.TAGS[each] for each in types}
-    slot = engine.streams.find(key)
-    for page in pages([] if slot is None else own_seqs(engine, slot.number)):
-        records = zip(page, engine.log.read_at(page), strict=True)
-        seqs = [seq for seq, record in records if header_of(record).tag in tags]
-        for event, stamp in engine.loader.recorded(seqs):
-            if isinstance(event, types) and getattr(event, "conversation", None) == conversation:
-                found.add(stamp.seq)
-    return found
+def _mentions_in(engine: Engine, page: Sequence[int], tags: Collection[int], conversation: str) -> Iterator[int]:
+    """Yield the seqs of the events with these tags that name a conversation; few others are decoded."""
+    name = conversation.encode()
+    records = zip(page, engine.log.read_at(page), strict=True)
+    seqs = [seq for seq, record in records if name in record and header_of(record).tag in tags]
+    for event, stamp in engine.loader.recorded(seqs):
+        if conversation in event.mentions():
+            yield stamp.seq
 
 
 def unerased(engine: Engine, seqs: Iterable[int]) -> list[int]:
@@ -140,10 +128,10 @@ def family(engine: Engine, slot: Slot, bases: Sequence[Base]) -> tuple[list[int]
     """
     family = {slot.number}
     alive: dict[str, None] = {}
-    for number, name, branch in _branched(engine, slot):
-        alive[f"{name} in the fork {branch!r} of the memory"] = None
-        if number:
-            family.add(number)
+    for heir, branch in heirs(engine, slot):
+        alive[f"{slot.name} in the fork {branch!r} of the memory"] = None
+        if heir.number:
+            family.add(heir.number)
     for base in bases:
         if base.base_stream in family and base.number not in family:
             other = engine.streams.at_number(base.number)
@@ -154,12 +142,12 @@ def family(engine: Engine, slot: Slot, bases: Sequence[Base]) -> tuple[list[int]
     return sorted(family), list(alive)
 
 
-def _branched(engine: Engine, slot: Slot) -> Iterator[tuple[int, str, str]]:
-    """Return number, name and branch of the streams that forks of the memory have in the place of this one."""
+def heirs(engine: Engine, slot: Slot) -> Iterator[tuple[Slot, str]]:
+    """Yield what forks of the memory have in the place of a stream, each with the name of the fork."""
     for branch, forked in enumerate(engine.loader.branches(), 1):
         other = engine.streams.find(key_of(branch, slot.name))
         if other is not None and slot.number in list(engine.streams.numbers(other)) and other is not slot:
-            yield other.number, slot.name, forked.name
+            yield other, forked.name
 
 
 def new_name(engine: Engine, streams: Sequence[int], number: int) -> str:
@@ -213,7 +201,7 @@ def _reach_by_bases(found: dict[int, int], bases: Sequence[Base]) -> None:
 
 def _reach_by_branches(engine: Engine, found: dict[int, int]) -> None:
     for number, begin in list(found.items()):
-        for own, *_ in _branched(engine, engine.streams.at_number(number)):
-            base = engine.streams.at_number(own).base if own else None
-            if base is not None and begin <= base[1]:
+        for heir, _ in heirs(engine, engine.streams.at_number(number)):
+            own = heir.number
+            if own and heir.base is not None and begin <= heir.base[1]:
                 found[own] = min(found.get(own, engine.head), *own_seqs(engine, own))

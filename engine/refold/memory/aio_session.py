@@ -39,6 +39,7 @@ class AsyncSession:
     note_finding = writing(SessionMemory.note_finding)
     record_call = writing(SessionMemory.record_call)
     record_extraction = writing(SessionMemory.record_extraction)
+    provenance = writing(SessionMemory.provenance)
     check_writable = reading(SessionMemory.check_writable)
     summary = reading(SessionMemory.summary)
     to_text = reading(SessionMemory.to_text)

@@ -316,8 +316,8 @@ class Conversation:
     def erase(self, *, derived: str = "erase", forks: str = "refuse") -> Receipt:
         """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
 
-        What was derived from it (``sources``) goes too, unless ``derived="keep"``; ``forks="erase"`` takes along what
-        was forked from it, which else raises ``InvalidInput``. ``StoreBusy`` while another handle has the store open.
+        What names it or was derived from it goes too, unless ``derived="keep"``; ``forks="erase"`` takes along what was
+        forked from it, which else raises ``InvalidInput``. ``StoreBusy`` while another handle has the store open.
         """
         from refold.memory import erasing  # noqa: PLC0415 - loaded only by those who erase
 

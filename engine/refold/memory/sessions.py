@@ -1,17 +1,19 @@
 """Session memory: the task of a conversation, the files it read, what it found, the tools it called."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from refold import checks
+from refold.engine import batch as batches
+from refold.engine.loader import Recorded
 from refold.engine.pending import ANY, Decide
 from refold.event import ConversationOpened, Event
-from refold.fold import State
+from refold.fold import State, is_open
 from refold.limits import NAME_BYTES_MAX
 from refold.memory.door import Door
-from refold.message import MessageAppended
+from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
 from refold.views.window import WINDOW
 from refold.views.work import (
@@ -158,6 +160,29 @@ class SessionMemory:
         event = MemoriesExtracted(self._door.sources(sources), *said)
         self._note(event, ("record_extraction", *said), expected=expected, request_id=request_id)
 
+    def provenance(self, *, opens: bool = True) -> tuple[Any, ...]:
+        """Return what to cite for a write in the name of the conversation, so that an erasure of it reaches that.
+
+        It is the newest message of the user and the calls that the model made since; where neither is an event of this
+        very conversation, its first event is among them, which nothing erases alone. With ``opens`` a conversation
+        without any event is opened.
+        """
+        door, key = self._door, self._door.key(self._stream)
+        found = tuple(_led(door.read_lightly(self._stream, lambda state: state.part(WINDOW).live(), None)))
+        if any(message.stamp.stream == self._stream for message in found):
+            return found
+        batch = batches.active(door.engine)
+        if batch is not None and batch.pending.places.get(key):
+            return (*found, Recorded(*batch.pending.noted(batch.pending.places[key][0])))
+        with door.engine.state_lock:
+            slot = door.engine.slot(key)
+            first = 0 if slot is None else next(door.engine.streams.own_seqs(slot, 0, slot.seq), 0)
+        if first or not opens or self._at is not None:
+            return (*found, first) if first else found
+        opening = self._opening
+        noted = door.note(self._stream, lambda state: None if is_open(state) else opening, at=None, asked=())
+        return self.provenance(opens=False) if noted is None else (Recorded(*noted),)
+
     def extracted_seq(self) -> int:
         """Return up to which seq a model has read the session, 0 while none has."""
         return self._read(lambda work: work.extracted)
@@ -208,6 +233,18 @@ class SessionMemory:
     def to_text(self) -> str:
         """Return the session's memory as a model is shown it, empty where there is none."""
         return rendered(self._door.read(self._stream, lambda state: state.part(WORK), self._at))
+
+
+def _led(window: Sequence[Message]) -> Iterator[Message]:
+    """Yield the newest message of the user, and before it the newest calls that the model made since."""
+    is_called = False
+    for message in reversed(window):
+        if message.role == "user":
+            yield message
+            return
+        if not is_called and message.event.calls is not None:
+            is_called = True
+            yield message
 
 
 def rendered(work: Work) -> str:

@@ -4,7 +4,7 @@ What the loop itself writes, the loop writes again, out of what was recorded. Wh
 conversation in between is written again at its place.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
@@ -12,10 +12,10 @@ import msgspec
 
 from refold import checks
 from refold.engine.loader import Recorded
-from refold.event import ConversationEnded, ConversationOpened, unpack_json
+from refold.event import ConversationEnded, ConversationOpened, Event, unpack_json
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
-from refold.message import MessageAppended
+from refold.message import Message, MessageAppended
 from refold.tools import points
 from refold.tools.budgets import ContextBudget
 from refold.tools.builtin import BUILT_IN_NAMES
@@ -79,6 +79,12 @@ class _Record:
         for place, (event, _) in enumerate(self.rows):
             self._hear(place, event, is_shown=place in begins)
 
+    def sources(self, again: Conversation, event: Event) -> list[int]:
+        """Return the seqs that stand in the other conversation where the sources of an event stand in this one."""
+        places = {stamp.seq: place for place, (_, stamp) in enumerate(self.rows)}
+        seqs = [stamp.seq for _, stamp in again.events()]
+        return [seqs[places[source]] for source in event.sources if source in places]
+
     def _hear(self, place: int, event: object, *, is_shown: bool) -> None:
         """Take an event for a part of the open turn, or for the beginning of one; anything else is no part of it.
 
@@ -136,13 +142,12 @@ class _Rerun(AgentLoop):
             raise _RecordEnded
         place = asked.calls[self._made]
         made = cast("ToolExecuted", self._record.rows[place].event)
-        arguments, told = msgspec.json.decode(made.arguments), msgspec.json.decode(made.result)
         if made.outcome != SKIPPED and self._is_of_memory(made.name):
             is_writing = made.name == "memory_write" and isinstance(self._record.rows[place - 1].event, _SCRATCHPAD)
             self._catch_up(place - is_writing)
-            self.memory.tools.execute(call.name, arguments, self._tools)
+            self.memory.tools.execute(call.name, msgspec.json.decode(made.arguments), self._tools)
         self._catch_up(place)
-        self.chat.session.record_call(made.name, arguments, told, outcome=made.outcome, call_id=made.call_id)
+        _record_call(self.chat, made, self.chat.session.provenance(opens=False))
         if self._made == len(asked.outputs):
             raise _RecordEnded
         self._next = asked.outputs[self._made]
@@ -154,9 +159,9 @@ class _Rerun(AgentLoop):
         """Return whether a tool changes nothing but the memory; that of files does where it is registered."""
         return name in BUILT_IN_NAMES or self.memory.tools.get(name) is files_tool()
 
-    def _append(self, role: str, content: str | None, **fields: Any) -> None:
+    def _append(self, role: str, content: str | None, **fields: Any) -> Message:
         self._catch_up(self._next)
-        super()._append(role, content, **fields)
+        return super()._append(role, content, **fields)
 
     def _catch_up(self, place: int) -> None:
         catch_up(self.memory, self.chat, self._record, place)
@@ -241,12 +246,17 @@ def _extraction(_: Memory, again: Conversation, record: _Record, event: Memories
     until = sum(stamp.seq <= event.origin for _, stamp in record.rows)
     seqs = [stamp.seq for _, stamp in again.events()]
     seq = seqs[min(until, len(seqs)) - 1] if until else 0
-    again.session.record_extraction(event.provider, event.ids, event.dropped, seq=seq)
+    sources = record.sources(again, event)
+    again.session.record_extraction(event.provider, event.ids, event.dropped, seq=seq, sources=sources)
 
 
-def _call(_: Memory, again: Conversation, __: _Record, event: ToolExecuted) -> None:
+def _call(_: Memory, again: Conversation, record: _Record, event: ToolExecuted) -> None:
+    _record_call(again, event, record.sources(again, event))
+
+
+def _record_call(again: Conversation, event: ToolExecuted, sources: Sequence[Any]) -> None:
     said, told = msgspec.json.decode(event.arguments), msgspec.json.decode(event.result)
-    again.session.record_call(event.name, said, told, outcome=event.outcome, call_id=event.call_id)
+    again.session.record_call(event.name, said, told, outcome=event.outcome, call_id=event.call_id, sources=sources)
 
 
 def _plainly(write: Callable[[Conversation, Any], object]) -> Callable[[Memory, Conversation, _Record, Any], object]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from refold.commands import Forget, Remember, detect_memory_command
+from refold.limits import SOURCES_COUNT_MAX
 from refold.memory.memory import Memory
 from refold.message import Message
 from refold.results import SessionSummary
@@ -14,7 +15,7 @@ from refold.tools.points import BeforeToolResult, HookContext, UserMessageResult
 from refold.tools.providers import JsonProvider
 from refold.tools.secrets import secret_in
 from refold.tools.skills import RestrictedRegistry, Skills
-from refold.views.work import ToolExecuted
+from refold.views.work import WORK_EVENTS, ToolExecuted
 
 _FORGOTTEN_SCORE_MIN: Final = 0.45
 """What a user asks to forget has to be found at least so well; the rest is not what was meant."""
@@ -72,20 +73,31 @@ def obey_command(context: HookContext, text: str) -> None:
     command = detect_memory_command(text)
     project = context.memory.project(context.project)
     if isinstance(command, Remember) and secret_in(command.content) is None:
-        project.upsert(command.content, category="preference", importance=command.importance, source=context.session_id)
+        content, weight, session = command.content, command.importance, context.session_id
+
+        def remember(sources: Sequence[Any]) -> None:
+            project.upsert(content, category="preference", importance=weight, source=session, sources=sources)
+
+        context.write(text, remember)
     elif isinstance(command, Forget):
-        for hit in project.search(command.query, top_k=1, min_importance=0.0):
-            if hit.score >= _FORGOTTEN_SCORE_MIN:
-                project.delete(hit.entry.id)
+        hits = project.search(command.query, top_k=1, min_importance=0.0)
+        found = [hit.entry.id for hit in hits if hit.score >= _FORGOTTEN_SCORE_MIN]
+
+        def forget(sources: Sequence[Any]) -> None:
+            for memory_id in found:
+                project.delete(memory_id, sources=sources)
+
+        context.write(text, forget)
 
 
 def _selecting(skills: Skills) -> SkillInjector:
     def select(context: HookContext, text: str) -> str | None:
         chars = int(context.memory.settings.get("skills_max_injected_chars"))
         context.shared.pop(_TOOLS, None)
-        if not chars or not skills.select(text):
+        chosen = skills.select(text) if chars else ()
+        if not chosen:
             return None
-        chosen = skills.choose(text, conversation=context.session_id)
+        context.write(text, lambda sources: skills.choose(text, conversation=context.session_id, sources=sources))
         allowed = skills.allowed_tools(match.skill.name for match in chosen)
         context.shared[_TOOLS] = RestrictedRegistry(context.memory.tools, allowed)
         shown = rendering.skills([(match.skill.name, match.body) for match in chosen], chars)
@@ -118,14 +130,15 @@ def _generating(skills: Skills, provider: JsonProvider) -> Callable[[HookContext
         settings, session = context.memory.settings, context.conversation.session
         if not (settings.get("skills_enabled") and settings.get("skills_auto_generate")):
             return
-        made = [(event, stamp) for event, stamp in context.conversation.events() if isinstance(event, ToolExecuted)]
+        done = [(event, stamp.seq) for event, stamp in context.conversation.events() if isinstance(event, WORK_EVENTS)]
+        made = [event for event, _ in done if isinstance(event, ToolExecuted)]
         skills.maybe_generate(
             provider,
             summary=session.to_text(),
-            tool_calls=[(event.name, event.arguments.decode()[:_ARGUMENTS_CHARS]) for event, _ in made],
+            tool_calls=[(event.name, event.arguments.decode()[:_ARGUMENTS_CHARS]) for event in made],
             session=context.session_id,
             succeeded=summary.success,
-            sources=[stamp.seq for _, stamp in made[-1:]],
+            sources=[seq for _, seq in done][-SOURCES_COUNT_MAX:],
         )
 
     return generate_at_end

@@ -32,7 +32,7 @@ from refold.tools.limits import (
 )
 from refold.tools.providers import JsonProvider, JsonResult, ProviderFailed
 from refold.views.contexts import ContextShown
-from refold.views.work import FindingNoted, MemoriesExtracted
+from refold.views.work import FindingNoted, MemoriesExtracted, TaskDescribed
 
 _IDLE_SECONDS_MAX: Final = 10**9
 _ERASED: Final = "some of what it was learnt from was erased while the model read it; the model read what is left"
@@ -163,8 +163,10 @@ def extract(
         answer = _answered(provider, prompt(told, page, known(kept)), timeout_seconds)
         learnt = learning.learnt(answer.value, is_cut_off=answer.is_cut_off, echoes=echoes)
         learnt = Learnt(learnt.items, (*_shortened(page), *learnt.dropped))
-        sources = [message.seq for message in page][-SOURCES_COUNT_MAX:]
-        ids = written(memory, kept, chat, learnt, erased=erased, sources=sources, provider=provider.id)
+        said = [message.seq for message in page]
+        sources = [*_noted(chat, read), *said][-SOURCES_COUNT_MAX:]
+        until = max(said, default=0)
+        ids = written(memory, kept, chat, learnt, erased=erased, sources=sources, until=until, provider=provider.id)
         if ids is None:
             erased, ids, learnt = erased_of(chat), (), Learnt((), (_ERASED,))
             told = _told(chat) if summary is None else summary
@@ -216,6 +218,11 @@ def _told(chat: Conversation) -> SessionSummary:
     files = tuple((file.path, file.lines, file.size_bytes) for file in session.files())
     findings = tuple(session.findings())
     return SessionSummary(chat.id, session.task(), files, findings, session.calls(), 0, success=True)
+
+
+def _noted(chat: Conversation, read: int) -> list[int]:
+    """Return the seqs at which the task was described and findings were noted since a model was last told."""
+    return [stamp.seq for event, stamp in chat.events(read) if isinstance(event, (TaskDescribed, FindingNoted))]
 
 
 def _has_findings(chat: Conversation, read: int) -> bool:

@@ -64,6 +64,8 @@ def _run(arguments: dict[str, Any], context: ToolContext) -> str:
     for field in required:
         if field not in given:
             checks.invalid(f"{arguments['command']} requires '{field}'")
+    if verb is not Files.view:
+        given["sources"] = context.sources()
     try:
         return verb(context.memory.files(context.files_name), **given)
     except (InvalidInput, LimitExceeded, NotFound) as error:

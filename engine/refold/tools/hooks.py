@@ -118,6 +118,11 @@ class Hooks:
                 break
         return found
 
+    def fire_deferred(self, context: HookContext, sources: Sequence[Any]) -> None:
+        """Do what hooks left to be written until the user's message was in the log."""
+        while context.deferred:
+            self._called(context.deferred.pop(0), sources)
+
     def fire_before_llm(self, context: HookContext, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the messages that go to the model; what a hook does to the list it is given counts for nothing."""
         for hook in tuple(self._hooks[points.BEFORE_LLM]):

@@ -45,6 +45,7 @@ class AsyncHooks:
 
     fire_session_start = _firing(Hooks.fire_session_start)
     fire_user_message = _firing(Hooks.fire_user_message)
+    fire_deferred = _firing(Hooks.fire_deferred)
     fire_before_llm = _firing(Hooks.fire_before_llm)
     fire_after_llm = _firing(Hooks.fire_after_llm)
     fire_before_tool = _firing(Hooks.fire_before_tool)

@@ -32,6 +32,7 @@ def written(
     *,
     erased: AbstractSet[int],
     sources: Sequence[int],
+    until: int,
     provider: str,
 ) -> tuple[str, ...] | None:
     """Write what was learnt, and up to where the conversation was read; return the ids of the memories.
@@ -46,7 +47,7 @@ def written(
             if erased_of(chat) != erased:
                 return None
             ids = _added(project, chat, learnt, sources, review=review)
-            chat.session.record_extraction(provider, ids, learnt.dropped, seq=max(sources, default=0))
+            chat.session.record_extraction(provider, ids, learnt.dropped, seq=until, sources=sources)
             memory.settings.count_usage("memory_extracted", len(ids), conversation=chat.id, project=project.name)
             return tuple(ids)
     message = f"what was learnt of {chat.id!r} met other writes to {project.name!r} {REDO_COUNT_MAX} times; try again"

@@ -14,14 +14,14 @@ _SCORE_DIGITS: Final = 4
 def set_fact(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     """Set a fact of the profile."""
     key, value = arguments["key"], arguments["value"]
-    context.memory.profile(context.profile_name).set(key, value)
+    context.memory.profile(context.profile_name).set(key, value, sources=context.sources())
     return {"status": "ok", "key": key, "value": value}
 
 
 def delete_fact(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     """Remove a fact of the profile; say whether it was there."""
-    key = arguments["key"]
-    return {"status": "ok", "key": key, "existed": context.memory.profile(context.profile_name).delete(key)}
+    key, profile = arguments["key"], context.memory.profile(context.profile_name)
+    return {"status": "ok", "key": key, "existed": profile.delete(key, sources=context.sources())}
 
 
 def add(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
@@ -34,6 +34,7 @@ def add(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
         keywords=arguments.get("keywords"),
         importance=_given(arguments, "importance", 0.5),
         source=source,
+        sources=context.sources(opens=False),
     )
     return {"status": "ok", "id": entry.id, "message": "Memory saved successfully"}
 
@@ -79,20 +80,21 @@ def update(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     if "content" in wanted:
         _filled(arguments, "content")
     memory_id = _known(arguments, context)
-    context.project.update(memory_id, **wanted)
+    context.project.update(memory_id, **wanted, sources=context.sources())
     return {"status": "ok", "id": memory_id}
 
 
 def forget(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     """Remove a memory of the project; the log keeps it until it is erased."""
     memory_id = _known(arguments, context)
-    context.project.delete(memory_id)
+    context.project.delete(memory_id, sources=context.sources(opens=False))
     return {"status": "ok", "id": memory_id}
 
 
 def append_note(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     """Append a note to today's page of the journal."""
-    note = context.memory.journal(context.journal_name).append(_filled(arguments, "text"))
+    text = _filled(arguments, "text")
+    note = context.memory.journal(context.journal_name).append(text, sources=context.sources())
     return {"status": "ok", "day": note.day}
 
 

@@ -10,12 +10,14 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold import checks
 from refold.errors import InvalidInput
 from refold.limits import NAME_BYTES_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
+from refold.message import Message
 from refold.results import SessionSummary
 from refold.tools.arguments import decoded
 from refold.tools.hooks import Hooks
@@ -98,7 +100,7 @@ class AgentLoop:
         self._model = model
         self._hooks = memory.hooks if hooks is None else hooks
         self._steps_count_max = checks.count(steps_count_max, "steps_count_max")
-        self._told: HookContext = self._hooks.context(chat)
+        self._told: HookContext = replace(self._hooks.context(chat), deferred=[])
         self._tools = memory.tools.context(chat, project=self._told.project)
 
     def run(self, text: str) -> Turn:
@@ -111,10 +113,12 @@ class AgentLoop:
             self._hooks.fire_session_start(self._told)
         heard = self._hooks.fire_user_message(self._told, checks.text(text, "text"))
         if heard.stop_reason is not None:
+            self._hooks.fire_deferred(self._told, ())
             return Turn("", 0, heard.stop_reason)
         changed = text if heard.modified_message is None else heard.modified_message
         self._answer_interrupted()
-        self._append("user", changed, metadata=None if changed == text else {"original": text})
+        message = self._append("user", changed, metadata=None if changed == text else {"original": text})
+        self._hooks.fire_deferred(self._told, [message])
         said = ""
         for step in range(1, self._steps_count_max + 1):
             reply, block_reason = self._asked(changed)
@@ -171,7 +175,12 @@ class AgentLoop:
             output = before.output if before.output is not None else f"Error: {before.skip_reason or 'skipped'}"
             result = ToolResult(call.name, SKIPPED, msgspec.json.encode(output), output)
             self.chat.session.record_call(
-                call.name, _readable(call.arguments), output, outcome=SKIPPED, call_id=call.id
+                call.name,
+                _readable(call.arguments),
+                output,
+                outcome=SKIPPED,
+                call_id=call.id,
+                sources=self.chat.session.provenance(),
             )
             return Executed(result, output)
         arguments: object = call.arguments if before.modified_arguments is None else before.modified_arguments
@@ -193,10 +202,11 @@ class AgentLoop:
                         self._append("tool", INTERRUPTED, tool_call_id=call.id, name=call.name)
                 return
 
-    def _append(self, role: str, content: str | None, **fields: Any) -> None:
+    def _append(self, role: str, content: str | None, **fields: Any) -> Message:
         """Append a message, and tell the hooks what it pushed out of the window."""
         message = self.chat.append(role, content, **fields)
         self._hooks.compacted(self._told, message.seq)
+        return message
 
 
 def calls_of(made: Sequence[dict[str, Any]] | None) -> tuple[Call, ...]:

@@ -1,6 +1,7 @@
 """What hooks are told and what they may answer: the eight points of a session, and the results of each."""
 
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -28,6 +29,10 @@ POINTS: Final = (
 )
 
 
+Write: TypeAlias = Callable[[Sequence[Any]], object]
+"""A write of a hook, called with the sources to cite."""
+
+
 class HookContext(Struct, frozen=True):
     """What every hook is told: the memory and the conversation, the project, and who the model is."""
 
@@ -38,11 +43,26 @@ class HookContext(Struct, frozen=True):
     model_name: str = ""
     shared: dict[str, Any] = {}
     """What hooks leave for later hooks of the same session; no part of the memory."""
+    deferred: list[Write] | None = None
+    """Writes that wait until the loop has appended the user's message; ``None`` where no loop does."""
 
     @property
     def session_id(self) -> str:
         """The conversation's id."""
         return self.conversation.id
+
+    def write(self, text: str, write: Write) -> None:
+        """Do a write that is derived from a user's message, with it as the source.
+
+        It waits for the message where the loop is about to append that. Elsewhere it is done at once, and cites the
+        newest message if that is the user's and says so; otherwise only an event that names the conversation itself
+        goes with it.
+        """
+        if self.deferred is not None:
+            self.deferred.append(write)
+            return
+        newest = self.conversation.window(last=1)
+        write([message for message in newest if message.role == "user" and message.content == text])
 
 
 class UserMessageResult(Struct, frozen=True):

@@ -43,6 +43,14 @@ class ToolContext(Struct, frozen=True):
         """A handle on the project whose memories the tools see."""
         return self.memory.project(self.project_name)
 
+    def sources(self, *, opens: bool = True) -> tuple[Any, ...]:
+        """Return the sources of what a tool writes: the conversation's events that led to the call.
+
+        So an erasure of the conversation reaches it. With ``opens``, one that has no event yet is opened; what names
+        the conversation is reached without.
+        """
+        return () if self.conversation is None else self.conversation.session.provenance(opens=opens)
+
 
 @runtime_checkable
 class Tool(Protocol):

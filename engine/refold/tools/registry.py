@@ -244,13 +244,14 @@ def _definition(tool: Tool) -> ToolDefinition:
 class _Recording:
     """A call that is recorded: what a host did wrong raises before the tool runs, what a tool did never does."""
 
-    __slots__ = ("_call_id", "_chat", "_error", "_said")
+    __slots__ = ("_call_id", "_chat", "_error", "_said", "_sources")
 
     def __init__(self, context: ToolContext | None, arguments: object, call_id: object) -> None:
         if not isinstance(context, ToolContext) or context.conversation is None:
             checks.invalid("record=True needs a conversation to record in; give context=memory.tools.context(chat)")
         self._chat = context.conversation
         self._chat.session.check_writable()
+        self._sources = self._chat.session.provenance(opens=False)
         self._call_id = checks.text(call_id, "call_id", NAME_BYTES_MAX, "NAME_BYTES_MAX")
         self._said: Any = {}
         self._error: RefoldError | None = None
@@ -276,7 +277,9 @@ class _Recording:
                 result = _failed(result.name, error)
         told = result.message if result.is_error else result.value
         name = result.name or "(none)"
-        self._chat.session.record_call(name, self._said, told, outcome=result.outcome, call_id=self._call_id)
+        self._chat.session.record_call(
+            name, self._said, told, outcome=result.outcome, call_id=self._call_id, sources=self._sources
+        )
         return result
 
 

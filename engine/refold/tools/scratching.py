@@ -55,22 +55,22 @@ def _required(arguments: dict[str, Any], action: str, field: str) -> str:
 
 def _set(arguments: dict[str, Any], chat: Conversation) -> dict[str, Any]:
     key, value = _required(arguments, "set", "key"), _required(arguments, "set", "value")
-    chat.set(key, value)
+    chat.set(key, value, sources=chat.session.provenance(opens=False))
     return {"key": key, "value": value}
 
 
 def _note(arguments: dict[str, Any], chat: Conversation) -> dict[str, Any]:
-    chat.note(_required(arguments, "note", "value"))
+    chat.note(_required(arguments, "note", "value"), sources=chat.session.provenance(opens=False))
     return {}
 
 
 def _delete(arguments: dict[str, Any], chat: Conversation) -> dict[str, Any]:
     key = _required(arguments, "delete", "key")
-    return {"key": key, "existed": chat.delete(key)}
+    return {"key": key, "existed": chat.delete(key, sources=chat.session.provenance(opens=False))}
 
 
 def _clear(_: dict[str, Any], chat: Conversation) -> dict[str, Any]:
-    chat.clear()
+    chat.clear(sources=chat.session.provenance(opens=False))
     return {}
 
 

@@ -26,7 +26,7 @@ def show(memory: Memory, door: Door, shown: Context) -> int:
     made = shown.made
     parts = [*((part.name, part.digest, part.tokens) for part in shown.parts), _window_row(shown.window)]
     event = ContextShown(
-        (),
+        _asked_in(shown),
         shown.seq,
         rendering.RENDERER,
         tuple(tokens for _, _, tokens in parts),
@@ -60,6 +60,12 @@ def show(memory: Memory, door: Door, shown: Context) -> int:
         # Another thread may show the next one before this one looks, so the state's last seq is no answer.
         batch.pending.later.append((noted[1].seq, lambda stamp: seqs.append(stamp.seq)))
     return seqs[0]
+
+
+def _asked_in(shown: Context) -> tuple[int, ...]:
+    """Return the user's last message as the source of the query, which mostly says the same."""
+    said = [message.seq for message in shown.window if message.role == "user"]
+    return tuple(said[-1:]) if shown.made.query else ()
 
 
 def _window_row(window: Sequence[Message]) -> tuple[str, str, int]:

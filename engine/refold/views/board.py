@@ -79,6 +79,10 @@ class BoardMessageAppended(Event, frozen=True, tag=72):
     created_ns: int | None
     packed: bytes = b""
 
+    def mentions(self) -> tuple[str | None, ...]:
+        """Return the session that it was said in."""
+        return (unpack_json(self.packed).get("session_id"),) if self.packed else ()
+
 
 class Posted(Struct, frozen=True, gc=False):
     """A message of a board: where it was set, what it is ordered by, and the rest as msgpack; empty once erased."""

@@ -25,6 +25,10 @@ class EpisodeRecorded(Event, frozen=True, tag=33):
     vector: bytes = b""
     model: str = ""
 
+    def mentions(self) -> tuple[str | None, ...]:
+        """Return the session in which it was tried."""
+        return (self.session,)
+
 
 class Episode(Struct, frozen=True, gc=False):
     """What was tried, how, and how it ended; seqs and times are ``None`` while its batch is open."""

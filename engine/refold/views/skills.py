@@ -37,6 +37,10 @@ class SkillLearned(Event, frozen=True, tag=56):
     sessions: tuple[str, ...] = ()
     status: str = PENDING
 
+    def mentions(self) -> tuple[str, ...]:
+        """Return the sessions that it was learned from."""
+        return self.sessions
+
 
 class SkillRefined(Event, frozen=True, tag=57):
     """A learned skill got another content, whole."""
@@ -49,6 +53,10 @@ class SkillRefined(Event, frozen=True, tag=57):
     tags: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
     status: str = PENDING
+
+    def mentions(self) -> tuple[str, ...]:
+        """Return the sessions that it was learned from."""
+        return self.sessions
 
 
 class SkillReviewed(Event, frozen=True, tag=58):
@@ -73,6 +81,10 @@ class SkillUsed(Event, frozen=True, tag=60):
     succeeded: bool | None = None
     conversation: str | None = None
 
+    def mentions(self) -> tuple[str | None, ...]:
+        """Return the conversation in which it was used."""
+        return (self.conversation,)
+
 
 class SkillsSelected(Event, frozen=True, tag=61):
     """Skills were selected for a query, in the order in which they were put before a model."""
@@ -86,6 +98,10 @@ class SkillsSelected(Event, frozen=True, tag=61):
     ids: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     scores: tuple[float, ...] = ()
+
+    def mentions(self) -> tuple[str, ...]:
+        """Return the conversation that it was selected for."""
+        return (self.conversation,)
 
 
 class SkillDeleted(Event, frozen=True, tag=62):

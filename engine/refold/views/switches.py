@@ -27,6 +27,10 @@ class UsageCounted(Event, frozen=True, tag=45):
     conversation: str = ""
     project: str = ""
 
+    def mentions(self) -> tuple[str, ...]:
+        """Return the conversation in which it was."""
+        return (self.conversation,)
+
 
 class Switches:
     """The settings that differ from their defaults, and the totals of use by kind."""

@@ -1,6 +1,6 @@
 """What a session has done so far: its task, the files it read, what it found, how often it used which tool."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -45,6 +45,10 @@ class MemoriesExtracted(Event, frozen=True, tag=47):
     ids: tuple[str, ...] = ()
     provider: str = ""
     dropped: tuple[str, ...] = ()
+
+
+WORK_EVENTS: Final = (ToolExecuted, TaskDescribed, FileRead, FindingNoted)
+"""What the summary of a session is made of."""
 
 
 class ReadFile(Struct, frozen=True, gc=False):

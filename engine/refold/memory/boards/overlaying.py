@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from refold import checks
+from refold.engine.keys import session_board
 from refold.event import unpack_json
 from refold.limits import NAME_BYTES_MAX
 from refold.memory.boards.parts import SETTINGS, JsonObject, iso
@@ -47,7 +48,7 @@ class Scope(NamedTuple):
         """The stream of the board."""
         if self.session is None:
             return _stream_of_node(self.project or "", self.node or "")
-        return f"board/session/{self.session}"
+        return session_board(self.session)
 
     def ids(self, own: Board) -> dict[str, str]:
         """Return the session, the project and the node of a board: the handle's, else those that were recorded."""

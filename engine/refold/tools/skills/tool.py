@@ -37,7 +37,7 @@ def skill_tool(skills: Skills) -> FunctionTool | None:
         if resource is not None:
             return skills.read_resource(name, checks.text(resource, "resource")).decode(errors="replace")
         conversation = None if context.conversation is None else context.conversation.id
-        skills.library.use(name, conversation=conversation)
+        skills.library.use(name, conversation=conversation, sources=context.sources(opens=False))
         return text
 
     return FunctionTool(SKILL_USE, _DESCRIPTION, parameters, use, annotations=_HINTS)

@@ -39,8 +39,10 @@ def main(arguments: list[str]) -> int:
             return _signals(wanted, directory)
         if wanted.shortages:
             return _shortages(wanted, directory)
-        begins = tuple(wanted.verb or [""])
-        verbs = [name for name in VERBS if name.startswith(begins)]
+        asked = wanted.verb or [""]
+        verbs = [
+            name for name in VERBS for want in asked if name == want or (want not in VERBS and name.startswith(want))
+        ]
         states = ["beside"] if wanted.beside else wanted.state or STATES["durable"]
         options: dict[str, Any] = {name: getattr(wanted, name) for name in ("seed", "depth", "patience")}
         options |= {"errors": tuple(wanted.error or ERRORS), "drawn": 0 if wanted.all else wanted.count}

@@ -60,6 +60,8 @@ class Outcome(NamedTuple):
     """Where the exception was raised, ``None`` if the call was over before."""
     code: tuple[CodeType, int] | None
     """The instruction at which it was raised."""
+    is_outside: bool
+    """Whether it was raised in the caller's own code."""
     is_ignored: bool
     """Whether the interpreter or another library had to ignore it: in a callback of C code, which cannot raise."""
     raised: BaseException | None
@@ -73,7 +75,7 @@ class Interrupter:
         self._error: type[BaseException] | None = None
         self._where: str | None = None
         self._code: tuple[CodeType, int] | None = None
-        self._is_ignored = False
+        self._is_outside = self._is_ignored = False
 
     def __enter__(self) -> Self:
         self._before = signal.signal(signal.SIGINT, self._land)
@@ -93,6 +95,7 @@ class Interrupter:
         error, self._error = self._error, None
         if error is not None:
             self._where, self._code = place_of(frame), (frame.f_code, frame.f_lasti)
+            self._is_outside = _frame_of_refold(frame) is None
             self._is_ignored = not frame.f_code.co_filename.startswith(str(ROOT))
             raise error
 
@@ -109,7 +112,8 @@ class Interrupter:
         finally:
             sys.settrace(None)
             self._error = None
-        return Outcome(tracer.points, self._where, self._code, raised is None and self._is_ignored, raised)
+        is_ignored = raised is None and self._is_ignored
+        return Outcome(tracer.points, self._where, self._code, self._is_outside, is_ignored, raised)
 
 
 class _Tracer:
@@ -149,13 +153,15 @@ class _Tracer:
             _TRIP.now  # noqa: B018 - reading it is what it is for
 
 
+def _frame_of_refold(frame: FrameType | None) -> FrameType | None:
+    while frame is not None and not frame.f_code.co_filename.startswith(str(ROOT)):
+        frame = frame.f_back
+    return frame
+
+
 def place_of(frame: FrameType) -> str:
     """Return file, line and function of the innermost frame of refold, and of what it called."""
-    inner, found = frame, frame
-    while not found.f_code.co_filename.startswith(str(ROOT)) and found.f_back is not None:
-        found = found.f_back
-    if found.f_back is None:
-        found = frame
+    inner, found = frame, _frame_of_refold(frame) or frame
     path = Path(found.f_code.co_filename)
     name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name
     inside = "" if found is inner else f" in {inner.f_code.co_qualname}"
@@ -182,4 +188,4 @@ def call_failing(function: Callable[[], Any], thread_name: str, point: int, erro
     finally:
         is_over.set()
         threading.settrace(None)
-    return Outcome(points, where[0] if where else None, None, is_ignored=True, raised=None)
+    return Outcome(points, where[0] if where else None, None, is_outside=False, is_ignored=True, raised=None)

@@ -70,12 +70,12 @@ class _Runner:
         self._kit, self._interrupter = kit, interrupter
         self._direct: set[Return] = set()
         """Returns from functions that the interpreter called itself: it does not look for signals there."""
+        self._loaded: set[str] = set()
+        """The verbs that were called before, and have loaded what they need."""
 
     def run(self, case: Case) -> Iterator[Points | Injection]:
         """Yield the points, and each injection, before it is made and afterwards."""
-        outcome, judge = self._call(case, 0, KeyboardInterrupt, None, is_deep=case.depth == 1)
-        if outcome.raised is not None:
-            judge.findings.insert(0, Finding("dry run", repr(outcome.raised)))
+        outcome, judge = self._uninterrupted(case)
         if judge.findings or not case.after:
             yield Points(case, len(outcome.points), judge.findings)
         if judge.findings:
@@ -93,6 +93,15 @@ class _Runner:
             if not judge_after.is_closed:
                 os._exit(3)  # What is open still would not leave the next store alone.
 
+    def _uninterrupted(self, case: Case) -> tuple[Outcome, Judge]:
+        if case.verb not in self._loaded:
+            self._loaded.add(case.verb)
+            self._call(case, 0, KeyboardInterrupt, None, is_deep=False)
+        outcome, judge = self._call(case, 0, KeyboardInterrupt, None, is_deep=case.depth == 1)
+        if outcome.raised is not None:
+            judge.findings.insert(0, Finding("dry run", repr(outcome.raised)))
+        return outcome, judge
+
     def _call(
         self, case: Case, point: int, error: type[BaseException], course: Course | None, *, is_deep: bool
     ) -> tuple[Outcome, Judge]:
@@ -108,7 +117,8 @@ class _Runner:
         was_interrupted = outcome.raised is not None or (outcome.where is not None and error is MemoryError)
         if outcome.raised is not None and point % 2:  # Every other one is forgotten, as programs do.
             outcome = outcome._replace(raised=type(outcome.raised)())
-        judge.judge(was_interrupted=was_interrupted, is_deep=is_deep)
+        if not (verb.opens and outcome.is_outside):  # Where the caller loses the handle, nobody can close it.
+            judge.judge(was_interrupted=was_interrupted, is_deep=is_deep)
         if judge.is_closed:
             world.end()
         return outcome, judge

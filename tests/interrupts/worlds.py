@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from refold import Memory, WrongVersion
+from refold.limits import CHECKPOINT_EVENTS
 from refold.renewal import EmbedderSwitched
 from tests.bounds import START_NS, lowered, seeded_bytes
 
@@ -183,7 +184,7 @@ def serve(file: int) -> None:
 
 def crash(path: str, durability: str) -> None:
     """Write a tail to a store, and die before any row covers it."""
-    with lowered(**BOUNDS):
+    with lowered(**BOUNDS | {"CHECKPOINT_EVENTS": CHECKPOINT_EVENTS}):
         memory = Memory(path, durability=durability, clock_ns=Clock(1), random_bytes=seeded_bytes(3))
         add_tail(memory)
         time.sleep(0.5 if durability == "delayed" else 0)  # Its thread makes the tail durable within 50 ms.

@@ -187,7 +187,7 @@ class Repair:
             array = array[:PREFIX_BYTES] + fold.encode(event)[PREFIX_BYTES:begin] + array[header.body_begin :]
             stamped = stamped._replace(body_begin=begin)
         self._tags.add(header.tag)
-        self._rows += [("derived", SEQ.pack(source) + SEQ.pack(self.head), b"") for source in event.sources]
+        self._rows.extend(("derived", SEQ.pack(source) + SEQ.pack(self.head), b"") for source in event.sources)
         if header.flags & FLAG_ERASED:
             self._bare.add(self.head)
         if isinstance(event, Erased):

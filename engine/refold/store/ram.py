@@ -73,16 +73,18 @@ class RamLog:
         assert not change.records or change.first_seq == head + 1, f"seq {change.first_seq} after {head}"
         with self._lock:
             self._change = change
-            self._apply(change)
+            self._apply()
 
     def _whole(self) -> None:
         """Finish what an interrupt cut off, or wait for the thread that is at it; before each read."""
         if self._change is not None:
             with self._lock:
-                if self._change is not None:
-                    self._apply(self._change)
+                self._apply()
 
-    def _apply(self, change: _Change) -> None:
+    def _apply(self) -> None:
+        change = self._change
+        if change is None:
+            return  # Another thread has done it.
         if change.records:
             self._records[change.first_seq - 1 :] = change.records
         if change.commits:

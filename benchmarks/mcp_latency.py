@@ -27,9 +27,9 @@ from mcp.server import Server
 from mcp.server.stdio import stdio_server
 
 from refold import Memory
-from refold.faces.mcp import running
-from refold.faces.mcp.binding import Binding
-from refold.faces.mcp.server import MemoryServer
+from refold.mcp import server
+from refold.mcp.resources import Binding
+from refold.mcp.server import MemoryServer
 
 CHAT = "chat-42"
 ENTRIES = {f"key {number}": f"value {number}" for number in range(10)}
@@ -140,8 +140,8 @@ async def over_http(folder: Path) -> AsyncIterator[Opened]:
     with filled(folder / "ours") as mine, filled(folder / "floor") as theirs:
         app = bare(theirs).streamable_http_app()
         floor = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
-        webs = (running.web_server(MemoryServer(Binding(mine, conversation=CHAT))), floor)
-        sockets = [running.listening_on(0) for _ in webs]
+        webs = (server.web_server(MemoryServer(Binding(mine, conversation=CHAT))), floor)
+        sockets = [server.listening_on(0) for _ in webs]
         threads = [
             asyncio.create_task(asyncio.to_thread(asyncio.run, web.serve([each])))
             for web, each in zip(webs, sockets, strict=True)

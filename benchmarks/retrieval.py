@@ -19,10 +19,8 @@ import numpy
 from retrieval_sets import SETS, stored_vectors
 
 from refold.embedders import HashedEmbedder
-from refold.measuring.intervals import SEED
-from refold.measuring.retrieval import ALL, SYSTEMS, System, answers, figures, swept
-from refold.measuring.vectors import Embedded
-from refold.rank import Ranking
+from refold.evaluation.retrieval import ALL, SEED, SYSTEMS, Embedded, System, answers, figures, swept
+from refold.index.ranking import Ranking
 
 DATA: Final = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 SPLITS: Final = 200

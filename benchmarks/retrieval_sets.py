@@ -9,9 +9,8 @@ from typing import Any, TypeAlias
 import numpy
 
 from refold.embedders import HashedEmbedder
-from refold.measuring.cases import Case, Item, Question
-from refold.measuring.sources import cases_of
-from refold.measuring.vectors import Embedded
+from refold.evaluation.cases import Case, Item, Question, cases_of
+from refold.evaluation.retrieval import Embedded
 
 VectorsOf: TypeAlias = Callable[[list[str], Path | None], Any]
 """Vectors for texts, by a model or from a file."""

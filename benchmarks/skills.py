@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from refold import Memory
-from refold.tools.skills import SelectionPolicy, Selector, SkillLoader, SkillRoots, skills_of
+from refold.skills import SelectionPolicy, Selector, SkillLoader, SkillRoots, skills_of
 
 QUERY = "write tests for the endpoints of a service"
 WORDS = SelectionPolicy(ranking="words")

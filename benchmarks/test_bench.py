@@ -28,8 +28,7 @@ from rows.growth import FLAT, SLOPE_MAX, Point, slope
 from rows.table import WITH_RECALL, Options, Row, Stores, recalled, skipped
 from test_retrieval import DATA
 
-from refold.measuring.intervals import Interval
-from refold.measuring.retrieval import Figures
+from refold.evaluation.retrieval import Figures, Interval
 
 ROW = Row("job", 2.0, "floor 1.0", 1.0, Ratio(2.0, 1.5, 2.5), "at most 1.5 x its time", is_met=False, note="a <note>")
 KEPT = {"policy": "fifo", "budget": 512, "survival": 0.5, "survival_interval": {"low": 0.4, "high": 0.6}, "full": 0.25}

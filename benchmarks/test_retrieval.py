@@ -9,9 +9,9 @@ import pytest
 from retrieval import DATA, EMBEDDERS, counted, loaded, recall
 from retrieval_sets import SETS, beam, locomo, skills
 
-from refold.measuring.cases import Case
-from refold.measuring.vectors import Embedded
-from refold.rank.stemming import terms_of
+from refold.evaluation.cases import Case
+from refold.evaluation.retrieval import Embedded
+from refold.index.text import terms_of
 
 LOADERS = {"LoCoMo": locomo, "BEAM-100K": beam, "skills": skills}
 

@@ -9,7 +9,7 @@ from rounds import Job, Measure
 from rows import recalling, search
 from rows.table import Options, Stores
 
-from refold.store.graph import library
+from refold.index.hnsw import library
 
 SMALL = 1_200
 

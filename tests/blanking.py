@@ -3,15 +3,13 @@
 from collections.abc import Iterable
 
 from refold import Memory
-from refold.engine.admission import Verb
-from refold.engine.checkpoints import APPLIED_KEY
-from refold.engine.pending import ANY
-from refold.engine.streams import STORE_STREAM
+from refold.engine.streams import APPLIED_KEY, STORE_STREAM
+from refold.engine.transaction import ANY, Verb
 from refold.event import Erased
 from refold.fold import EVENT_TYPES, STRUCTURAL
 from refold.limits import PAGE_EVENTS
-from refold.store.protocol import Row, scan
-from refold.store.record import SEQ, blanked, header_of
+from refold.log.protocol import Row, scan
+from refold.log.record import SEQ, blanked, header_of
 from tests.support import erase
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from refold.faces.cli import main
+from refold.cli import main
 
 
 class Ended(NamedTuple):

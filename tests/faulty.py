@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from refold.limits import HASH_BYTES
-from refold.store import record as records
-from refold.store.record import COMMIT, HEADER, HEADER_BYTES, SEQ, CommitRow, Header
+from refold.log import record as records
+from refold.log.record import COMMIT, HEADER, HEADER_BYTES, SEQ, CommitRow, Header
 from tests.test_verify import Rows
 
 

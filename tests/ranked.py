@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from functools import cache
 from math import log, sqrt
 
-from refold.rank import Ranking
-from refold.rank.stemming import terms_of
+from refold.index.ranking import Ranking
+from refold.index.text import terms_of
 
 DAY_NS = 86_400 * 10**9
 

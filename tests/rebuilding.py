@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from refold import Memory, Message
-from refold.recorders import transcript
-from refold.recorders.openai import rendered
+from refold.importers import transcript
+from refold.importers.formats import rendered
 
 Fields = dict[str, Any]
 

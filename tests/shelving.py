@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refold.store.answering import Query, Wish
-from refold.store.columns import Array
-from refold.store.graph import library
-from refold.store.scanning import Match
-from refold.store.scoring import DAY_NS, Scoring
-from refold.store.vectors import Shelf
+from refold.index.columns import DAY_NS, Array, Scoring
+from refold.index.hnsw import library
+from refold.index.search import Match, Query, Wish
+from refold.index.vectors import Shelf
 
 BEGIN_NS = 1_764_000_000_000_000_000
 MODEL = "test-model"

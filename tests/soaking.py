@@ -32,7 +32,7 @@ from msgspec import Struct
 
 from refold import Conversation, Memory, Recorded, WrongVersion
 from refold.limits import MEMORY_BYTES_MIN
-from refold.store.log import LmdbLog
+from refold.log.lmdb_log import LmdbLog
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 THREADS: Final = 3

@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 
 from refold import Memory, RefoldError
-from refold.store.protocol import Log, Row
+from refold.log.protocol import Log, Row
 
 BEGIN_NS = 1_764_000_000_000_000_000
 

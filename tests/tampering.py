@@ -15,9 +15,9 @@ from agmi.adapters.base import Record as Row
 
 from refold import Memory, RefoldError
 from refold.limits import HASH_BYTES
+from refold.log import record as records
+from refold.log.record import ARRAY_BEGIN, COMMIT, HEADER, HEADER_BYTES, SEQ, Header
 from refold.message import MessageAppended
-from refold.store import record as records
-from refold.store.record import ARRAY_BEGIN, COMMIT, HEADER, HEADER_BYTES, SEQ, Header
 from tests.test_verify import Rows
 
 OWN, OTHER = "conversation/own", "conversation/other"

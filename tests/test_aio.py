@@ -67,7 +67,7 @@ def test_every_call_is_a_command_of_its_own(memory: Memory) -> None:
         await asyncio.gather(*(chat.append("user", f"{number}", tokens=1) for number in range(3)))
 
     run(work())
-    from refold.store.record import header_of
+    from refold.log.record import header_of
 
     commands = [header_of(record).command for record in memory._door.engine.log.read(1, 10)]
     assert commands == [1, 1, 3, 4], "the opening belongs to the first message, each other message stands alone"

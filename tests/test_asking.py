@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from refold import EmbeddingMismatch, Hits, InvalidInput, Memory, Project, Ranking
-from refold.engine import similarity
-from refold.engine.stock import Stock
-from refold.memory.asking import DEFAULTS
-from refold.store.graphing import Crossover
+from refold.index import index
+from refold.index.project import Stock
+from refold.index.vectors import Crossover
+from refold.memory.search import DEFAULTS
 from tests.bounds import lowered
 from tests.elsewhere import WordsEmbedder
 from tests.shelving import texts_like
@@ -94,7 +94,7 @@ def test_however_many_are_multiplied_at_once(memory: Memory) -> None:
 
 
 def test_with_a_graph_as_well(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(similarity, "_MEASURED", Crossover(1, 1))
+    monkeypatch.setattr(index, "_MEASURED", Crossover(1, 1))
     project, given = memory.project("p"), asked(memory)
     alone(project, given)
     slot = memory._door.engine.find("project/p")

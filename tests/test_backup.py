@@ -11,9 +11,9 @@ from random import Random
 import pytest
 
 from refold import Backup, Closed, InvalidInput, Memory, NotFound, ReadOnly, RefoldError, recover
-from refold.store import copying
-from refold.store.environment import Environment
-from refold.store.scrubbing import Scrubbing
+from refold.log import clean_copy
+from refold.log.clean_copy import Scrubbing
+from refold.log.environment import Environment
 from tests.blanking import blank
 from tests.support import Child, Clock, assert_sound
 from tests.test_transfer import branch, fill
@@ -264,13 +264,13 @@ def test_a_batch_that_is_open_elsewhere_is_not_in_it(source: Path, tmp_path: Pat
 def test_a_memory_that_is_closed_meanwhile_says_so(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory, copy = Memory(source), copying._copy
+    memory, copy = Memory(source), clean_copy._copy
 
     def close_first(environment: Environment, file: int, into: str) -> None:
         memory.close()
         copy(environment, file, into)
 
-    monkeypatch.setattr(copying, "_copy", close_first)
+    monkeypatch.setattr(clean_copy, "_copy", close_first)
     with pytest.raises(Closed):
         memory.backup(tmp_path / "backup")
     assert names_in(tmp_path) == {"store"}

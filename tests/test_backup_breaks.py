@@ -10,8 +10,8 @@ import pytest
 
 from refold import InvalidInput, Memory, RefoldError, StoreBusy, StoreCorrupt
 from refold.engine import history
-from refold.store.building import SITE_SUFFIX
-from refold.store.scrubbing import Scrubbing
+from refold.log.clean_copy import Scrubbing
+from refold.log.site import SITE_SUFFIX
 from tests.support import Clock
 from tests.test_backup import names_in
 from tests.test_transfer import branch, fill

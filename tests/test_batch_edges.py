@@ -16,7 +16,7 @@ from refold import (
     Snapshot,
     WrongVersion,
 )
-from refold.engine import admission
+from refold.engine import transaction
 from refold.memory.files import EDITS_COUNT_MAX
 from tests.support import assert_sound, elsewhere, in_batch, remembering
 
@@ -111,9 +111,9 @@ class TestRefused:
             in_batch(memory, lambda: memory.profile().set("k", "v"), memory.close)
 
     def test_too_many_events(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from refold.engine import pending
+        from refold.engine import transaction
 
-        monkeypatch.setattr(pending, "BATCH_EVENTS_MAX", 10)
+        monkeypatch.setattr(transaction, "BATCH_EVENTS_MAX", 10)
         memory = Memory()
         with memory.batch():
             for number in range(9):
@@ -220,12 +220,12 @@ class CountedPlaces(Sequence[int]):
 
 
 def test_a_batch_of_many_requests_does_not_look_at_every_event_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    places_of: Callable[..., Sequence[int]] = admission._places
+    places_of: Callable[..., Sequence[int]] = transaction._places
 
     def counted(*given: Any) -> CountedPlaces:
         return CountedPlaces(places_of(*given))
 
-    monkeypatch.setattr(admission, "_places", counted)
+    monkeypatch.setattr(transaction, "_places", counted)
     monkeypatch.setattr(CountedPlaces, "looked", 0)
     memory = Memory()
     chat = memory.conversation("chat")

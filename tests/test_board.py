@@ -9,7 +9,7 @@ import pytest
 
 from refold import Board, InvalidInput, LimitExceeded, Memory, ReadOnly, WrongVersion
 from refold.limits import JSON_DEPTH_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX, VALUE_BYTES_MAX
-from refold.memory.boards import parts
+from refold.memory import board_parts
 from refold.views.board import MESSAGES_KEPT, PARTS
 from tests.bounds import Clock
 from tests.support import refused
@@ -112,15 +112,15 @@ def test_a_session_is_changed_field_by_field(memory: Memory, board: Board) -> No
 
 def test_the_timestamp_is_that_of_the_last_change_unless_somebody_says_another(clock: Clock, board: Board) -> None:
     board.set_working_history("x")
-    assert board.get("session")["timestamp"] == parts.iso(clock.time_ns)
+    assert board.get("session")["timestamp"] == board_parts.iso(clock.time_ns)
     clock.advance(5_000_000)
     board.set_working_history("y")
-    assert board.get("session")["timestamp"] == parts.iso(clock.time_ns)
+    assert board.get("session")["timestamp"] == board_parts.iso(clock.time_ns)
     board.set_session({"timestamp": "2025-11-01T00:00:00.000Z"})
     board.set_working_history("z")
     assert board.get("session")["timestamp"] == "2025-11-01T00:00:00.000Z"
     board.set_session({"timestamp": ""})
-    assert board.get("session")["timestamp"] == parts.iso(clock.time_ns)
+    assert board.get("session")["timestamp"] == board_parts.iso(clock.time_ns)
 
 
 def test_initialise_records_what_the_handle_names(memory: Memory) -> None:
@@ -255,7 +255,7 @@ def test_a_fetched_context_is_kept_as_it_is_and_given_out_anew(board: Board) -> 
     ],
 )
 def test_a_working_history_is_text_or_has_one_or_is_written_out(value: Any, history: str) -> None:
-    assert parts.working_history(value) == history
+    assert board_parts.working_history(value) == history
 
 
 # Messages.
@@ -326,7 +326,7 @@ def test_a_message_without_a_time_is_of_now(clock: Clock, board: Board) -> None:
     clock.advance(1)
     board.append_message({"id": "x", "content": "three"})
     assert contents(board) == ["one", "two", "three"]
-    assert board.get("messages")[2]["created_at"] == parts.iso(clock.time_ns)
+    assert board.get("messages")[2]["created_at"] == board_parts.iso(clock.time_ns)
     clock.advance(1)
     assert not board.append_message({"id": "x", "content": "three"})
     assert board.append_message({"id": "x", "content": "changed"})
@@ -426,12 +426,12 @@ def test_the_bundle_is_what_a_board_knows_of_a_conversation(board: Board) -> Non
     ],
 )
 def test_the_history_length_is_clamped_and_by_default_20(given: Any, held: int) -> None:
-    assert parts.settings({"history_length": given}) == {"history_length": held}
+    assert board_parts.settings({"history_length": given}) == {"history_length": held}
 
 
 @pytest.mark.parametrize(("given", "held"), [(0, 0), (-1, 0), (600, 600), (601, 600), ("30s", 30), ("soon", 0)])
 def test_the_refresh_interval_is_clamped_and_by_default_0(given: Any, held: int) -> None:
-    assert parts.settings({"auto_refresh_interval": given}) == {"auto_refresh_interval": held}
+    assert board_parts.settings({"auto_refresh_interval": given}) == {"auto_refresh_interval": held}
 
 
 def test_settings_are_changed_one_by_one(memory: Memory, board: Board) -> None:

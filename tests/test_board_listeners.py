@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from refold import Board, Memory
-from refold.memory.boards.overlaying import Layers
-from refold.memory.boards.writing import Place
+from refold.memory.board import Place
+from refold.memory.board_parts import Layers
 from tests.support import Child, remembering
 from tests.test_board import contents, message
 

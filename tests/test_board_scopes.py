@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from refold import Board, InvalidInput, Memory, NotFound, ReadOnly, WrongVersion
-from refold.engine.core import Engine
-from refold.engine.pending import Pending
+from refold.engine.engine import Engine
+from refold.engine.transaction import Pending
 from refold.views.board import MESSAGES_KEPT
 from tests.bounds import Clock, lowered
 from tests.support import assert_sound, elsewhere, in_batch, interrupt, refused, remembering

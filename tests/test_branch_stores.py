@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from refold import InvalidInput, Memory, NotFound, Recorded, Snapshot, StoreBusy
-from refold.memory import whole
-from refold.store.record import BRANCH, header_of
+from refold.log.record import BRANCH, header_of
+from refold.memory import store
 from tests.bounds import lowered
 from tests.support import Child, assert_sound, refused
 from tests.test_branches import fill, said
@@ -216,7 +216,7 @@ class TestTogether:
         fill(memory)
         target = memory.snapshot()
         memory.profile().set("theme", "light")
-        decided, seen = whole._restoration, list[int]()
+        decided, seen = store._restoration, list[int]()
 
         def disturbed(*arguments: object) -> object:
             pending = decided(*arguments)  # type: ignore[arg-type]
@@ -227,7 +227,7 @@ class TestTogether:
             seen.append(memory.head)
             return pending
 
-        monkeypatch.setattr(whole, "_restoration", disturbed)
+        monkeypatch.setattr(store, "_restoration", disturbed)
         memory.restore(target)
         assert len(seen) == 3
         assert memory.state_hash() == memory.state_hash(at=target.seq)
@@ -237,14 +237,14 @@ class TestTogether:
     ) -> None:
         fill(memory)
         target = memory.snapshot()
-        decided = whole._restoration
+        decided = store._restoration
 
         def disturbed(*arguments: object) -> object:
             pending = decided(*arguments)  # type: ignore[arg-type]
             memory.journal().append("once more")
             return pending
 
-        monkeypatch.setattr(whole, "_restoration", disturbed)
+        monkeypatch.setattr(store, "_restoration", disturbed)
         with lowered(REDO_COUNT_MAX=3), pytest.raises(StoreBusy, match="REDO_COUNT_MAX = 3"):
             memory.restore(target)
 
@@ -254,7 +254,7 @@ class TestTogether:
         fill(memory)
         fork, target = memory.fork("b"), memory.snapshot()
         memory.profile().set("theme", "light")
-        decided, seen = whole._restoration, list[int]()
+        decided, seen = store._restoration, list[int]()
 
         def disturbed(*arguments: object) -> object:
             pending = decided(*arguments)  # type: ignore[arg-type]
@@ -262,7 +262,7 @@ class TestTogether:
             seen.append(memory.head)
             return pending
 
-        monkeypatch.setattr(whole, "_restoration", disturbed)
+        monkeypatch.setattr(store, "_restoration", disturbed)
         memory.restore(target)
         assert len(seen) == 1
         assert memory.profile().get("theme") == "dark"

@@ -18,7 +18,7 @@ from refold import (
     WrongVersion,
 )
 from refold.limits import BASE_DEPTH_MAX, CHECKPOINT_EVENTS
-from refold.store.record import Header, header_of
+from refold.log.record import Header, header_of
 from tests.blanking import blank
 from tests.bounds import lowered
 from tests.support import refused

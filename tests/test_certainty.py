@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from refold import Hits, Memory, Project, Ranking
-from refold.engine import similarity
-from refold.store import answering, certifying, vectors
-from refold.store.graphing import Crossover
-from refold.store.scanning import Matches
+from refold.index import index, search, vectors
+from refold.index.search import Matches
+from refold.index.vectors import Crossover
 from tests.shelving import needs_hnswlib, texts_like
 
 COUNT = 1_200
@@ -38,7 +37,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 @pytest.fixture
 def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     """A project whose searches ask a graph where one helps, however small it is."""
-    monkeypatch.setattr(similarity, "_MEASURED", Crossover(1, 1))
+    monkeypatch.setattr(index, "_MEASURED", Crossover(1, 1))
     memory = Memory()
     project = memory.project("p")
     draw = random.Random(3)
@@ -61,7 +60,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Matches]:
     found: list[Matches] = []
 
     def noted(*given: Any, **named: Any) -> Matches:
-        found.append(answering.answer(*given, **named))
+        found.append(search.answer(*given, **named))
         return found[-1]
 
     monkeypatch.setattr(vectors, "answer", noted)
@@ -94,7 +93,7 @@ def grow(project: Project) -> None:
 def passed_over(project: Project, made: list[Matches], monkeypatch: pytest.MonkeyPatch) -> list[Hits]:
     """What is found without a graph."""
     with monkeypatch.context() as patch:
-        patch.setattr(certifying, "certified", lambda *_: None)
+        patch.setattr(search, "certified", lambda *_: None)
         found = searched(project)
     assert all(matches.scanned for matches in made)
     grow(project)
@@ -126,7 +125,7 @@ def test_what_no_bound_certifies_is_passed_over_whole(
         asked.append(len(cosines))
         return 1.0
 
-    monkeypatch.setattr(certifying, "_trusted_cosine", doubtful)
+    monkeypatch.setattr(search, "_trusted_cosine", doubtful)
     assert [told(hits) for hits in searched(project)] == [told(hits) for hits in passed_over]
     assert asked, "no graph was asked"
     assert all(matches.exact for matches in made)

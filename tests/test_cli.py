@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from refold import Memory, StoreCorrupt
-from refold.faces.commands import inspecting, writing
-from refold.faces.demo import SAMPLE
-from refold.recorders import FORMATS, MEMORY_FORMATS
+from refold.cli import sessions
+from refold.cli import store as cli_store
+from refold.cli.demo import SAMPLE
+from refold.importers import FORMATS, MEMORY_FORMATS
 from refold.results import Finding, Report
 from tests.commanding import Run, running
 
 CHAT = "openai/airline/1"
-COMMAND = [sys.executable, "-c", "import sys; from refold.faces.cli import main; sys.exit(main())"]
+COMMAND = [sys.executable, "-c", "import sys; from refold.cli import main; sys.exit(main())"]
 
 
 @pytest.fixture
@@ -157,9 +158,9 @@ def test_import_reports_a_bad_line_and_creates_no_store_for_unknown_content(refo
 
 
 def test_the_formats_of_the_help_are_those_of_the_recorders() -> None:
-    assert writing._FORMATS == FORMATS
-    assert writing._MEMORY_FORMATS == MEMORY_FORMATS
-    assert set(writing._EXPORT_FORMATS) <= set(FORMATS)
+    assert sessions._FORMATS == FORMATS
+    assert sessions._MEMORY_FORMATS == MEMORY_FORMATS
+    assert set(sessions._EXPORT_FORMATS) <= set(FORMATS)
 
 
 def test_an_export_goes_to_stdout_or_to_a_file(store: Path, refold: Run, tmp_path: Path) -> None:
@@ -346,7 +347,7 @@ def test_ctrl_c_ends_with_130(store: Path, refold: Run, monkeypatch: pytest.Monk
     def interrupted(_: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(inspecting, "reading", interrupted)
+    monkeypatch.setattr(cli_store, "reading", interrupted)
     ended = refold("stats", "--db", store)
     assert (ended.code, ended.out, ended.err.strip()) == (130, "", "")
 
@@ -376,8 +377,8 @@ def test_without_its_libraries_it_says_what_to_install(refold: Run, monkeypatch:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    heavy = "{'msgspec', 'lmdb', 'rich', 'numpy', 'refold.memory', 'refold.recorders', 'tempfile', 'subprocess'}"
-    script = f"import sys; sys.argv[1:] = ['--help']; from refold.faces.cli import main; main(); {heavy}"
+    heavy = "{'msgspec', 'lmdb', 'rich', 'numpy', 'refold.memory', 'refold.importers', 'tempfile', 'subprocess'}"
+    script = f"import sys; sys.argv[1:] = ['--help']; from refold.cli import main; main(); {heavy}"
     listing = f"{script}; print(sorted({heavy} & set(sys.modules)), file=sys.stderr)"
     ended = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
     assert ended.stderr == "[]\n"

@@ -11,14 +11,14 @@ from typing import IO
 import pytest
 
 from refold import Memory
-from refold.faces.cli import main
+from refold.cli import main
 
 Listed = Callable[..., tuple[int, list[int], str]]
 # Begun in the background, a test run may ignore Ctrl-C, and so would its children.
 PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from refold.faces.cli import main
+from refold.cli import main
 sys.exit(main())
 """
 COMMAND = [sys.executable, "-c", PROGRAM, "log", "--follow"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from refold import Memory
+from refold.cli import memories
 from refold.entry import CATEGORIES, STATUSES
-from refold.faces.commands import remembering
 from tests.commanding import Run, running
 
 TALKS = Path(__file__).parent / "sources" / "locomo.json"
@@ -205,8 +205,8 @@ def test_the_history_of_a_memory(store: Path, refold: Run) -> None:
 
 
 def test_the_words_of_the_help_are_those_of_the_entries() -> None:
-    assert remembering._CATEGORIES == CATEGORIES
-    assert remembering._STATUSES == STATUSES
+    assert memories._CATEGORIES == CATEGORIES
+    assert memories._STATUSES == STATUSES
 
 
 class Letters:

@@ -56,7 +56,7 @@ def test_a_name_that_is_none_is_refused_before_anybody_is_served(run: Run, tmp_p
 def test_without_the_sdk_the_command_says_what_to_install(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refold.faces.mcp.find_spec", lambda _: None)
+    monkeypatch.setattr("refold.mcp.find_spec", lambda _: None)
     ended = run("mcp", "--db", tmp_path / "store")
     assert (ended.code, ended.out) == (1, "")
     assert "pip install 'refold[mcp]'" in ended.err

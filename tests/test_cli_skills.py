@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from refold import Memory
-from refold.faces.commands import skilling
-from refold.tools.skills import library_of
-from refold.tools.skills.skill import PHASES, SOURCES
+from refold.cli import skills
+from refold.skills import library_of
+from refold.skills.skill import PHASES, SOURCES
 from refold.views.skills import STATUSES
 from tests.commanding import Run, running
 
@@ -78,9 +78,9 @@ def test_every_verb_speaks_json_and_has_help(project: Path, refold: Run, verb: t
 
 
 def test_the_choices_of_the_help_are_those_of_the_skills() -> None:
-    assert skilling._SOURCES == SOURCES
-    assert skilling._PHASES == PHASES
-    assert skilling._STATUSES == STATUSES
+    assert skills._SOURCES == SOURCES
+    assert skills._PHASES == PHASES
+    assert skills._STATUSES == STATUSES
 
 
 @pytest.mark.usefixtures("project")

@@ -10,7 +10,7 @@ import pytest
 
 from refold import Memory, StoreCorrupt
 from refold.limits import STRUCTURE_BYTES_MAX
-from refold.store import structure
+from refold.log import lmdb_file
 from tests.damage.damaging import CLASSES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,6 +69,6 @@ def test_a_small_file_whose_structure_is_damaged_is_refused_before_lmdb_follows_
     assert len(content) <= STRUCTURE_BYTES_MAX
     content[8_192 : len(content)] = bytes(len(content) - 8_192)
     file.write_bytes(content)
-    assert structure.problems(str(path))
+    assert lmdb_file.problems(str(path))
     with pytest.raises(StoreCorrupt, match=r"the data file of .* is damaged \(.*\); restore a backup"):
         Memory(path)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-import refold.store.delayed as delayed_module
+import refold.log.delayed as delayed_module
 from refold import Closed, StoreBusy, StoreError, StoreFull
-from refold.store.delayed import DelayedLog
-from refold.store.directory import open_directory
-from refold.store.log import LmdbLog
-from refold.store.protocol import Log, Row
-from refold.store.ram import RamLog
-from refold.store.record import SEQ
+from refold.log.delayed import DelayedLog
+from refold.log.directory import open_directory
+from refold.log.lmdb_log import LmdbLog
+from refold.log.memory_log import RamLog
+from refold.log.protocol import Log, Row
+from refold.log.record import SEQ
 from tests.support import Child, erase
 from tests.test_store_conformance import Conformance, commit_row, fill, one_write
 
@@ -323,10 +323,10 @@ def test_a_tail_that_is_too_long_makes_its_writer_wait(log: DelayedLog, monkeypa
 
 PREAMBLE = """
 import os, sys
-from refold.store.delayed import DelayedLog
-from refold.store.directory import open_directory
-from refold.store.log import LmdbLog
-from refold.store.record import COMMIT
+from refold.log.delayed import DelayedLog
+from refold.log.directory import open_directory
+from refold.log.lmdb_log import LmdbLog
+from refold.log.record import COMMIT
 log = DelayedLog(LmdbLog(open_directory(sys.argv[1], readonly=False, seed={}, exclusive=True)))
 
 def append(log, size):
@@ -379,7 +379,7 @@ class TestProcesses:
 
     def test_a_fork_writes_nothing(self, tmp_path: Path) -> None:
         program = PREAMBLE + (
-            "import refold.store.delayed as delayed\ndelayed.FLUSH_SECONDS = 3600\nappend(log, 2)\n"
+            "import refold.log.delayed as delayed\ndelayed.FLUSH_SECONDS = 3600\nappend(log, 2)\n"
             "pid = os.fork()\n"
             "if not pid:\n"
             "    for call in (log.flush, log.head, lambda: append(log, 1)):\n"

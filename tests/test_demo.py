@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 
 from refold import Memory
-from refold.faces import demo
-from refold.faces.cli import main
-from refold.faces.console import Console
-from refold.faces.reproducible import Doors, opened
+from refold.cli import demo, main
+from refold.cli.output import Console
+from refold.cli.root import Doors, opened
 
 CLOCK = {"REFOLD_CLOCK_NS": "1700000000000000000"}
 
 
 def run_demo(*arguments: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-c", "import sys; from refold.faces.cli import main; sys.exit(main())", "demo"]
+    command = [sys.executable, "-c", "import sys; from refold.cli import main; sys.exit(main())", "demo"]
     environment = {**os.environ, **variables}
     return subprocess.run([*command, *arguments], env=environment, capture_output=True, check=False, timeout=60)
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from refold import InvalidInput, Memory, NotFound, ReadOnly, StoreBusy, StoreError, StoreVersion
-from refold.store.directory import open_directory
+from refold.log.directory import open_directory
 from tests.support import Child, assert_sound, remembering
 
 HOLDER = """
@@ -42,7 +42,7 @@ except Exception as error:
 
 OPENED_ALONE = """
 import sys
-from refold.store.directory import open_directory
+from refold.log.directory import open_directory
 directory = open_directory(sys.argv[1], readonly=False, seed={}, exclusive=True)
 print("open", flush=True)
 sys.stdin.readline()

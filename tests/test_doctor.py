@@ -15,15 +15,14 @@ import msgspec
 import pytest
 
 from refold import Memory, StoreFull
-from refold.faces import doctor
-from refold.faces.cli import main
-from refold.faces.doctor import Diagnosis, examine
+from refold.cli import doctor, main
+from refold.cli.doctor import Diagnosis, examine
 from refold.limits import TAIL_EVENTS_MAX
-from refold.store import examining, swapping
-from refold.store.building import SITE_SUFFIX, building
-from refold.store.examining import Facts, Reader
-from refold.store.mapping import open_lmdb
-from refold.store.record import COMMIT, FORMAT, NO_LINK, SEQ
+from refold.log import clean_copy, inspect
+from refold.log.inspect import Facts, Reader
+from refold.log.lmdb_file import open_lmdb
+from refold.log.record import COMMIT, FORMAT, NO_LINK, SEQ
+from refold.log.site import SITE_SUFFIX, building
 from tests.support import Child
 
 CHECKS = [
@@ -123,7 +122,7 @@ class TestAStoreThatIsWell:
             txn.delete(b"large", db=env.open_db(b"meta", txn=txn))
         env.close()
         size = (store / "data.mdb").stat().st_size
-        looked = examining.look(str(store), ())
+        looked = inspect.look(str(store), ())
         assert looked.file_bytes == size < looked.whole_bytes
         assert examine(str(store)).ok
         assert (store / "data.mdb").stat().st_size == size
@@ -211,7 +210,7 @@ class TestWhoHoldsIt:
             assert (check.state, f"process {child.pid}" in check.message) == ("ok", True)
 
     def test_a_lone_writer_is_named(self, store: Path) -> None:
-        from refold.store.directory import open_directory
+        from refold.log.directory import open_directory
 
         directory = open_directory(str(store), readonly=False, seed={}, exclusive=True)
         check = found(store, "writers")
@@ -255,12 +254,12 @@ class TestSurroundings:
         mounts = tmp_path / "mounts"
         place = str(tmp_path).replace(" ", "\\040")
         mounts.write_text(f"a / xfs rw 0 0\nb {place} tmpfs rw 0 0\nc {place} {kind} rw 0 0\nd {place}/st nfs rw 0 0\n")
-        monkeypatch.setattr(examining, "_MOUNTS", str(mounts))
+        monkeypatch.setattr(inspect, "_MOUNTS", str(mounts))
         assert (found(store, "file system").state, kind in found(store, "file system").message) == (state, True)
 
     def test_what_the_system_does_not_say(self, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("_MOUNTS", "_LOCKS"):
-            monkeypatch.setattr(examining, name, str(tmp_path / "none"))
+            monkeypatch.setattr(inspect, name, str(tmp_path / "none"))
         for name in ("file system", "writers"):
             assert (found(store, name).state, "does not say" in found(store, name).message) == ("ok", True)
 
@@ -268,7 +267,7 @@ class TestSurroundings:
         def refuse(_: str) -> None:
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(examining, "holders", refuse)
+        monkeypatch.setattr(inspect, "holders", refuse)
         check = found(store, "writers")
         assert (check.state, "Permission denied" in check.message, bool(check.next_step)) == ("warn", True, True)
 
@@ -295,7 +294,7 @@ def test_an_erasure_that_was_cut_off(store: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with Memory(store) as memory, monkeypatch.context() as patch:
-        patch.setattr(swapping, "copy", no_room)
+        patch.setattr(clean_copy, "copy", no_room)
         with pytest.raises(StoreFull):
             memory.erase([2])
     check = found(store, "erasures")

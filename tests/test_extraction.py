@@ -18,11 +18,10 @@ from refold import (
     extract,
     extract_idle,
 )
+from refold.agent.extraction import clamped, parse_lessons, secret_in
+from refold.agent.providers import parsed
 from refold.event import Event
-from refold.tools.learning import clamped, learnt
-from refold.tools.limits import EXTRACTED_COUNT_MAX
-from refold.tools.parsing import parsed
-from refold.tools.secrets import secret_in
+from refold.limits import EXTRACTED_COUNT_MAX
 from refold.views.work import FindingNoted, TaskDescribed
 from tests.fake_models import anthropic, openai, serving
 from tests.support import Clock, assert_sound
@@ -279,13 +278,13 @@ def test_importance_is_clamped(given: Any, expected: float) -> None:
 
 @pytest.mark.parametrize("answer", [[PNPM], {"memories": [PNPM]}, {"items": [PNPM]}, PNPM])
 def test_an_array_may_come_in_an_object(answer: Any) -> None:
-    assert [item.content for item in learnt(answer).items] == ["Use pnpm, not npm."]
+    assert [item.content for item in parse_lessons(answer).items] == ["Use pnpm, not npm."]
 
 
 @pytest.mark.parametrize("answer", [None, 7, "text", {"other": []}, {"memories": "none"}])
 def test_an_answer_of_another_shape_is_refused(answer: Any) -> None:
     with pytest.raises(NoJson, match="expected an array"):
-        learnt(answer)
+        parse_lessons(answer)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +299,7 @@ def test_an_answer_of_another_shape_is_refused(answer: Any) -> None:
     ],
 )
 def test_bad_items_are_dropped_with_their_reasons(item: Any, reason: str) -> None:
-    found = learnt([item, PORT])
+    found = parse_lessons([item, PORT])
     assert [kept.content for kept in found.items] == [PORT["content"]]
     assert found.dropped[0].startswith(f"item 0: {reason}")
 
@@ -309,9 +308,9 @@ def test_no_more_items_than_the_bound_and_each_once() -> None:
     many = [
         PORT | {"content": f"fact {chr(97 + number % 26) * 5}{number}"} for number in range(EXTRACTED_COUNT_MAX + 5)
     ]
-    found = learnt([*many, *many])
+    found = parse_lessons([*many, *many])
     assert len(found.items) == EXTRACTED_COUNT_MAX
-    assert learnt([PNPM, PNPM]).dropped == ("item 1: it repeats what was recalled or said before",)
+    assert parse_lessons([PNPM, PNPM]).dropped == ("item 1: it repeats what was recalled or said before",)
 
 
 # A provider that fails.

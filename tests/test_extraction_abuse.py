@@ -16,9 +16,9 @@ from refold import (
     extract,
     extract_idle,
 )
-from refold.tools.learning import learnt
-from refold.tools.limits import EXTRACTION_CHARS_MAX
-from refold.tools.parsing import parsed
+from refold.agent.extraction import parse_lessons
+from refold.agent.providers import parsed
+from refold.limits import EXTRACTION_CHARS_MAX
 from tests.fake_models import dripping
 from tests.support import assert_sound
 from tests.test_extraction import PNPM, scripted, talked
@@ -187,7 +187,7 @@ def test_evicted_messages_of_the_user_are_turns_too(memory: Memory) -> None:
     ],
 )
 def test_a_correction_is_no_echo(said: str, known: str) -> None:
-    found = learnt([{"content": said}], echoes=[known])
+    found = parse_lessons([{"content": said}], echoes=[known])
     assert ([item.content for item in found.items], found.dropped) == ([said], ())
 
 

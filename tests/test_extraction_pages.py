@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from refold import CallableProvider, Memory, ProviderFailed, extract
-from refold.tools.limits import EXTRACTION_CHARS_MAX, EXTRACTION_PAGES_COUNT_MAX
+from refold.limits import EXTRACTION_CHARS_MAX, EXTRACTION_PAGES_COUNT_MAX
 
 PORT = {"category": "fact", "content": "", "keywords": [], "importance": 0.4}
 

@@ -13,18 +13,16 @@ import lmdb
 import pytest
 
 from refold import Memory, StoreCorrupt, StoreError, StoreFull
-from refold.engine.admission import Verb
-from refold.engine.committer import Committer, Ticket
-from refold.faces.doctor import examine
+from refold.cli.doctor import examine
+from refold.engine.transaction import Verb
+from refold.engine.writer import Committer, Ticket
 from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN
-from refold.store import environment, mapping
-from refold.store.ballast import BALLAST_FILE, Ballast, reserved_bytes, wanted_bytes
-from refold.store.directory import open_directory
-from refold.store.log import LmdbLog
-from refold.store.mapping import DATA_FILE
-from refold.store.protocol import Erasing, Row
-from refold.store.record import blanked
-from refold.store.turns import LmdbTurn
+from refold.log import environment, lmdb_file
+from refold.log.directory import BALLAST_FILE, Ballast, open_directory, reserved_bytes, wanted_bytes
+from refold.log.lmdb_file import DATA_FILE
+from refold.log.lmdb_log import LmdbLog, LmdbTurn
+from refold.log.protocol import Erasing, Row
+from refold.log.record import blanked
 from tests.faults.breaking import BUILDS
 from tests.power import trace
 from tests.support import Child, assert_sound
@@ -449,7 +447,7 @@ class TestOpeningAfterAnError:
     def test_finds_a_map_that_another_process_let_grow_meanwhile(
         self, store: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        open_lmdb = mapping.open_lmdb
+        open_lmdb = lmdb_file.open_lmdb
 
         class Outgrown:
             """An environment whose map is too small until it is told of a size."""

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from refold import Files, InvalidInput, LimitExceeded, Memory, NotFound, ReadOnly, RefoldError, WrongVersion, fold
-from refold.memory import file_texts
 from refold.memory import files as files_module
+from refold.memory import files as memory_files
 from refold.memory.files import EDITS_COUNT_MAX, FILE_CHARS_MAX, FILES_COUNT_MAX
 from refold.views.files import PATH_DEPTH_MAX
 from tests.support import Child, assert_sound, in_batch, interrupt, refused, remembering
@@ -114,7 +114,7 @@ def test_no_move_puts_a_file_where_nobody_could_name_it(memory: Memory) -> None:
 
 def test_a_file_of_more_lines_than_have_numbers_is_not_shown(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     files = planned(memory)
-    monkeypatch.setattr(file_texts, "LINES_COUNT_MAX", 3)
+    monkeypatch.setattr(memory_files, "LINES_COUNT_MAX", 3)
     with refused(memory, LimitExceeded, f"File {PLAN} exceeds maximum line limit of 3 lines."):
         files.view(PLAN)
 
@@ -242,7 +242,7 @@ def test_a_difference_is_the_least_one_piece() -> None:
         f"{first}{middle}{last}" for first in ("", "a", "ab\n") for middle in ("", "a", "ba") for last in ("", "a\n")
     ]
     for before, after in product(texts, repeat=2):
-        start, removed, text = file_texts.difference(before, after)
+        start, removed, text = memory_files.difference(before, after)
         assert before[:start] + text + before[start + removed :] == after
         assert start + removed <= len(before)
         if before != after and removed and text:
@@ -290,10 +290,10 @@ def test_the_words_of_a_request_that_was_erased_are_gone(tmp_path: Path) -> None
         files = planned(memory)
         files.str_replace(PLAN, "two", "2", request_id="r")
         memory.erase([2])
-        assert files.str_replace(PLAN, "two", "2", request_id="r") == file_texts.EDITED
+        assert files.str_replace(PLAN, "two", "2", request_id="r") == memory_files.EDITED
         files.create(PLAN, "x")
         assert files.str_replace(PLAN, "x", "x", request_id="nothing").endswith("     1\tx")
-        assert files.str_replace(PLAN, "x", "x", request_id="nothing") == file_texts.EDITED
+        assert files.str_replace(PLAN, "x", "x", request_id="nothing") == memory_files.EDITED
 
 
 def test_expected_and_sources(memory: Memory) -> None:

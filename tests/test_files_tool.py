@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from refold import AgentLoop, Call, Memory, Reply, ToolResult, files_tool, rerun
-from refold.tools.builtin import BUILT_IN_NAMES
+from refold.agent.builtin import BUILT_IN_NAMES
 from tests.support import assert_sound, remembering
 
 PLAN = "/memories/plan.md"

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from refold import Event, fold
+from refold.log import record as records
 from refold.message import MessageAppended
-from refold.store import record as records
-from refold.views.scratch import ScratchpadSet
+from refold.views.scratchpad import ScratchpadSet
 
 STORED = golden.stored()
 RECORDS = [(name, place, version) for name, versions in STORED.items() for place, version in enumerate(versions, 1)]

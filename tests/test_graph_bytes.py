@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from refold import StoreCorrupt
-from refold.store import graph_bytes
-from refold.store.answering import Query, Wish
-from refold.store.graph import Graph, continues_exactly
-from refold.store.graph_bytes import UnfitGraph, seqs_of
-from refold.store.graphing import Crossover
-from refold.store.vectors import Shelf
+from refold.index import hnsw
+from refold.index.hnsw import Graph, UnfitGraph, continues_exactly, seqs_of
+from refold.index.search import Query, Wish
+from refold.index.vectors import Crossover, Shelf
 from tests.shelving import BEGIN_NS, MODEL, WORDS, filled, needs_hnswlib, put, texts_like
 
 DIMENSIONS = 16
@@ -62,8 +60,8 @@ def shelf() -> Iterator[Shelf]:
 
 def resealed(blob: bytes) -> bytes:
     """The bytes with a checksum that is right."""
-    body = blob[: -graph_bytes._DIGEST_BYTES]
-    return body + graph_bytes._digest(body)
+    body = blob[: -hnsw._DIGEST_BYTES]
+    return body + hnsw._digest(body)
 
 
 def flipped(blob: bytes, place: int, bits: int) -> bytes:
@@ -106,7 +104,7 @@ def test_a_graph_that_goes_on_is_the_one_that_is_built_at_once(shelf: Shelf, pac
     assert resumed is not None
     assert rebuilt is not None
     assert (resumed == rebuilt) == continues_exactly()
-    assert graph_bytes._split(resumed)[0].is_exact == continues_exactly()
+    assert hnsw._split(resumed)[0].is_exact == continues_exactly()
     assert len(seqs_of(resumed)) == 2_401
     whole.close()
 
@@ -165,8 +163,8 @@ def test_with_a_right_checksum_damage_is_refused_or_harmless(shelf: Shelf, packe
 
 def changed(blob: bytes, **fields: int | bytes) -> bytes:
     """The bytes with other fields in their head, and a checksum that is right."""
-    head = graph_bytes._Head(*graph_bytes._HEAD.unpack_from(blob))._replace(**fields)  # type: ignore[arg-type]
-    return resealed(graph_bytes._HEAD.pack(*head) + blob[graph_bytes._HEAD.size :])
+    head = hnsw._Head(*hnsw._HEAD.unpack_from(blob))._replace(**fields)  # type: ignore[arg-type]
+    return resealed(hnsw._HEAD.pack(*head) + blob[hnsw._HEAD.size :])
 
 
 @needs_hnswlib
@@ -197,13 +195,13 @@ def test_a_head_that_does_not_fit_is_refused(
 @needs_hnswlib
 def test_a_link_out_of_its_layer_is_refused(shelf: Shelf, packed: bytes) -> None:
     """hnswlib would look for a list that the row does not have: behind its memory."""
-    head, name, parts = graph_bytes._split(packed)
+    head, name, parts = hnsw._split(packed)
     ground = int(np.flatnonzero(parts.levels == 0)[0])
     upper = parts.upper.copy()
     upper[0] = ground
     columns = [part.tobytes() for part in parts._replace(upper=upper)]
     with pytest.raises(UnfitGraph, match="not in its layer"):
-        shelf.graph_from_bytes(resealed(b"".join([graph_bytes._HEAD.pack(*head), name, *columns, bytes(16)])))
+        shelf.graph_from_bytes(resealed(b"".join([hnsw._HEAD.pack(*head), name, *columns, bytes(16)])))
 
 
 @needs_hnswlib

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refold.store import graph as graph_module
-from refold.store import graphing
-from refold.store.answering import Query, Wish
-from refold.store.graph import built
-from refold.store.graphing import Crossover, measured
-from refold.store.moments import Filters
-from refold.store.scoring import Scoring
-from refold.store.vectors import Shelf
+from refold.index import hnsw as graph_module
+from refold.index import vectors
+from refold.index.columns import Scoring
+from refold.index.hnsw import built
+from refold.index.rows import Filters
+from refold.index.search import Query, Wish
+from refold.index.vectors import Crossover, Shelf, measured
 from tests.shelving import (
     BEGIN_NS,
     MODEL,
@@ -199,7 +198,7 @@ def test_an_earlier_seq_is_scanned_and_a_held_moment_keeps_its_graph(shelf: Shel
 def test_many_new_rows_are_built_in_and_many_gone_ones_out(
     shelf: Shelf, rows: list[Plain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graphing, "GRAPH_FRESH_ROWS_MIN", 200)
+    monkeypatch.setattr(vectors, "GRAPH_FRESH_ROWS_MIN", 200)
     filled(shelf, 200, 3, first_seq=ROWS + 1)
     shelf.nearest(rows[0].vector, TEN)
     shelf.settle()
@@ -286,7 +285,7 @@ class Reader(threading.Thread):
 @needs_hnswlib
 @pytest.mark.slow
 def test_reads_never_fail_while_rows_come_and_go_and_graphs_are_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphing, "GRAPH_FRESH_ROWS_MIN", 100)
+    monkeypatch.setattr(vectors, "GRAPH_FRESH_ROWS_MIN", 100)
     shelf = Shelf(DIMENSIONS, MODEL, crossover=ALWAYS)
     rows = filled(shelf, 600, 9)
     grow(shelf)
@@ -370,7 +369,7 @@ def test_a_graph_that_finds_too_little_is_not_used(
         starts.append(len(alive))
         return built(matrix, alive, *others)
 
-    monkeypatch.setattr(graphing, "built", counted)
+    monkeypatch.setattr(vectors, "built", counted)
     shelf = Shelf(DIMENSIONS, MODEL, crossover=ALWAYS)
     filled(shelf, 900, 6)
     for _ in range(3):

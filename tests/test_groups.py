@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from refold import InvalidInput, LimitExceeded, Memory
-from refold.engine.admission import Verb
-from refold.engine.committer import Committer, Ticket
-from refold.engine.pending import ANY
+from refold.engine.transaction import ANY, Verb
+from refold.engine.writer import Committer, Ticket
 from refold.fold import State
-from refold.store.protocol import Overtaken
-from refold.store.turns import LmdbTurn
-from refold.views.scratch import NoteAdded
+from refold.log.lmdb_log import LmdbTurn
+from refold.log.protocol import Overtaken
+from refold.views.scratchpad import NoteAdded
 from tests.bounds import lowered
 from tests.support import remembering
 

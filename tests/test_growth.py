@@ -10,10 +10,10 @@ import lmdb
 import pytest
 
 from refold import StoreFull
-from refold.store import mapping
-from refold.store.directory import open_directory
-from refold.store.log import LmdbLog
-from refold.store.protocol import Overtaken, Turn
+from refold.log import lmdb_file
+from refold.log.directory import open_directory
+from refold.log.lmdb_log import LmdbLog
+from refold.log.protocol import Overtaken, Turn
 from tests.support import Child, erase
 from tests.test_store_conformance import commit_row, fill, one_write
 
@@ -22,11 +22,11 @@ SMALL_BYTES: Final = 8 * MIB
 
 COMMON = """
 import os, resource, sys
-import refold.store.mapping as mapping
+import refold.log.lmdb_file as mapping
 from refold import RefoldError
-from refold.store.directory import open_directory
-from refold.store.log import LmdbLog
-from refold.store.record import COMMIT
+from refold.log.directory import open_directory
+from refold.log.lmdb_log import LmdbLog
+from refold.log.record import COMMIT
 
 def opened(path):
     return LmdbLog(open_directory(path, readonly=False, seed={}))
@@ -118,7 +118,7 @@ def append_all(log: LmdbLog, size: int, count: int) -> None:
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LmdbLog]:
     """A log whose map is full after a few megabytes."""
-    monkeypatch.setattr(mapping, "MAP_BYTES", SMALL_BYTES)
+    monkeypatch.setattr(lmdb_file, "MAP_BYTES", SMALL_BYTES)
     log = opened(tmp_path / "store")
     assert log._shared.map_bytes == SMALL_BYTES
     yield log
@@ -346,7 +346,7 @@ class TestReaders:
     @pytest.fixture
     def few(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LmdbLog]:
         """A log whose table of readers has few places; one of them is its own."""
-        monkeypatch.setattr(mapping, "READERS_MAX", 2)
+        monkeypatch.setattr(lmdb_file, "READERS_MAX", 2)
         opened(tmp_path / "store").close()
         (tmp_path / "store" / "lock.mdb").unlink()
         log = opened(tmp_path / "store")

@@ -19,9 +19,9 @@ from refold import (
     ToolResult,
     UserMessageResult,
 )
-from refold.tools import points
-from refold.tools.defaults import default_hooks
-from refold.tools.skills import SkillRoots
+from refold.agent import hooks as agent_hooks
+from refold.agent.defaults import default_hooks
+from refold.skills import SkillRoots
 
 
 def begun(memory: Memory) -> HookContext:
@@ -60,7 +60,7 @@ def test_skill_matching_a_skill_of_the_project_stands_before_the_message(memory:
 
 
 def test_there_are_eight_points_and_no_ninth(memory: Memory) -> None:
-    assert len(points.POINTS) == 8
+    assert len(agent_hooks.POINTS) == 8
     with pytest.raises(InvalidInput, match="give one of session_start, user_message"):
         memory.hooks.register("coffee", print)
     no_function: Any = 5
@@ -154,7 +154,7 @@ def test_error_propagation_a_hook_that_raises_is_logged_and_stops_nothing(
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("oops")
 
-    for point in points.POINTS:
+    for point in agent_hooks.POINTS:
         hooks.register(point, broken)
     hooks.register("session_start", called.append)
     with caplog.at_level(logging.WARNING, logger="refold"):

@@ -9,7 +9,7 @@ import pytest
 
 from refold import EmbeddingMismatch, InvalidInput, LimitExceeded, Memory, NotFound
 from refold.entry import MemoryAdded
-from refold.recorders import MEMORY_FORMATS, import_file, import_memories, memory_format_of, transcript
+from refold.importers import MEMORY_FORMATS, import_file, import_memories, memory_format_of, transcript
 from tests.support import assert_sound, refused
 from tests.test_memory_readers import COLUMNS, ENTRY, THEN, history
 

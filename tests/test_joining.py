@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from refold import Conversation, InvalidInput, Memory, Recorded
-from refold.engine import branches, joining
+from refold.engine import reader, transfer
 from refold.engine.jsonl import event_to_json
-from refold.recorders import import_file
-from refold.store.record import header_of
+from refold.importers import import_file
+from refold.log.record import header_of
 from tests.support import BEGIN_NS, Child, Clock, assert_sound, refused, remembering
 from tests.test_transfer import fill, lines_of, rewrite
 
@@ -80,7 +80,7 @@ class TestBesideOthers:
     def test_every_event_is_there_under_its_new_stamp(
         self, tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch, kept: str, page: int
     ) -> None:
-        monkeypatch.setattr(joining, "_PAGE_EVENTS", page)
+        monkeypatch.setattr(transfer, "_PAGE_EVENTS", page)
         lines = lines_of(exported)[1:]
         clock = Clock(BEGIN_NS + 10**15)
         options: dict[str, Any] = {"durability": kept} if kept else {}
@@ -102,7 +102,7 @@ class TestBesideOthers:
         assert stamp.version == line["version"] + (stamp.stream == "store/main")
         assert stamp.occurred_ns == line.get("occurred_ns", line["time_ns"])
         assert stamp.time_ns == BEGIN_NS + 10**15
-        names = branches.names(memory._door.engine)
+        names = reader.names(memory._door.engine)
         wanted = {field: moved(value, field, OFFSET) for field, value in line["event"].items()}
         for field, kind in (("base_stream", ""), ("project", "project/"), *SESSIONS):
             if wanted.get(field):
@@ -166,7 +166,7 @@ class TestBesideOthers:
             assert heard == list(range(1, memory.head + 1))
 
     def test_commands_are_never_cut(self, exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(joining, "_PAGE_EVENTS", 1)
+        monkeypatch.setattr(transfer, "_PAGE_EVENTS", 1)
         done: list[int] = []
         with remembering() as memory:
             occupy(memory)
@@ -194,7 +194,7 @@ class TestBesideOthers:
     def test_other_processes_write_meanwhile(
         self, tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(joining, "_PAGE_EVENTS", 4)
+        monkeypatch.setattr(transfer, "_PAGE_EVENTS", 4)
         with remembering(tmp_path / "store") as memory, Child(WRITER, str(tmp_path / "store")) as writer:
             assert writer.read() == "open"
             occupy(memory)
@@ -290,7 +290,7 @@ class TestTwice:
     def test_after_it_was_cut_off_it_goes_on(
         self, tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch, reopened: bool, between: bool
     ) -> None:
-        monkeypatch.setattr(joining, "_PAGE_EVENTS", 4)
+        monkeypatch.setattr(transfer, "_PAGE_EVENTS", 4)
         memory = Memory(tmp_path / "store")
         occupy(memory)
         with pytest.raises(KeyboardInterrupt):

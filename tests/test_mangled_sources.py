@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from refold import InvalidInput, LimitExceeded, Memory
-from refold.recorders import import_file
-from refold.recorders.memories import JSON_MEMORIES
-from refold.recorders.observations import OBSERVATIONS
+from refold.importers import import_file
+from refold.importers.memories import JSON_MEMORIES, OBSERVATIONS
 from tests.rebuilding import differences, rebuilt
 from tests.test_memory_readers import ENTRY, FROM_MEM0
 

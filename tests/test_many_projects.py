@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from refold import Memory
-from refold.engine.similarity import Similarity
+from refold.index.index import Similarity
 from tests.bounds import lowered
 from tests.shelving import texts_like
 
@@ -80,7 +80,7 @@ print(json.dumps({
 
 SLOW_DISK = """
 import time
-from refold.store import delayed
+from refold.log import delayed
 
 delayed.TAIL_BYTES_MAX, flush = 4 * 1024**2, delayed.DelayedLog._flush_written
 

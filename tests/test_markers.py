@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from refold import Conversation, Memory, Snapshot
-from refold.engine.markers import markers_of, telling
+from refold.engine.erasure import markers_of, telling
 from refold.event import StateImported
 from refold.limits import MARKER_BYTES_MIN
 from refold.message import message_event

@@ -10,13 +10,13 @@ import pytest
 pytest.importorskip("mcp", reason="remote tools need the extra refold[mcp]")
 
 from refold import Closed, Memory
-from refold.tools.mcp import McpFailed, McpServer, McpToolset, offering, runner
-from refold.tools.mcp import connection as connections
-from refold.tools.mcp import toolset as toolsets
-from refold.tools.mcp.configuring import without_secrets
-from refold.tools.mcp.limits import MCP_NOTE_CHARS_MAX
-from refold.tools.mcp.outputs import checker_of
-from refold.tools.protocol import FunctionTool
+from refold.agent.tools import FunctionTool
+from refold.limits import MCP_NOTE_CHARS_MAX
+from refold.mcp import McpFailed, McpServer, McpToolset, client, connection
+from refold.mcp import client as toolsets
+from refold.mcp import connection as connections
+from refold.mcp.connection import without_secrets
+from refold.mcp.schemas import checker_of
 from tests.support import remembering
 from tests.test_mcp_toolset import _impatient, called, has_gone, remote, server, threads
 
@@ -113,7 +113,7 @@ def test_a_call_is_given_up_in_its_time_though_its_end_takes_longer(
     with pytest.raises(McpFailed) as raised:
         remote.call("s", "echo")
     assert raised.value.reason == "timeout"
-    assert len(runner._ASIDE) == 1
+    assert len(connection._ASIDE) == 1
     released.set()
 
 
@@ -323,7 +323,7 @@ def test_calls_go_on_while_their_server_is_listed_again_and_again(remote: McpToo
 
 
 def test_a_server_that_is_connected_while_its_toolset_is_closed_leaves_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    late, withdraw = [server("fewer")], offering.withdraw_all
+    late, withdraw = [server("fewer")], client.withdraw_all
 
     def withdrawing(*given: Any) -> None:
         if late:

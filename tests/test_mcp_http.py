@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("mcp", reason="remote tools need the extra refold[mcp]")
 
 from refold import Memory, ToolResult
-from refold.tools.mcp import McpFailed, McpServer, McpToolset
-from refold.tools.mcp import connection as connections
-from refold.tools.mcp.limits import MCP_UNANSWERED_COUNT_MAX
+from refold.limits import MCP_UNANSWERED_COUNT_MAX
+from refold.mcp import McpFailed, McpServer, McpToolset
+from refold.mcp import connection as connections
 from tests import mcp_server_for_tests as manners
 from tests.support import remembering
 

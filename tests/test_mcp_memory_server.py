@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("mcp", reason="remote tools need the extra refold[mcp]")
 
 from refold import AgentLoop, Call, Memory, Reply, rerun
-from refold.tools.mcp import McpServer, McpToolset, servers_of
+from refold.mcp import McpServer, McpToolset, servers_of
 from tests.nodejs import node, package_file
 from tests.support import assert_sound, remembering
 

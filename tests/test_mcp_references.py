@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from referencing import Registry
 
 from refold import InvalidInput
-from refold.tools.mcp import plain_schema
-from refold.tools.mcp.limits import MCP_SCHEMA_BYTES_MAX
+from refold.limits import MCP_SCHEMA_BYTES_MAX
+from refold.mcp import plain_schema
 from tests.test_mcp_schemas import objects, roots
 
 OLD = "http://json-schema.org/draft-07/schema#"

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from referencing import Registry
 
 from refold import InvalidInput
-from refold.tools.limits import TOOL_SCHEMA_BYTES_MAX
-from refold.tools.mcp import plain_schema
-from refold.tools.mcp.limits import MCP_DESCRIPTION_CHARS_MAX
+from refold.limits import MCP_DESCRIPTION_CHARS_MAX, TOOL_SCHEMA_BYTES_MAX
+from refold.mcp import plain_schema
 
 NAMES = ("a", "b", "title")
 scalars = st.sampled_from([None, True, False, 0, 1, 1.0, 2, -3, 1.5, "", "a", "bb", "abc"])

@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("mcp", reason="remote tools need the extra refold[mcp]")
 
 from refold import AgentLoop, Call, Closed, InvalidInput, Memory, NotFound, Reply, ToolResult, rerun
-from refold.tools.mcp import McpFailed, McpServer, McpToolset, processes, servers_of
-from refold.tools.mcp import connection as connections
-from refold.tools.mcp.naming import qualified_name, wire_name
+from refold.mcp import McpFailed, McpServer, McpToolset, connection, servers_of
+from refold.mcp import connection as connections
+from refold.mcp.client import qualified_name, wire_name
 from tests.support import assert_sound, remembering
 
 PROGRAM = Path(__file__).with_name("mcp_server_for_tests.py")
@@ -51,7 +51,7 @@ def has_gone(pid: int) -> bool:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that does not end by itself is not waited for at length."""
-    monkeypatch.setattr(processes, "MCP_END_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "MCP_END_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_a_server_that_was_killed_is_started_again(remote: McpToolset) -> None:
 
 @pytest.mark.slow
 def test_a_message_without_end_ends_the_connection(remote: McpToolset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "MCP_MESSAGE_BYTES_MAX", 2_000_000)
+    monkeypatch.setattr(connection, "MCP_MESSAGE_BYTES_MAX", 2_000_000)
     remote.connect(server())
     result = called(remote, "flood")
     assert "it sent a message over MCP_MESSAGE_BYTES_MAX = 2,000,000 bytes" in result.message

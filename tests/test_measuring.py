@@ -9,16 +9,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from refold import InvalidInput, Memory, NotFound
+from refold.cli import bench
 from refold.embedders import HashedEmbedder
-from refold.faces.commands import benching
-from refold.measuring.cases import Case, Item, Question
-from refold.measuring.eviction import BUDGETS, evictions, trace_of
-from refold.measuring.intervals import interval
-from refold.measuring.policies import POLICIES
-from refold.measuring.retrieval import SYSTEMS, Answer, answers, columns_of, figures, grid_of, ranks, swept
-from refold.measuring.sources import cases_of
-from refold.measuring.vectors import EMBEDDERS, Embedded, embedded, stored
-from refold.rank import RANKINGS, best
+from refold.evaluation.cases import Case, Item, Question, cases_of
+from refold.evaluation.eviction import BUDGETS, POLICIES, evictions, trace_of
+from refold.evaluation.retrieval import (
+    EMBEDDERS,
+    SYSTEMS,
+    Answer,
+    Embedded,
+    answers,
+    columns_of,
+    embedded,
+    figures,
+    grid_of,
+    interval,
+    ranks,
+    stored,
+    swept,
+)
+from refold.index.ranking import RANKINGS, best
 from tests.commanding import Run, running
 
 numpy = pytest.importorskip("numpy")
@@ -250,7 +260,7 @@ def test_every_policy_and_both_bounds_are_told_for_every_budget(tmp_path: Path) 
 
 
 def test_the_choices_of_the_command_are_those_there_are() -> None:
-    assert tuple(EMBEDDERS) == benching._EMBEDDERS
+    assert tuple(EMBEDDERS) == bench._EMBEDDERS
 
 
 def test_retrieval_shows_figures_and_speaks_json(refold: Run, tmp_path: Path) -> None:

@@ -13,14 +13,21 @@ from hypothesis import strategies as some
 from refold import InvalidInput, Memory
 from refold.embedders import HashedEmbedder
 from refold.errors import NotFound
-from refold.measuring import eviction, intervals
-from refold.measuring.cases import Case, Item, Question
-from refold.measuring.labels import labelled
-from refold.measuring.policies import POLICIES, Need, Piece, Trace, bounds, replay
-from refold.measuring.retrieval import COMBINATIONS_MAX, SYSTEMS, answers, figures, grid_of, swept
-from refold.measuring.sources import cases_of
-from refold.measuring.vectors import Embedded, embedded, stored
-from refold.rank import RANKINGS
+from refold.evaluation import eviction, retrieval
+from refold.evaluation.cases import Case, Item, Question, cases_of, labelled
+from refold.evaluation.eviction import POLICIES, Need, Piece, Trace, bounds, replay
+from refold.evaluation.retrieval import (
+    COMBINATIONS_MAX,
+    SYSTEMS,
+    Embedded,
+    answers,
+    embedded,
+    figures,
+    grid_of,
+    stored,
+    swept,
+)
+from refold.index.ranking import RANKINGS
 from tests.commanding import Run, running
 from tests.test_measuring import SAID, locomo, longmemeval
 from tests.test_policies import traces
@@ -269,9 +276,9 @@ def test_a_sweep_counts_every_setting_once_and_has_an_end() -> None:
 
 def test_an_interval_is_the_same_whatever_is_drawn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     values = [place % 7 / 6 for place in range(301)]
-    expected = intervals.interval(values)
-    monkeypatch.setattr(intervals, "_DRAWN_AT_ONCE", 1_000)
-    assert intervals.interval(values) == expected
+    expected = retrieval.interval(values)
+    monkeypatch.setattr(retrieval, "_DRAWN_AT_ONCE", 1_000)
+    assert retrieval.interval(values) == expected
 
 
 def test_a_long_list_takes_no_more_room_than_a_short_one() -> None:
@@ -279,7 +286,7 @@ def test_a_long_list_takes_no_more_room_than_a_short_one() -> None:
 
     tracemalloc.start()
     try:
-        intervals.interval([0.0, 1.0] * 10_000)
+        retrieval.interval([0.0, 1.0] * 10_000)
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -11,11 +11,9 @@ import msgspec
 import pytest
 
 from refold import InvalidInput, LimitExceeded, NotFound
-from refold.recorders import MEMORY_FORMATS, documents, memory_format_of, read_memories
-from refold.recorders.mem0 import MEM0
-from refold.recorders.memories import JSON_MEMORIES
-from refold.recorders.observations import OBSERVATIONS
-from refold.recorders.protocol import SourceMemory
+from refold.importers import MEMORY_FORMATS, base, memory_format_of, read_memories
+from refold.importers.base import SourceMemory
+from refold.importers.memories import JSON_MEMORIES, MEM0, OBSERVATIONS
 
 MADE_UP = Path(__file__).parent / "sources" / "locomo.json"
 REAL = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "locomo" / "locomo7_dev.json"
@@ -206,7 +204,7 @@ def test_what_is_malformed_is_named_before_the_first_memory(
 
 @pytest.mark.parametrize("reader", [OBSERVATIONS, JSON_MEMORIES])
 def test_a_file_too_large_for_ram_is_refused(monkeypatch: pytest.MonkeyPatch, reader: Any) -> None:
-    monkeypatch.setattr(documents, "DOCUMENT_BYTES_MAX", 64)
+    monkeypatch.setattr(base, "DOCUMENT_BYTES_MAX", 64)
     with pytest.raises(LimitExceeded, match="over DOCUMENT_BYTES_MAX = 64 bytes"):
         next(reader.memories(MADE_UP))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refold import Closed, InvalidInput, Memory, Mirror, MirrorReport, NotFound, ReadOnly, StoreBusy
-from refold.tools.mirror import handle
+from refold.mirror import mirror
 from refold.views.journal import JournalAppended
 from refold.views.profile import ProfileDeleted, ProfileSet
 from tests.mirroring.files import (
@@ -39,9 +39,9 @@ def memory() -> Iterator[Memory]:
 @pytest.fixture(autouse=True)
 def _looking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mirrors look often in tests that wait for it; in others all rounds are those of the test."""
-    monkeypatch.setattr(handle, "_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(mirror, "_POLL_SECONDS", 0.02)
     if not request.node.get_closest_marker("usefixtures"):
-        monkeypatch.setattr(handle.Mirror, "_look", lambda _: None)
+        monkeypatch.setattr(mirror.Mirror, "_look", lambda _: None)
 
 
 @pytest.fixture

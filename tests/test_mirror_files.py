@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from refold import Memory, Mirror, MirrorReport, StoreError, StoreFull
-from refold.store import exchanging, mirror_files
-from refold.tools.mirror import handle
+from refold.mirror import files
+from refold.mirror import mirror as mirror_mirror
 from tests.mirroring.files import STATE, day_path, everything, facts_in, held, kept, put, put_facts, rendered, texts_of
 from tests.support import remembering
 
@@ -36,7 +36,7 @@ def directory(tmp_path: Path) -> Path:
 @pytest.fixture
 def mirror(memory: Memory, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
     """A mirror whose rounds are all done by the test."""
-    monkeypatch.setattr(handle.Mirror, "_look", lambda _: None)
+    monkeypatch.setattr(mirror_mirror.Mirror, "_look", lambda _: None)
     with memory.mirror(directory) as mirror:
         yield mirror
 
@@ -113,7 +113,7 @@ def test_a_file_of_no_day_is_left_as_it_is(memory: Memory, mirror: Mirror, direc
 def test_a_file_over_the_bound_is_left_as_it_is(
     memory: Memory, mirror: Mirror, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (mirror_files, __import__("refold.tools.mirror.planning", fromlist=[""]), _rounds()):
+    for module in (files, __import__("refold.mirror.plan", fromlist=[""]), _rounds()):
         monkeypatch.setattr(module, "MIRROR_FILE_BYTES_MAX", 100)
     put_facts(directory, {"theme": "x" * 100})
     (problem,) = mirror.sync().problems
@@ -130,9 +130,9 @@ def test_a_file_over_the_bound_is_left_as_it_is(
 
 
 def _rounds() -> Any:
-    from refold.tools.mirror import rounds
+    from refold.mirror import mirror
 
-    return rounds
+    return mirror
 
 
 def link(path: Path, target: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_full_disk_is_reported_and_the_files_stay_whole(
 ) -> None:
     before = held(directory)
     with monkeypatch.context() as patch:
-        patch.setattr(mirror_files, "os", Doors(write=failing(errno.ENOSPC)))
+        patch.setattr(files, "os", Doors(write=failing(errno.ENOSPC)))
         memory.profile().set("theme", "light")
         (problem,) = mirror.sync().problems
         assert "has space" in problem.reason
@@ -216,7 +216,7 @@ def test_edits_wait_for_room_to_say_what_is_taken(
     head = memory.head
     put_facts(directory, {"theme": "light"})
     with monkeypatch.context() as patch:
-        patch.setattr(mirror_files, "os", Doors(write=failing(errno.ENOSPC)))
+        patch.setattr(files, "os", Doors(write=failing(errno.ENOSPC)))
         with pytest.raises(StoreFull, match="has space"):
             mirror.sync()
     assert (memory.head, facts_in(directory)) == (head, {"theme": "light"})
@@ -230,7 +230,7 @@ def test_a_conflict_waits_for_room_to_be_kept(
     memory.profile().set("theme", "light")
     put_facts(directory, {"theme": "blue"})
     with monkeypatch.context() as patch:
-        patch.setattr(mirror_files, "os", Doors(write=failing(errno.EDQUOT)))
+        patch.setattr(files, "os", Doors(write=failing(errno.EDQUOT)))
         assert not mirror.sync().ok
     assert facts_in(directory) == {"theme": "blue"}
     (conflict,) = mirror.sync().conflicts
@@ -247,14 +247,14 @@ def test_a_directory_that_cannot_be_written_is_refused(
         return os.open(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(mirror_files, "os", Doors(open=refuse))
+        patch.setattr(files, "os", Doors(open=refuse))
         with pytest.raises(StoreError, match="check who owns it"):
             memory.mirror(tmp_path / "other")
     memory.mirror(tmp_path / "other").close()
 
 
 def test_a_thread_goes_on_when_the_disk_does(memory: Memory, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handle, "_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(mirror_mirror, "_POLL_SECONDS", 0.02)
     told: list[str] = []
     is_told = threading.Event()
 
@@ -265,7 +265,7 @@ def test_a_thread_goes_on_when_the_disk_does(memory: Memory, directory: Path, mo
 
     with memory.mirror(directory, on_report=note) as mirror:
         with monkeypatch.context() as patch:
-            patch.setattr(mirror_files, "os", Doors(write=failing(errno.ENOSPC)))
+            patch.setattr(files, "os", Doors(write=failing(errno.ENOSPC)))
             memory.profile().set("theme", "light")
             assert is_told.wait(WAIT_SECONDS)
             assert facts_in(directory) == {"theme": "dark"}
@@ -280,14 +280,14 @@ def test_a_thread_goes_on_when_the_disk_does(memory: Memory, directory: Path, mo
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], object], can_exchange: bool = True) -> None:
     """Let something happen between the reading of a file and its replacement, and before each further exchange."""
-    waiting = list(acts)
+    waiting, exchange = list(acts), files.exchanged
 
     def exchanged(folder: int, one: str, other: str) -> bool:
         if waiting:
             waiting.pop(0)()
-        return can_exchange and exchanging.exchanged(folder, one, other)
+        return can_exchange and exchange(folder, one, other)
 
-    monkeypatch.setattr(mirror_files, "exchanged", exchanged)
+    monkeypatch.setattr(files, "exchanged", exchanged)
 
 
 def remove_and_write(path: Path, text: str) -> None:
@@ -351,21 +351,21 @@ def test_a_file_that_comes_anew_while_another_is_removed_takes_nothing_along(
     memory: Memory, mirror: Mirror, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = day_path(directory, DAY)
-    holds, place = mirror_files.Tree._holds, mirror_files.Tree._place
+    holds, place = files.Tree._holds, files.Tree._place
     waiting = ["second by hand\n", "first by hand\n"]
 
-    def held_by(tree: mirror_files.Tree, folder: int, name: str, *rest: Any) -> bool:
+    def held_by(tree: files.Tree, folder: int, name: str, *rest: Any) -> bool:
         if len(waiting) == 2:
-            put(path.with_name(f"{mirror_files.SWAP}{path.name}"), waiting.pop())
+            put(path.with_name(f"{files.SWAP}{path.name}"), waiting.pop())
         return holds(tree, folder, name, *rest)
 
-    def placed(tree: mirror_files.Tree, folder: int, swap: str, base: str) -> bool:
+    def placed(tree: files.Tree, folder: int, swap: str, base: str) -> bool:
         if len(waiting) == 1:
             append(path, waiting.pop())
         return place(tree, folder, swap, base)
 
-    monkeypatch.setattr(mirror_files.Tree, "_holds", held_by)
-    monkeypatch.setattr(mirror_files.Tree, "_place", placed)
+    monkeypatch.setattr(files.Tree, "_holds", held_by)
+    monkeypatch.setattr(files.Tree, "_place", placed)
     memory.erase([recorded.stamp.seq for recorded in memory.events() if hasattr(recorded.event, "day")])
     mirror.sync()
     assert not waiting
@@ -410,7 +410,7 @@ def test_what_is_written_in_parts_is_taken_when_it_is_whole(
     memory: Memory, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An open mirror leaves a file alone that changed since its last look."""
-    monkeypatch.setattr(handle, "_POLL_SECONDS", 3_600)
+    monkeypatch.setattr(mirror_mirror, "_POLL_SECONDS", 3_600)
     path = day_path(directory, DAY)
     with memory.mirror(directory) as mirror:
         mirror._look()

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from refold import Memory, Mirror, StoreError
-from refold.store import exchanging, mirror_files
-from refold.tools.mirror import handle
-from refold.tools.mirror.pages import digest
-from refold.tools.mirror.rounds import Rounds
+from refold.mirror import files, mirror
+from refold.mirror.merge import digest
+from refold.mirror.mirror import Rounds
 from tests.mirroring.files import STATE, day_path, everything, facts_in, kept, put, put_facts, texts_of
 from tests.support import remembering
 
@@ -34,7 +33,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _rounds_are_the_test_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handle.Mirror, "_look", lambda _: None)
+    monkeypatch.setattr(mirror.Mirror, "_look", lambda _: None)
 
 
 def said(memory: Memory, text: str, day: str = DAY) -> int:
@@ -328,14 +327,14 @@ def test_a_file_that_is_saved_again_while_what_was_erased_leaves_it(
         text = path.read_text(encoding="utf-8").replace("plain", "mine")
         put(path, text)
         memory.erase([secret])
-        exchanged, waiting = exchanging.exchanged, [f"{text}again\n"]
+        exchanged, waiting = files.exchanged, [f"{text}again\n"]
 
         def meanwhile(folder: int, one: str, other: str) -> bool:
             if waiting:
                 put(path, waiting.pop())
             return exchanged(folder, one, other)
 
-        monkeypatch.setattr(mirror_files, "exchanged", meanwhile)
+        monkeypatch.setattr(files, "exchanged", meanwhile)
         mirror.sync()
         assert not waiting
         assert texts_of(memory, DAY) == ["other", "mine", "again"]
@@ -398,7 +397,7 @@ def test_what_was_written_late_waits_for_room(memory: Memory, directory: Path, m
             raise StoreError(message)
 
         with monkeypatch.context() as patch:
-            patch.setattr(mirror_files.Tree, "keep", full)
+            patch.setattr(files.Tree, "keep", full)
             with pytest.raises(StoreError, match="no room"):
                 mirror.sync()
         (conflict,) = mirror.sync().conflicts

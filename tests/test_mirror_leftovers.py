@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from refold import InvalidInput, Memory, StoreError
-from refold.hashing import blake2b
-from refold.store import exchanging, mirror_files
-from refold.tools.mirror import handle
+from refold.mirror import files, mirror
+from refold.text import blake2b
 from tests.mirroring.files import STATE, day_path, everything, facts_in, kept, put_facts
 from tests.support import refused, remembering
 
@@ -31,7 +30,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _rounds_are_the_test_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handle.Mirror, "_look", lambda _: None)
+    monkeypatch.setattr(mirror.Mirror, "_look", lambda _: None)
 
 
 def make_folder(path: Path) -> None:
@@ -48,7 +47,7 @@ def make_link(path: Path) -> None:
 def test_what_is_no_file_may_come_while_a_file_is_replaced(
     memory: Memory, directory: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
 ) -> None:
-    exchanged, waiting = exchanging.exchanged, [make]
+    exchanged, waiting = files.exchanged, [make]
 
     def meanwhile(folder: int, one: str, other: str) -> bool:
         if waiting:
@@ -57,7 +56,7 @@ def test_what_is_no_file_may_come_while_a_file_is_replaced(
         return exchanged(folder, one, other)
 
     with memory.mirror(directory) as mirror:
-        monkeypatch.setattr(mirror_files, "exchanged", meanwhile)
+        monkeypatch.setattr(files, "exchanged", meanwhile)
         for theme in ("light", "blue"):
             memory.profile().set("theme", theme)
             (problem,) = mirror.sync().problems
@@ -116,7 +115,7 @@ def test_a_crash_may_leave_a_file_over_the_bound(
     memory: Memory, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.mirror(directory).close()
-    monkeypatch.setattr(mirror_files, "MIRROR_FILE_BYTES_MAX", 100)
+    monkeypatch.setattr(files, "MIRROR_FILE_BYTES_MAX", 100)
     (directory / SWAP).write_bytes(b"x" * 1_000)
     with memory.mirror(directory) as mirror:
         (conflict,) = mirror.report.conflicts
@@ -128,7 +127,7 @@ def test_what_is_written_late_into_a_file_over_the_bound_is_whole(
 ) -> None:
     memory.journal().append("x" * 1_000, day=DAY)
     with memory.mirror(directory) as mirror:
-        monkeypatch.setattr(mirror_files, "MIRROR_FILE_BYTES_MAX", 100)
+        monkeypatch.setattr(files, "MIRROR_FILE_BYTES_MAX", 100)
         with day_path(directory, DAY).open("a", encoding="utf-8") as editor:
             memory.journal().append("more", day=DAY)
             mirror.sync()

@@ -15,7 +15,7 @@ import pytest
 from mcp import Client
 
 from refold import Memory, Mirror
-from refold.tools.mirror import handle
+from refold.mirror import mirror
 from refold.views.journal import JournalAppended
 from tests.mcp.serving import stdio
 from tests.mcp.touring import call
@@ -183,7 +183,7 @@ def assert_protocol_kept(memory: Memory, directory: Path, calls: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handle, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(mirror, "_POLL_SECONDS", 0.01)
 
 
 def test_a_session_edited_by_hand_and_by_python_at_once_loses_nothing(tmp_path: Path) -> None:

@@ -9,11 +9,10 @@ import msgspec
 import pytest
 
 from refold import Memory, Project, fold
-from refold.engine.checkpoints import APPLIED_KEY, checkpoint_of, number_of
-from refold.engine.loader import Recorded
-from refold.event import FLAG_BASE
-from refold.slices import Cut
-from refold.tools.skills import SkillLibrary
+from refold.engine.states import Recorded
+from refold.engine.streams import APPLIED_KEY, checkpoint_of, number_of
+from refold.event import FLAG_BASE, Cut
+from refold.skills import SkillLibrary
 from refold.views import VIEWS
 from tests.bounds import lowered
 from tests.test_reembedding import Letters

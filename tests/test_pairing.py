@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from refold import Memory
-from refold.store.columns import Array
-from refold.store.pairing import narrowed, pairs
+from refold.index.columns import Array
+from refold.index.search import narrowed, pairs
 from tests.bounds import lowered
 from tests.shelving import texts_like
 
@@ -109,7 +109,7 @@ def test_a_compaction_is_what_comparing_everything_in_every_round_gives(
 
     outcomes: list[Any] = []
     for compare in (counted, everything):
-        monkeypatch.setattr("refold.store.pairing.pairs", compare)
+        monkeypatch.setattr("refold.index.search.pairs", compare)
         project = Memory().project("p")
         for number, vector in enumerate(vectors):
             project.add(f"text {number % 60} {'x' * (number // 60)}", vector=vector, importance=number % 7 / 7)

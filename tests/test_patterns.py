@@ -19,18 +19,18 @@ from typing import Any
 import pytest
 
 import refold
-from refold.commands import detect_memory_command
+from refold.agent import extraction, providers, tools
+from refold.agent.defaults import detect_memory_command
+from refold.agent.extraction import secret_in
 from refold.errors import RefoldError
-from refold.rank.questions import question_share
-from refold.rank.stemming import terms_of
-from refold.recorders import documents
-from refold.store.mirror_files import PROFILE_FILE
+from refold.importers import base
+from refold.index.text import question_share, terms_of
+from refold.mirror import plan
+from refold.mirror.files import PROFILE_FILE
+from refold.skills import format as skills_format
+from refold.skills import selection
+from refold.skills.format import parse_skill
 from refold.text import ByteClassCounter, keywords, words
-from refold.tools import delimiting, learning, parsing
-from refold.tools.mirror import forgetting
-from refold.tools.secrets import secret_in
-from refold.tools.skills import frontmatter, injecting
-from refold.tools.skills.parsing import parse_skill
 
 PARSER: Any = importlib.import_module("re._parser")
 PROBES = " \n\ta0A-_/.:=+\"'\\([{<]),!@#%"
@@ -245,22 +245,22 @@ def test_the_judge_tells_what_grows_from_what_does_not() -> None:
 READERS: dict[str, Callable[[str], object]] = {
     "secrets": secret_in,
     "commands": detect_memory_command,
-    "models' JSON": parsing.parsed,
-    "what is learnt": lambda text: learning.learnt([{"content": text[:2_000]}], echoes=[text]),
-    "frontmatter": lambda text: frontmatter.split("---\n" + text),
-    "frontmatter mended": frontmatter.mended,
-    "YAML": frontmatter.read,
+    "models' JSON": providers.parsed,
+    "what is learnt": lambda text: extraction.parse_lessons([{"content": text[:2_000]}], echoes=[text]),
+    "frontmatter": lambda text: skills_format.split_frontmatter("---\n" + text),
+    "frontmatter mended": skills_format.mend,
+    "YAML": skills_format.read_frontmatter,
     "skills": lambda text: parse_skill(
         "a/SKILL.md", f"---\nname: a\nallowed-tools: {text[:15_000]}\n---\n{text}".encode()
     ),
-    "skills shown": injecting._as_text,
-    "skills marked": delimiting.inert,
+    "skills shown": selection._as_text,
+    "skills marked": tools.inert,
     "keywords": keywords,
     "words": words,
     "terms": lambda text: terms_of(text, "porter"),
     "questions": lambda text: question_share(text + "?"),
-    "documents": lambda text: sum(1 for _ in documents.paths(text.encode())),
-    "saved copies": lambda text: forgetting.standing(PROFILE_FILE, text.encode(), {"0" * 64}),
+    "documents": lambda text: sum(1 for _ in base.paths(text.encode())),
+    "saved copies": lambda text: plan.standing(PROFILE_FILE, text.encode(), {"0" * 64}),
     "token counter": ByteClassCounter().count,
 }
 UNITS = (
@@ -286,7 +286,7 @@ UNITS = (
 @pytest.mark.parametrize("reader", READERS)
 def test_a_reader_takes_time_in_proportion_to_the_text(reader: str) -> None:
     def read(text: str) -> None:
-        with suppress(RefoldError, frontmatter.BlockError):
+        with suppress(RefoldError, skills_format.BlockError):
             READERS[reader](text)
 
     for unit in UNITS:

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from refold import LimitExceeded, Memory
-from refold.measuring.cases import conversations, item_of
-from refold.measuring.policies import POLICIES, Need, Piece, Policy, Trace, Window, bounds, replay, whole
-from refold.measuring.sources import cases_of
-from refold.recorders import import_file, transcript
+from refold.evaluation.cases import cases_of, conversations, item_of
+from refold.evaluation.eviction import POLICIES, Need, Piece, Policy, Trace, Window, bounds, replay, whole
+from refold.importers import import_file, transcript
 
 TAU = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "tau-bench" / "gpt4o_airline_dev.jsonl"
 NAMED = {policy.name: policy for policy in POLICIES}

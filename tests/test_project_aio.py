@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from refold import InvalidInput, Memory
-from refold.memory.aio_project import AsyncProject
+from refold.memory.aio import AsyncProject
 from refold.memory.project import Project
 from tests.told import ONE, Told
 

@@ -16,9 +16,9 @@ from refold import (
     Ranking,
     WrongVersion,
 )
-from refold.engine.core import Engine
-from refold.engine.pending import Pending
-from refold.engine.stock import Stock
+from refold.engine.engine import Engine
+from refold.engine.transaction import Pending
+from refold.index.project import Stock
 from tests.bounds import Clock
 from tests.support import assert_sound, elsewhere
 from tests.told import BETWEEN, ONE, TWO, Told
@@ -183,7 +183,7 @@ class TestMaintaining:
     def test_large_outcomes_go_in_pages_of_one_commit(
         self, memory: Memory, project: Project, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("refold.memory.maintaining.PAGE_MEMORIES_COUNT", 2)
+        monkeypatch.setattr("refold.memory.maintenance.PAGE_MEMORIES_COUNT", 2)
         for number in range(5):
             project.add(f"memory {number}", importance=0.1, vector=[1.0, number])
         head = memory.head

@@ -27,14 +27,12 @@ from refold import (
     extract_idle,
     files_tool,
 )
-from refold.faces.commands.root import cli
-from refold.faces.mcp.binding import Binding
-from refold.faces.mcp.calling import registry_of
-from refold.faces.mcp.prompting import PROMPTS
-from refold.faces.mcp.server import MemoryServer
+from refold.cli.root import cli
+from refold.mcp.resources import Binding
+from refold.mcp.server import PROMPTS, MemoryServer, registry_of
 from refold.message import MessageAppended
-from refold.tools.skills import SkillRoots
-from refold.tools.skills.tool import SKILL_USE, skill_tool
+from refold.skills import SkillRoots
+from refold.skills.skills import SKILL_USE, skill_tool
 from tests.commanding import running
 from tests.support import assert_sound
 from tests.test_erasure import occurrences

@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.errors import InvalidInput
-from refold.rank import RANKINGS, SIGNALS, Columns, Query, Ranking, best, ranking_of, score
-from refold.rank.lexicon import month_of
-from refold.rank.products import product
-from refold.rank.questions import question_share
-from refold.rank.stemming import light, porter, terms_of, unstemmed
+from refold.index.columns import product
+from refold.index.ranking import RANKINGS, SIGNALS, Columns, Query, Ranking, best, month_of, ranking_of, score
+from refold.index.text import light, porter, question_share, terms_of, unstemmed
 from refold.text import keywords
 
 DAY_NS = 86_400 * 10**9

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold.rank import Columns, Query, Ranking, score
+from refold.index.ranking import Columns, Query, Ranking, score
 from tests import ranked
 
 ALL: Any = dict.fromkeys(("keywords", "bm25", "idf_cosine", "coverage", "question", "importance", "recency"), 1.0)

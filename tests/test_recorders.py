@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from refold import InvalidInput, LimitExceeded, Memory, NotFound, Snapshot
-from refold.faces.demo import SAMPLE
-from refold.recorders import FORMATS, export_openai, format_of, import_file, importing, transcript
-from refold.recorders.dates import occurred_ns
-from refold.recorders.openai import OPENAI
+from refold.cli.demo import SAMPLE
+from refold.importers import FORMATS, export_openai, format_of, import_file, sessions, transcript
+from refold.importers.base import occurred_ns
+from refold.importers.formats import OPENAI
 
 FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id")
 HELLO = {"role": "user", "content": "Hello!"}
@@ -192,7 +192,7 @@ def test_an_import_cut_off_between_conversations_is_completed(memory: Memory) ->
 def test_an_import_cut_off_inside_a_conversation_is_completed(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importing, "_PAGE_MESSAGES", 2)
+    monkeypatch.setattr(sessions, "_PAGE_MESSAGES", 2)
     file = written(tmp_path / "a.jsonl", [HELLO, REPLY, HELLO, REPLY, {"role": "nobody", "content": "?"}])
     with pytest.raises(InvalidInput, match="line 1, message 5: role is 'nobody'"):
         import_file(memory, file)

@@ -13,7 +13,7 @@ import pytest
 
 from refold import Conversation, InvalidInput, Memory, NotFound, RefoldError, StoreCorrupt, StoreVersion, recover
 from refold.event import Erased
-from refold.store.record import COMMIT
+from refold.log.record import COMMIT
 from tests.blanking import blank
 from tests.bounds import lowered, seeded_bytes
 from tests.power.workloads import commit_end

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from refold import EmbeddingMismatch, HashedEmbedder, InvalidInput, Memory, NotFound, ReadOnly, Reembedded
+from refold.entry import EmbedderSwitched, VectorRenewed
 from refold.limits import REEMBEDDED_PAGE_COUNT
-from refold.renewal import EmbedderSwitched, VectorRenewed
 from tests.conftest import Held
 from tests.support import elsewhere
 

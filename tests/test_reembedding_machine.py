@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from refold import Entry, Memory, RefoldError
-from refold.engine.units import exact, unit
+from refold.index.project import exact, unit
 from refold.views.facts import FACTS
 from tests.bounds import Clock, seeded_bytes
 from tests.test_reembedding import Letters

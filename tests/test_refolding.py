@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from refold import Memory, Report, StoreCorrupt, fold
-from refold.engine.refolding import Refolding
-from refold.engine.sweeping import Page
+from refold.engine.verify import Refolding
+from refold.engine.walk import Page
 from refold.limits import CHECKPOINT_EVENTS
 from tests.support import Clock
 

@@ -9,13 +9,12 @@ import msgspec
 import pytest
 
 from refold import Memory, Report, StoreCorrupt, fold, recover
-from refold.engine.checkpoints import checkpoint_of
-from refold.engine.checkpoints import number_of as stream_of
-from refold.engine.streams import STORE_STREAM
+from refold.engine.streams import STORE_STREAM, checkpoint_of
+from refold.engine.streams import number_of as stream_of
 from refold.entry import MemoryAdded
+from refold.log.record import ARRAY_BEGIN, COMMIT, SEQ, CommitRow
 from refold.message import MessageAppended
-from refold.store.record import ARRAY_BEGIN, COMMIT, SEQ, CommitRow
-from refold.views.scratch import NoteAdded
+from refold.views.scratchpad import NoteAdded
 from tests.bounds import START_NS, Clock, lowered, seeded_bytes
 from tests.commanding import Run, running
 from tests.faulty import Log, begun_anew, number_of, read, rewritten, shared, twice

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from refold.limits import MARKER_BYTES_MIN, OCCURRENCES_COUNT_MAX
-from refold.store import sieving
-from refold.store.mapping import LOCK_FILE
-from refold.store.searching import search
+from refold.log import search as log_search
+from refold.log.lmdb_file import LOCK_FILE
+from refold.log.search import search
 
 WORDS = (b"alpha ", b"beta ", b"gamma ", b"delta ", b"epsilon ")
 CHUNK_WORDS = mmap.PAGESIZE // 8
@@ -24,10 +24,10 @@ SEEDS = range(12)
 def small() -> Iterator[None]:
     """Chunks of a page, so that a small file has many borders, and few pairs compared at a time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sieving, "_CHUNK_WORDS", CHUNK_WORDS)
-        patch.setattr(sieving, "_SAMPLED", 2)
-        patch.setattr(sieving, "_STARTS_MAX", 200)
-        patch.setattr(sieving, "_PAIRS_MAX", 50)
+        patch.setattr(log_search, "_CHUNK_WORDS", CHUNK_WORDS)
+        patch.setattr(log_search, "_SAMPLED", 2)
+        patch.setattr(log_search, "_STARTS_MAX", 200)
+        patch.setattr(log_search, "_PAIRS_MAX", 50)
         yield
 
 
@@ -45,7 +45,7 @@ def plain(content: bytes, strings: list[bytes]) -> int:
 def counted(path: Path, content: bytes, strings: list[bytes]) -> int:
     path.write_bytes(content)
     with path.open("rb") as file:
-        return sieving.count(mmap.mmap(file.fileno(), len(content), prot=mmap.PROT_READ), strings)
+        return log_search.count(mmap.mmap(file.fileno(), len(content), prot=mmap.PROT_READ), strings)
 
 
 def content_of(random: Random) -> bytes:
@@ -142,7 +142,7 @@ def test_base64_is_found_at_each_place_where_it_may_begin(tmp_path: Path, before
 def test_a_search_takes_memory_by_the_chunk(tmp_path: Path) -> None:
     """A file in which all strings seem to stand everywhere makes many pairs; they are compared a part at a time."""
     most = 0
-    original = sieving._count_pairs
+    original = log_search._count_pairs
 
     def noting(*arguments: Any) -> int:
         nonlocal most
@@ -151,7 +151,7 @@ def test_a_search_takes_memory_by_the_chunk(tmp_path: Path) -> None:
 
     strings = [b"x" * 100 + b"%03d" % number for number in range(300)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sieving, "_count_pairs", noting)
-        patch.setattr(sieving, "_PAIRS_MAX", 10_000)
+        patch.setattr(log_search, "_count_pairs", noting)
+        patch.setattr(log_search, "_PAIRS_MAX", 10_000)
         assert counted(tmp_path / "file", b"x" * 20_000 + strings[7], strings) == 1
     assert 0 < most <= 10_000

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from refold import Memory
-from refold.store.log import LmdbLog
-from refold.store.turns import LmdbTurn
+from refold.log.lmdb_log import LmdbLog, LmdbTurn
 from tests.bounds import Clock, lowered
 from tests.elsewhere import Elsewhere, LengthCounter
 from tests.support import assert_sound

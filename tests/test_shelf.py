@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from refold import EmbeddingMismatch, InvalidInput
-from refold.store import columns
-from refold.store.answering import Query, Wish
-from refold.store.moments import Filters
-from refold.store.scoring import DAY_NS, SEED, Scoring
-from refold.store.vectors import Past, Shelf
+from refold.index import columns
+from refold.index.columns import DAY_NS, SEED, Scoring
+from refold.index.rows import Filters
+from refold.index.search import Query, Wish
+from refold.index.vectors import Past, Shelf
 from tests.shelving import (
     BEGIN_NS,
     CATEGORIES,

@@ -12,14 +12,12 @@ import pytest
 
 from refold import Memory
 from refold.engine.streams import number_key
-from refold.store.answering import Query, Wish
-from refold.store.directory import open_directory
-from refold.store.examining import look
-from refold.store.graph_bytes import seqs_of
-from refold.store.graphing import Crossover
-from refold.store.log import LmdbLog
-from refold.store.shelves import Shelves
-from refold.store.vectors import Shelf
+from refold.index.hnsw import seqs_of
+from refold.index.search import Query, Wish
+from refold.index.vectors import Crossover, Shelf, Shelves
+from refold.log.directory import open_directory
+from refold.log.inspect import look
+from refold.log.lmdb_log import LmdbLog
 from tests.shelving import BEGIN_NS, MODEL, filled, needs_hnswlib, told
 
 DIMENSIONS = 32

@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 from refold import Hits, Memory, Project, Ranking
-from refold.engine import similarity
-from refold.engine.similarity import Similarity
-from refold.engine.stock import Stock
 from refold.engine.streams import number_key
-from refold.store.graphing import Crossover
-from refold.store.vectors import Shelf
+from refold.index import index
+from refold.index.index import Similarity
+from refold.index.project import Stock
+from refold.index.vectors import Crossover, Shelf
 from tests.bounds import Clock
 from tests.shelving import needs_hnswlib, texts_like
 
@@ -255,7 +254,7 @@ def graph_of(memory: Memory) -> bytes:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where a store may be whose projects have graphs, however small they are."""
-    monkeypatch.setattr(similarity, "_MEASURED", Crossover(1, 1))
+    monkeypatch.setattr(index, "_MEASURED", Crossover(1, 1))
     yield tmp_path / "store"
     gc.collect()
     assert [thread.name for thread in threading.enumerate() if thread.name == "refold-graph"] == []

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
+from refold.agent.tools import inert
 from refold.errors import InvalidInput
-from refold.store import skill_files
-from refold.store.limits import SKILL_FILE_BYTES_MAX
-from refold.tools.delimiting import inert
-from refold.tools.skills import SelectionPolicy, Skill, SkillLoader, SkillRoots, inject_skills, parse_skill
-from refold.tools.skills.handle import skills_of
-from refold.tools.skills.injecting import activation, truncated
-from refold.tools.skills.selecting import match_of
+from refold.limits import SKILL_FILE_BYTES_MAX
+from refold.skills import SelectionPolicy, Skill, SkillLoader, SkillRoots, files, inject_skills, parse_skill
+from refold.skills.selection import activation, match_of, truncated
+from refold.skills.skills import skills_of
 from tests.support import remembering
 
 pytest.importorskip("yaml", reason="PyYAML is not installed")
@@ -107,20 +105,20 @@ def test_no_configuration_of_a_project_leads_out_of_it(tmp_path: Path, kind: str
 def test_a_pipe_in_the_place_of_a_file_does_not_stop_the_reader(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "SKILL.md")
     with pytest.raises(OSError, match="no file"):
-        skill_files.read(str(tmp_path / "SKILL.md"))
+        files.read(str(tmp_path / "SKILL.md"))
 
 
 def test_a_file_that_goes_during_the_look_takes_no_other_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b", "c", "d"):
         write(tmp_path / f".skills/{name}.md", name)
-    seen = skill_files._Walker._see
+    seen = files._Walker._see
 
     def going(walker: Any, found: os.stat_result, below: str) -> None:
         if below == "b.md":
             raise FileNotFoundError
         seen(walker, found, below)
 
-    monkeypatch.setattr(skill_files._Walker, "_see", going)
+    monkeypatch.setattr(files._Walker, "_see", going)
     index = SkillLoader(SkillRoots(project=str(tmp_path))).load()
     assert [skill.name for skill in index.skills] == ["a", "c", "d"]
 
@@ -136,8 +134,8 @@ def test_a_link_does_not_take_the_name_of_what_it_leads_to(tmp_path: Path) -> No
 
 
 def test_conventions_are_found_among_many_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skill_files, "SKILL_FILES_COUNT_MAX", 5)
-    monkeypatch.setattr(skill_files, "SKILL_DIRECTORIES_COUNT_MAX", 20)
+    monkeypatch.setattr(files, "SKILL_FILES_COUNT_MAX", 5)
+    monkeypatch.setattr(files, "SKILL_DIRECTORIES_COUNT_MAX", 20)
     for number in range(30):
         (tmp_path / f"docs/deep{number}/deeper").mkdir(parents=True)
         (tmp_path / f"docs/page{number}.md").touch()
@@ -155,18 +153,18 @@ def test_conventions_are_found_among_many_other_files(tmp_path: Path, monkeypatc
 def test_a_directory_of_very_many_files_is_looked_at_up_to_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(skill_files, "SKILL_FILES_COUNT_MAX", 3)
+    monkeypatch.setattr(files, "SKILL_FILES_COUNT_MAX", 3)
     for number in range(50):
         (tmp_path / f"f{number:02}.md").touch()
     looks: list[str] = []
-    seen = skill_files._Walker._see
+    seen = files._Walker._see
 
     def counting(walker: Any, found: os.stat_result, below: str) -> None:
         looks.append(below)
         seen(walker, found, below)
 
-    monkeypatch.setattr(skill_files._Walker, "_see", counting)
-    found = skill_files.walk(str(tmp_path))
+    monkeypatch.setattr(files._Walker, "_see", counting)
+    found = files.walk(str(tmp_path))
     assert [seen.path for seen in found.files] == ["f00.md", "f01.md", "f02.md"]
     assert len(looks) == 4
 

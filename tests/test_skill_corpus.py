@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refold.tools.skills import SelectionPolicy, Selector, SkillLoader, SkillRoots, parse_skill, validate_skill
-from refold.tools.skills.index import RefreshStats, SkillIndex
-from refold.tools.skills.scoring import text_of
+from refold.skills import SelectionPolicy, Selector, SkillLoader, SkillRoots, parse_skill, validate_skill
+from refold.skills.selection import text_of
+from refold.skills.sources import RefreshStats, SkillIndex
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 CORPUS = DATA / "skills"

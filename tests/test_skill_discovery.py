@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from refold import limits
 from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreError
-from refold.store import limits, skill_files
-from refold.tools.skills.discovering import SkillLoader, SkillRoots
-from refold.tools.skills.index import RefreshStats, SkillIndex
-from refold.tools.skills.skill import Detection
+from refold.skills import files as skills_files
+from refold.skills.skill import Detection
+from refold.skills.sources import RefreshStats, SkillIndex, SkillLoader, SkillRoots
 
 pytest.importorskip("yaml", reason="PyYAML is not installed")
 
@@ -222,7 +222,7 @@ def test_an_unchanged_tree_is_not_read_again(tmp_path: Path, monkeypatch: pytest
         read.append(path)
         return Path(path).read_bytes()
 
-    monkeypatch.setattr(skill_files, "read", reading)
+    monkeypatch.setattr(skills_files, "read", reading)
     assert loader.load() is first
     assert (read, loader.stats) == ([], RefreshStats(files=3, unchanged=3))
 
@@ -281,7 +281,7 @@ def test_a_directory_of_skills_that_is_a_link_out_of_the_project_is_left_out(tmp
     (project / ".skills").symlink_to(tmp_path / "outside")
     index = found(project)
     assert index.skills == ()
-    assert told(index) == [f".skills:0: warning: {skill_files.OUTSIDE}"]
+    assert told(index) == [f".skills:0: warning: {skills_files.OUTSIDE}"]
     home = found(project / "none", home=str(project))
     assert [skill.name for skill in home.skills] == ["secret"], "a user's own links are the user's"
 
@@ -295,10 +295,10 @@ def test_depth_and_counts_are_bounded(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(index) == limits.SKILL_DEPTH_COUNT_MAX
     assert sum("SKILL_DEPTH_COUNT_MAX = 8" in said for said in told(index)) >= 1
 
-    monkeypatch.setattr(skill_files, "SKILL_DIRECTORIES_COUNT_MAX", 3)
+    monkeypatch.setattr(skills_files, "SKILL_DIRECTORIES_COUNT_MAX", 3)
     assert any("SKILL_DIRECTORIES_COUNT_MAX = 3" in said for said in told(found(tmp_path)))
-    monkeypatch.setattr(skill_files, "SKILL_DIRECTORIES_COUNT_MAX", 100)
-    monkeypatch.setattr(skill_files, "SKILL_FILES_COUNT_MAX", 2)
+    monkeypatch.setattr(skills_files, "SKILL_DIRECTORIES_COUNT_MAX", 100)
+    monkeypatch.setattr(skills_files, "SKILL_FILES_COUNT_MAX", 2)
     bounded = found(tmp_path)
     assert len(bounded) == 2
     assert any("SKILL_FILES_COUNT_MAX = 2" in said for said in told(bounded))
@@ -340,9 +340,9 @@ TRAVERSALS = [
 def test_a_name_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
     write(tmp_path / "skill/SKILL.md")
     for call in (
-        lambda: skill_files.read_resource(str(tmp_path / "skill"), name),
-        lambda: skill_files.write_new(str(tmp_path / "skill"), name, b"x"),
-        lambda: skill_files.remove(str(tmp_path / "skill"), name),
+        lambda: skills_files.read_resource(str(tmp_path / "skill"), name),
+        lambda: skills_files.write_new(str(tmp_path / "skill"), name, b"x"),
+        lambda: skills_files.remove(str(tmp_path / "skill"), name),
     ):
         with pytest.raises(InvalidInput, match="no name below a skill's directory"):
             call()
@@ -357,8 +357,8 @@ def test_resources_are_listed_and_read(tmp_path: Path) -> None:
     (skill / "passwd").symlink_to("/etc/passwd")
     (tmp_path / "secret").write_bytes(b"secret")
     (skill / "out").symlink_to(tmp_path / "secret")
-    assert skill_files.resources(str(skill), without="SKILL.md") == ("references/guide.md", "run.sh")
-    assert skill_files.read_resource(str(skill), "references/guide.md") == b"guide"
+    assert skills_files.resources(str(skill), without="SKILL.md") == ("references/guide.md", "run.sh")
+    assert skills_files.read_resource(str(skill), "references/guide.md") == b"guide"
     for name, error in (
         ("none", NotFound),
         ("%2e%2e%2fsecret", NotFound),
@@ -366,29 +366,29 @@ def test_resources_are_listed_and_read(tmp_path: Path) -> None:
         ("passwd", InvalidInput),
     ):
         with pytest.raises(error):
-            skill_files.read_resource(str(skill), name)
+            skills_files.read_resource(str(skill), name)
     (skill / "big").write_bytes(b"x" * (limits.SKILL_FILE_BYTES_MAX + 1))
     with pytest.raises(LimitExceeded, match="SKILL_FILE_BYTES_MAX"):
-        skill_files.read_resource(str(skill), "big")
+        skills_files.read_resource(str(skill), "big")
 
 
 def test_a_file_is_written_once_whole_and_removed_with_its_directory(tmp_path: Path) -> None:
     root = str(tmp_path / "skills")
-    path = skill_files.write_new(root, "greet/SKILL.md", b"first")
+    path = skills_files.write_new(root, "greet/SKILL.md", b"first")
     assert Path(path).read_bytes() == b"first"
     with pytest.raises(InvalidInput, match="is there already"):
-        skill_files.write_new(root, "greet/SKILL.md", b"second")
+        skills_files.write_new(root, "greet/SKILL.md", b"second")
     assert [entry.name for entry in Path(path).parent.iterdir()] == ["SKILL.md"]
     assert Path(path).read_bytes() == b"first"
     (tmp_path / "skills/greet/kept.txt").write_bytes(b"x")
-    skill_files.remove(root, "greet/SKILL.md")
+    skills_files.remove(root, "greet/SKILL.md")
     assert (tmp_path / "skills/greet/kept.txt").exists()
     (tmp_path / "skills/greet/kept.txt").unlink()
-    skill_files.write_new(root, "greet/SKILL.md", b"third")
-    skill_files.remove(root, "greet/SKILL.md")
+    skills_files.write_new(root, "greet/SKILL.md", b"third")
+    skills_files.remove(root, "greet/SKILL.md")
     assert not (tmp_path / "skills/greet").exists()
     with pytest.raises(NotFound):
-        skill_files.remove(root, "greet/SKILL.md")
+        skills_files.remove(root, "greet/SKILL.md")
 
 
 def test_nothing_is_written_through_a_link_or_onto_a_file(tmp_path: Path) -> None:
@@ -396,8 +396,8 @@ def test_nothing_is_written_through_a_link_or_onto_a_file(tmp_path: Path) -> Non
     (tmp_path / "skills").mkdir()
     (tmp_path / "skills/greet").symlink_to(tmp_path / "outside")
     with pytest.raises(InvalidInput, match="leads outside"):
-        skill_files.write_new(str(tmp_path / "skills"), "greet/SKILL.md", b"x")
+        skills_files.write_new(str(tmp_path / "skills"), "greet/SKILL.md", b"x")
     (tmp_path / "skills/file").write_bytes(b"x")
     with pytest.raises((StoreError, InvalidInput)):
-        skill_files.write_new(str(tmp_path / "skills"), "file/SKILL.md", b"x")
+        skills_files.write_new(str(tmp_path / "skills"), "file/SKILL.md", b"x")
     assert list((tmp_path / "outside").iterdir()) == []

@@ -7,16 +7,13 @@ from typing import Any
 import pytest
 
 from refold import Conversation, Memory
+from refold.agent.tools import FunctionTool
 from refold.errors import InvalidInput, NotFound, ReadOnly, WrongVersion
-from refold.tools.protocol import FunctionTool
-from refold.tools.skills.discovering import SkillRoots
-from refold.tools.skills.generating import SCHEMA
-from refold.tools.skills.handle import Skills, skills_of
-from refold.tools.skills.library import SkillLibrary, library_of
-from refold.tools.skills.parsing import parse_skill
-from refold.tools.skills.selecting import SelectionPolicy
-from refold.tools.skills.tool import RestrictedRegistry, skill_tool
-from refold.tools.skills.validating import validate_skill
+from refold.skills.format import parse_skill, validate_skill
+from refold.skills.library import SCHEMA, SkillLibrary, library_of
+from refold.skills.selection import SelectionPolicy
+from refold.skills.skills import RestrictedRegistry, Skills, skill_tool, skills_of
+from refold.skills.sources import SkillRoots
 from refold.views.skills import SkillsSelected, Usage
 from tests.support import Clock, assert_sound, refused, remembering
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from refold.agent.hooks import Hooks
 from refold.errors import InvalidInput
-from refold.tools.hooks import Hooks
-from refold.tools.skills import SelectionPolicy, SkillRoots, parse_skill, render_skill, skills_of, validate_skill
-from refold.tools.skills.handle import Skills
+from refold.skills import SelectionPolicy, SkillRoots, parse_skill, render_skill, skills_of, validate_skill
+from refold.skills.skills import Skills
 from tests.support import refused, remembering
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
@@ -129,7 +129,7 @@ def test_a_character_that_there_is_not_is_a_diagnostic(
 
 def test_what_is_said_of_a_file_does_not_depend_on_the_seed_of_hashes() -> None:
     program = (
-        "from refold.tools.skills import parse_skill\n"
+        "from refold.skills import parse_skill\n"
         "hooks = ''.join(f'  Moment{n}: []\\n' for n in range(9))\n"
         "found = parse_skill('a/SKILL.md', f'---\\nname: a\\ndescription: d\\nhooks:\\n{hooks}---\\n'.encode())\n"
         "print([said.reason for said in found.diagnostics])\n"
@@ -151,7 +151,7 @@ def test_what_is_said_of_a_file_does_not_depend_on_the_seed_of_hashes() -> None:
 
 
 def test_the_bound_of_the_settings_is_that_of_skills_before_a_message(tmp_path: Path) -> None:
-    from refold.tools.defaults import default_hooks
+    from refold.agent.defaults import default_hooks
 
     for name in ("one", "two"):
         write(tmp_path / f".skills/{name}/SKILL.md", name, body="x" * 500)

@@ -8,17 +8,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from refold.errors import InvalidInput, LimitExceeded
-from refold.store.limits import SKILL_FILE_BYTES_MAX
-from refold.tools.skills import frontmatter
-from refold.tools.skills.limits import (
+from refold.limits import (
+    SKILL_FILE_BYTES_MAX,
     SKILL_FRONT_BYTES_MAX,
     SKILL_FRONT_VALUES_COUNT_MAX,
     SKILL_NESTING_COUNT_MAX,
 )
-from refold.tools.skills.parsing import normalized, parse_skill
-from refold.tools.skills.skill import HookAction, HookRule, Skill, SkillHooks
-from refold.tools.skills.validating import validate_skill
-from refold.tools.skills.writing import render_skill
+from refold.skills import format as skills_format
+from refold.skills.format import normalized, parse_skill, render_skill, validate_skill
+from refold.skills.skill import HookAction, HookRule, Skill, SkillHooks
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 
@@ -315,7 +313,7 @@ TEXTS = st.lists(PIECES | st.text(max_size=8), max_size=12).map("".join)
 @example(text="---\nname: a\ndescription: b\n---\n---\n", is_convention=False)
 def test_no_text_crashes_the_parser_or_loses_a_byte_of_its_body(text: str, is_convention: bool) -> None:
     content = text.encode()
-    cut = frontmatter.split(text)
+    cut = skills_format.split_frontmatter(text)
     assert cut.head + cut.body == text
     skill, diagnostics = parse_skill("a/AGENTS.md", content, is_convention=is_convention)
     assert all(found.reason and found.line >= 0 for found in diagnostics)

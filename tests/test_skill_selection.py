@@ -13,13 +13,23 @@ from hypothesis import strategies as st
 
 from refold import Ranking
 from refold.errors import InvalidInput, NotFound
-from refold.tools.skills.detecting import DetectedSkill, detect_skills
-from refold.tools.skills.index import SkillIndex
-from refold.tools.skills.injecting import activation, catalog, inject_into_messages, inject_message, inject_skills
-from refold.tools.skills.scoring import SeedScorer, text_of
-from refold.tools.skills.selecting import SelectionPolicy, Selector, SkillMatch, match_of
-from refold.tools.skills.skill import Detection, Skill
-from refold.tools.skills.words import token_set, tokens
+from refold.skills.selection import (
+    DetectedSkill,
+    SeedScorer,
+    SelectionPolicy,
+    Selector,
+    SkillMatch,
+    activation,
+    catalog,
+    detect_skills,
+    inject_into_messages,
+    inject_message,
+    inject_skills,
+    match_of,
+    text_of,
+)
+from refold.skills.skill import Detection, Skill, token_set, tokens
+from refold.skills.sources import SkillIndex
 
 
 def skill(name: str, description: str = "about", body: str = "body", **fields: Any) -> Skill:

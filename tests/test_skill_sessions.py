@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from refold import HookContext, Memory
-from refold.tools.defaults import default_hooks
-from refold.tools.hooks import Hooks
-from refold.tools.providers import CallableProvider
-from refold.tools.skills import SkillRoots
+from refold.agent.defaults import default_hooks
+from refold.agent.hooks import Hooks
+from refold.agent.providers import CallableProvider
+from refold.skills import SkillRoots
 from tests.support import remembering
 
 pytest.importorskip("yaml", reason="PyYAML is not installed")

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from refold import Closed, ReadOnly, StoreCorrupt
-from refold.store.directory import open_directory
-from refold.store.log import LmdbLog
-from refold.store.protocol import TABLES, Log, Row, Turn, scan
-from refold.store.ram import RamLog
-from refold.store.record import COMMIT
+from refold.log.directory import open_directory
+from refold.log.lmdb_log import LmdbLog
+from refold.log.memory_log import RamLog
+from refold.log.protocol import TABLES, Log, Row, Turn, scan
+from refold.log.record import COMMIT
 from tests.support import erase
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from refold import Memory, Project, WrongVersion
-from refold.engine import similarity
-from refold.store import graphing
-from refold.store.graphing import Crossover
+from refold.index import index, vectors
+from refold.index.vectors import Crossover
 from tests.bounds import lowered
 from tests.shelving import needs_hnswlib, texts_like
 
@@ -50,8 +49,8 @@ class Worker(threading.Thread):
 @pytest.fixture
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
     """A store in which graphs are built all the time, rows are packed in many slices, and projects leave RAM."""
-    monkeypatch.setattr(similarity, "_MEASURED", Crossover(1, 1))
-    monkeypatch.setattr(graphing, "GRAPH_FRESH_ROWS_MIN", 20)
+    monkeypatch.setattr(index, "_MEASURED", Crossover(1, 1))
+    monkeypatch.setattr(vectors, "GRAPH_FRESH_ROWS_MIN", 20)
     with (
         lowered(CHECKPOINT_EVENTS=16, PACKED_SLICE_COUNT=8, TAIL_EVENTS_MAX=200, PACKED_COUNT_MIN=1),
         Memory(tmp_path / "store", durability="delayed", memory_bytes=2**20) as memory,

@@ -12,7 +12,7 @@ import pytest
 
 from refold import Closed, InvalidInput, Memory, ReadOnly, Recorded, StoreError, StoreFull, Subscription
 from refold.engine import subscriptions
-from refold.store.examining import look
+from refold.log.inspect import look
 from tests.bounds import lowered
 from tests.support import Child, assert_sound, elsewhere, interrupt, refused, remembering
 

@@ -44,7 +44,7 @@ def test_with_a_witness_the_suite_passes(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_the_suite_goes_red_on_a_build_that_does_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the comparison with the witness, the edit that only a witness shows is accepted."""
-    monkeypatch.setattr("refold.engine.witnessing._problem", lambda *_: None)
+    monkeypatch.setattr("refold.engine.witness._problem", lambda *_: None)
     attack = next(kind for kind in AT_REST_ATTACKS_WITH_SNAPSHOT if kind.name == "snapshot_rollback")
     adapter = Careless()
     assert check.verdict(attack().run(adapter), adapter) == "ACCEPTED"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from refold import Memory
-from refold.recorders import export_openai, import_file, transcript
+from refold.importers import export_openai, import_file, transcript
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "tau-bench" / "gpt4o_airline_dev.jsonl"
 FIELDS = {"role", "content", "name", "tool_calls", "tool_call_id"}

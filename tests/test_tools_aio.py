@@ -6,12 +6,9 @@ from typing import Any
 import pytest
 
 from refold import InvalidInput, Memory
-from refold.memory.aio_session import AsyncSession, AsyncSettings
-from refold.memory.sessions import SessionMemory
-from refold.memory.settings import Settings
-from refold.tools.hooks import Hooks
-from refold.tools.hooks_async import AsyncHooks
-from refold.tools.points import UserMessageResult
+from refold.agent.hooks import AsyncHooks, Hooks, UserMessageResult
+from refold.memory.aio import AsyncSession, AsyncSettings
+from refold.memory.handles import SessionMemory, Settings
 
 OWN = {"door", "plain"}
 

@@ -21,7 +21,7 @@ from refold import (
     StoreError,
 )
 from refold.engine import transfer
-from refold.tools.skills import SkillLibrary
+from refold.skills import SkillLibrary
 from tests.support import Clock, assert_sound, erase, refused, remembering
 from tests.told import Told
 

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from refold import StoreBusy, StoreCorrupt
-from refold.store.directory import open_directory
-from refold.store.log import LmdbLog
-from refold.store.protocol import Row, Turn
+from refold.log.directory import open_directory
+from refold.log.lmdb_log import LmdbLog
+from refold.log.protocol import Row, Turn
 from tests.support import Child, erase
 from tests.test_store_conformance import commit_row, fill, one_write
 
 OTHER = """
 import sys
-from refold.store.directory import open_directory
-from refold.store.log import LmdbLog
-from refold.store.record import COMMIT
+from refold.log.directory import open_directory
+from refold.log.lmdb_log import LmdbLog
+from refold.log.record import COMMIT
 log = LmdbLog(open_directory(sys.argv[1], readonly=False, seed={}))
 
 def append(turn, word):

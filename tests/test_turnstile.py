@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from refold import Memory, StoreError
-from refold.store.log import LmdbLog
-from refold.store.turnstile import TURN_LOCK, Turnstile
+from refold.log.environment import TURN_LOCK, Turnstile
+from refold.log.lmdb_log import LmdbLog
 
 HOLD = """
 import sys
-from refold.store.turnstile import Turnstile
+from refold.log.environment import Turnstile
 turnstile = Turnstile(sys.argv[1])
 turnstile.enter(always=True)
 print("in", flush=True)

@@ -12,7 +12,7 @@ import lmdb
 import pytest
 
 from refold import Memory, StoreCorrupt
-from refold.faces.cli import main
+from refold.cli import main
 from tests.commanding import Run, running
 from tests.support import Clock
 

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from refold import Memory, Message, ReadOnly, RefoldError, Report, StoreCorrupt
-from refold.engine.refolding import Refolding
-from refold.engine.sweeping import Page
+from refold.engine.verify import Refolding
+from refold.engine.walk import Page
 from refold.limits import VERIFY_PARTS_COUNT
-from refold.store import record as records
-from refold.store import structure
+from refold.log import lmdb_file
+from refold.log import record as records
 from tests.support import Clock, remembering
 
 TABLES = ("log", "commits", "checkpoints", "derived", "digests", "meta", "names", "requests", "streams")
@@ -445,6 +445,6 @@ def test_the_quicker_verifier_finds_what_lmdbs_own_does(store: Path, seed: int) 
     for _ in range(draw.choice((0, 1, 1, 1, 5))):
         content[draw.randrange(8_192, len(content))] ^= 1 << draw.randrange(8)
     path.write_bytes(content)
-    found = structure.problems(str(store))
+    found = lmdb_file.problems(str(store))
     stricter = [problem for problem in found if "has flags" in problem or "does not turn" in problem]
     assert [problem for problem in found if problem not in stricter] == offline.verify(str(store))  # type: ignore[no-untyped-call]

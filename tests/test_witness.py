@@ -9,8 +9,8 @@ import lmdb
 import pytest
 
 from refold import InvalidInput, Memory, NotFound, StoreCorrupt, StoreFull
-from refold.store.record import COMMIT
-from refold.store.witness import Witnessed
+from refold.log.record import COMMIT
+from refold.log.witness import Witnessed
 from tests.blanking import blank
 from tests.test_verify import Rows, flipped
 from tests.witnessed import Place, full, names, talk

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from refold import InvalidInput, NotFound, RefoldError, StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
-from refold.store import witness
-from refold.store.witness import SLOT, SLOT_BYTES, Witnessed
+from refold.log import witness
+from refold.log.witness import SLOT, SLOT_BYTES, Witnessed
 from tests.bounds import lowered
 from tests.support import Child
 
@@ -203,7 +203,7 @@ class TestTheSystem:
 
     def test_a_limit_on_the_size_of_files_is_told_and_the_process_lives(self, tmp_path: Path) -> None:
         program = (
-            "import resource, sys; from refold.store import witness; from refold import StoreFull\n"
+            "import resource, sys; from refold.log import witness; from refold import StoreFull\n"
             "resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, resource.RLIM_INFINITY))\n"
             "try: witness.create(sys.argv[1], witness.Witnessed(bytes(16), 0, bytes(32)))\n"
             "except StoreFull as error: print('full')"
@@ -239,7 +239,7 @@ sys.stdin.readline()
 
 WRITER = """
 import sys
-from refold.store import witness
+from refold.log import witness
 path, step = sys.argv[1], int(sys.argv[2])
 print("begun", flush=True)
 while True:
@@ -355,6 +355,6 @@ class TestSeveral:
 
 
 def test_nothing_of_lmdb_is_loaded() -> None:
-    program = "import sys, refold.store.witness; print('lmdb' in sys.modules)"
+    program = "import sys, refold.log.witness; print('lmdb' in sys.modules)"
     with Child(program) as child:
         assert child.read() == "False"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from refold import Memory, NotFound, RefoldError, StoreCorrupt, StoreError, StoreFull
-from refold.store import witness
+from refold.log import witness
 from tests.bounds import lowered
 from tests.support import Child, refused
 from tests.witnessed import Place, full, talk, watching
@@ -154,7 +154,7 @@ class TestTheRhythm:
     def test_the_thread_ends_with_a_memory_that_nobody_closed(self, place: Place) -> None:
         program = (
             "import gc, sys; from refold import Memory; from tests.bounds import lowered\n"
-            "import refold.engine.witnessing\n"
+            "import refold.engine.witness\n"
             "with lowered(WITNESS_MS=1):\n"
             "    memory = Memory(sys.argv[1], witness=sys.argv[2]); thread = memory._door.engine.witness._thread\n"
             "    del memory\n"
@@ -168,7 +168,7 @@ class TestTheRhythm:
     def test_a_killed_process_leaves_a_witness_that_the_log_agrees_with(self, place: Place) -> None:
         program = (
             "import sys; from refold import Memory; from tests.bounds import lowered\n"
-            "import refold.engine.witnessing\n"
+            "import refold.engine.witness\n"
             "with lowered(WITNESS_MS=1):\n"
             "    memory = Memory(sys.argv[1], witness=sys.argv[2])\n"
             "    while True: print(memory.conversation('chat').append('user', 'x', tokens=1).seq, flush=True)\n"

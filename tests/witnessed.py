@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from refold import Memory
-from refold.engine.witnessing import Witness
-from refold.store import witness
-from refold.store.record import COMMIT, CommitRow
-from refold.store.witness import Witnessed
+from refold.engine.witness import Witness
+from refold.log import witness
+from refold.log.record import COMMIT, CommitRow
+from refold.log.witness import Witnessed
 from tests.test_verify import Rows
 
 

@@ -17,10 +17,10 @@ import msgspec
 from msgspec import inspect
 
 from refold import Event, fold
-from refold.engine import writer
-from refold.engine.group import Group
-from refold.engine.slots import Slot
-from refold.store import record as records
+from refold.engine import transaction
+from refold.engine.streams import Slot
+from refold.engine.transaction import Group
+from refold.log import record as records
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
 
@@ -91,7 +91,7 @@ def record_of(event: Event) -> bytes:
     slot.version_written, slot.seq_written = VERSION_BEFORE, SEQ_BEFORE
     group = Group()
     group.add(slot, event, OCCURRED_NS, 0)
-    batch = writer.build(group, first_seq=SEQ, time_ns=TIME_NS, link=records.NO_LINK, salts=SALT)
+    batch = transaction.build_records(group, first_seq=SEQ, time_ns=TIME_NS, link=records.NO_LINK, salts=SALT)
     return batch.records[0]
 
 

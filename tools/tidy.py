@@ -21,7 +21,7 @@ FUNCTION_LINES_MAX = 70
 
 # Users import these by themselves; every other module has to be imported by one of ours, or is dead. The modules of
 # [project.scripts] come on top.
-ENTRY_POINTS = frozenset({"refold", "refold.__main__", "refold.store.shelves", "refold.testing"})
+ENTRY_POINTS = frozenset({"refold", "refold.__main__", "refold.index.vectors", "refold.testing"})
 
 # The last word of a limit's name is its unit, or a bound behind the unit: MESSAGE_TOKENS_MAX, PAGE_EVENTS.
 UNITS = frozenset(
@@ -158,7 +158,7 @@ def module_length(tree: Tree) -> Iterator[Finding]:
     for module in tree.modules:
         lines = len(module.text.splitlines())
         if lines > MODULE_LINES_MAX:
-            advice = f"{lines} lines, at most {MODULE_LINES_MAX}: make it a folder of the same name"
+            advice = f"{lines} lines, at most {MODULE_LINES_MAX}: split it at a seam that has a name"
             yield module.at(1, "module-length", advice)
 
 
@@ -196,12 +196,12 @@ def nothing_left_over(tree: Tree) -> Iterator[Finding]:
 
 
 def no_debugging(tree: Tree) -> Iterator[Finding]:
-    """Nothing below the faces prints or stops in a debugger."""
+    """Nothing but the command line prints, and nothing stops in a debugger."""
     for module in tree.modules:
         for call in definitions(module.syntax, ast.Call):
             called = ast.unparse(call.func)
-            if called == "breakpoint" or (called == "print" and ".faces" not in module.name):
-                yield module.at(call.lineno, "debugging", f"remove {called}(); return a value, or print in a face")
+            if called == "breakpoint" or (called == "print" and ".cli" not in module.name):
+                yield module.at(call.lineno, "debugging", f"remove {called}(); return a value, or print in cli")
 
 
 def docstrings(tree: Tree) -> Iterator[Finding]:

@@ -15,13 +15,12 @@ from tests.test_replay import append_until_killed, print_script
 
 import refold
 from refold import Receipt, SessionSummary, Stats
+from refold.agent.builtin import tools_of
+from refold.agent.hooks import async_hooks_of, hooks_of
 from refold.embedders import HashedEmbedder
 from refold.event import FLAG_ENCRYPTED
+from refold.log.record import Header
 from refold.memory.aio import AsyncMemory
-from refold.store.record import Header
-from refold.tools.builtin import tools_of
-from refold.tools.hooks import hooks_of
-from refold.tools.hooks_async import async_hooks_of
 from refold.views import board
 
 # Bits and fields of the format that are written as zero today, so that their first use changes no offset.

@@ -13,7 +13,7 @@ from rows.search import CATEGORIES, HALF_PRODUCT, NEVER, NOW_NS, QUERIES, TOP, k
 from rows.table import Options, Row, compared, limited
 
 from refold import Hits, Memory, Project
-from refold.store.scoring import DAY_NS
+from refold.index.columns import DAY_NS
 
 SEARCH = "refold, project.search"
 CATEGORY = "refold, project.search of one of five categories"

@@ -13,8 +13,8 @@ from rounds import Job, Target, alternate, median
 from rows.table import Options, Row, compared, limited, skipped
 
 from refold import Memory, fold
+from refold.log.record import ARRAY_BEGIN, STAMP
 from refold.message import MessageAppended
-from refold.store.record import ARRAY_BEGIN, STAMP
 from refold.views.window import WINDOW
 
 REFOLD = "refold"

@@ -15,15 +15,11 @@ from floors import BareGraph, BareProduct
 from rounds import Job, Target, alternate, median
 from rows.table import Options, Row, compared, limited, recalled, skipped
 
-from refold.store.answering import Query, Wish
-from refold.store.columns import Array
-from refold.store.graph import library
-from refold.store.graphing import Crossover
-from refold.store.moments import Filters, Moment
-from refold.store.normalising import normalised
-from refold.store.scoring import DAY_NS, SEED
-from refold.store.shelves import Shelves
-from refold.store.vectors import Shelf
+from refold.index.columns import DAY_NS, SEED, Array, normalised
+from refold.index.hnsw import library
+from refold.index.rows import Filters, Moment
+from refold.index.search import Query, Wish
+from refold.index.vectors import Crossover, Shelf, Shelves
 
 EXACT = "refold, exact hybrid"
 CATEGORY = "refold, one of five categories"

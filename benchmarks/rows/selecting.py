@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from rows.table import Options, Row, found, skipped
 
-from refold.tools.skills import SelectionPolicy, Selector, SkillIndex, SkillLoader, SkillRoots
-from refold.tools.skills.scoring import text_of
+from refold.skills import SelectionPolicy, Selector, SkillIndex, SkillLoader, SkillRoots
+from refold.skills.selection import text_of
 
 JOB = "skill selection recall@5"
 LEAST = 0.79

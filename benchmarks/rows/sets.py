@@ -9,12 +9,10 @@ from rows.table import Row
 from rows.table import found as part_found
 
 from refold.embedders import HashedEmbedder
-from refold.measuring.cases import Case
-from refold.measuring.eviction import BUDGETS, evictions, trace_of
-from refold.measuring.retrieval import ALL, SYSTEMS, Figures, answers, figures
-from refold.measuring.sources import cases_of
-from refold.measuring.vectors import Embedded, embedded, stored
-from refold.rank import RANKINGS
+from refold.evaluation.cases import Case, cases_of
+from refold.evaluation.eviction import BUDGETS, evictions, trace_of
+from refold.evaluation.retrieval import ALL, SYSTEMS, Embedded, Figures, answers, embedded, figures, stored
+from refold.index.ranking import RANKINGS
 
 HASHED = "built-in embedder"
 QUICK_CASES = 2

@@ -9,7 +9,7 @@ from rounds import median
 from rows.table import Options, Row, limited, skipped
 
 from refold import Memory
-from refold.recorders import import_file
+from refold.importers import import_file
 
 SESSIONS = "tau-bench"
 

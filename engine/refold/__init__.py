@@ -7,20 +7,59 @@ snapshotted, replayed, compared, forked or restored. Names load when first used,
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refold.commands import Forget as Forget
-    from refold.commands import Query as Query
-    from refold.commands import Remember as Remember
-    from refold.commands import detect_memory_command as detect_memory_command
-    from refold.embedders.hashed import HashedEmbedder as HashedEmbedder
-    from refold.embedders.minilm import MiniLmEmbedder as MiniLmEmbedder
-    from refold.embedders.openai import OpenAIEmbedder as OpenAIEmbedder
-    from refold.embedders.protocol import Embedder as Embedder
-    from refold.embedders.wordllama import WordLlamaEmbedder as WordLlamaEmbedder
-    from refold.engine.loader import Recorded as Recorded
-    from refold.engine.pending import ANY as ANY
-    from refold.engine.pending import EXISTS as EXISTS
-    from refold.engine.pending import NO_STREAM as NO_STREAM
+    from refold.agent.builtin import files_tool as files_tool
+    from refold.agent.context import Context as Context
+    from refold.agent.context import ContextBudget as ContextBudget
+    from refold.agent.context import ContextPart as ContextPart
+    from refold.agent.context import Rebuilt as Rebuilt
+    from refold.agent.defaults import Forget as Forget
+    from refold.agent.defaults import Query as Query
+    from refold.agent.defaults import Remember as Remember
+    from refold.agent.defaults import default_hooks as default_hooks
+    from refold.agent.defaults import detect_memory_command as detect_memory_command
+    from refold.agent.extraction import Extracted as Extracted
+    from refold.agent.extraction import extract as extract
+    from refold.agent.extraction import extract_idle as extract_idle
+    from refold.agent.hooks import AfterLlmResult as AfterLlmResult
+    from refold.agent.hooks import AfterToolResult as AfterToolResult
+    from refold.agent.hooks import BeforeLlmResult as BeforeLlmResult
+    from refold.agent.hooks import BeforeToolResult as BeforeToolResult
+    from refold.agent.hooks import HookContext as HookContext
+    from refold.agent.hooks import Hooks as Hooks
+    from refold.agent.hooks import UserMessageResult as UserMessageResult
+    from refold.agent.loop import AgentLoop as AgentLoop
+    from refold.agent.loop import Call as Call
+    from refold.agent.loop import Model as Model
+    from refold.agent.loop import Reply as Reply
+    from refold.agent.loop import Turn as Turn
+    from refold.agent.loop import rerun as rerun
+    from refold.agent.providers import PROVIDERS as PROVIDERS
+    from refold.agent.providers import CallableProvider as CallableProvider
+    from refold.agent.providers import HttpProvider as HttpProvider
+    from refold.agent.providers import JsonProvider as JsonProvider
+    from refold.agent.providers import JsonResult as JsonResult
+    from refold.agent.providers import NoJson as NoJson
+    from refold.agent.providers import ProviderFailed as ProviderFailed
+    from refold.agent.providers import Quirks as Quirks
+    from refold.agent.providers import Usage as Usage
+    from refold.agent.tools import FunctionTool as FunctionTool
+    from refold.agent.tools import Tool as Tool
+    from refold.agent.tools import ToolContext as ToolContext
+    from refold.agent.tools import ToolDefinition as ToolDefinition
+    from refold.agent.tools import ToolFailed as ToolFailed
+    from refold.agent.tools import ToolRefused as ToolRefused
+    from refold.agent.tools import ToolRegistry as ToolRegistry
+    from refold.agent.tools import ToolResult as ToolResult
+    from refold.embedders import Embedder as Embedder
+    from refold.embedders import HashedEmbedder as HashedEmbedder
+    from refold.embedders import MiniLmEmbedder as MiniLmEmbedder
+    from refold.embedders import OpenAIEmbedder as OpenAIEmbedder
+    from refold.embedders import WordLlamaEmbedder as WordLlamaEmbedder
+    from refold.engine.states import Recorded as Recorded
     from refold.engine.subscriptions import Subscription as Subscription
+    from refold.engine.transaction import ANY as ANY
+    from refold.engine.transaction import EXISTS as EXISTS
+    from refold.engine.transaction import NO_STREAM as NO_STREAM
     from refold.entry import Entry as Entry
     from refold.errors import Closed as Closed
     from refold.errors import EmbedderFailed as EmbedderFailed
@@ -39,22 +78,27 @@ if TYPE_CHECKING:
     from refold.errors import WrongVersion as WrongVersion
     from refold.event import Event as Event
     from refold.event import Stamp as Stamp
-    from refold.memory.backups import recover as recover
-    from refold.memory.boards.handle import Board as Board
+    from refold.index.ranking import RANKINGS as RANKINGS
+    from refold.index.ranking import Ranking as Ranking
+    from refold.memory.board import Board as Board
     from refold.memory.conversation import Conversation as Conversation
     from refold.memory.files import FileEntry as FileEntry
     from refold.memory.files import Files as Files
     from refold.memory.handles import Journal as Journal
     from refold.memory.handles import Profile as Profile
+    from refold.memory.handles import SessionMemory as SessionMemory
+    from refold.memory.handles import Settings as Settings
     from refold.memory.memory import Memory as Memory
     from refold.memory.project import Project as Project
-    from refold.memory.sessions import SessionMemory as SessionMemory
-    from refold.memory.settings import Settings as Settings
     from refold.memory.snapshot import Snapshot as Snapshot
-    from refold.memory.stepping import Step as Step
+    from refold.memory.snapshot import Step as Step
+    from refold.memory.store import recover as recover
     from refold.message import Message as Message
-    from refold.rank.ranking import RANKINGS as RANKINGS
-    from refold.rank.ranking import Ranking as Ranking
+    from refold.mirror.merge import MirrorConflict as MirrorConflict
+    from refold.mirror.merge import MirrorEdit as MirrorEdit
+    from refold.mirror.merge import MirrorProblem as MirrorProblem
+    from refold.mirror.merge import MirrorReport as MirrorReport
+    from refold.mirror.mirror import Mirror as Mirror
     from refold.results import Backup as Backup
     from refold.results import Change as Change
     from refold.results import Finding as Finding
@@ -73,65 +117,52 @@ if TYPE_CHECKING:
     from refold.results import Upserted as Upserted
     from refold.text import ByteClassCounter as ByteClassCounter
     from refold.text import TokenCounter as TokenCounter
-    from refold.tools.again import rerun as rerun
-    from refold.tools.budgets import ContextBudget as ContextBudget
-    from refold.tools.contexts import Context as Context
-    from refold.tools.contexts import ContextPart as ContextPart
-    from refold.tools.defaults import default_hooks as default_hooks
-    from refold.tools.extraction import Extracted as Extracted
-    from refold.tools.extraction import extract as extract
-    from refold.tools.extraction import extract_idle as extract_idle
-    from refold.tools.filing import files_tool as files_tool
-    from refold.tools.hooks import Hooks as Hooks
-    from refold.tools.loop import AgentLoop as AgentLoop
-    from refold.tools.loop import Call as Call
-    from refold.tools.loop import Model as Model
-    from refold.tools.loop import Reply as Reply
-    from refold.tools.loop import Turn as Turn
-    from refold.tools.mirror.handle import Mirror as Mirror
-    from refold.tools.mirror.reports import MirrorConflict as MirrorConflict
-    from refold.tools.mirror.reports import MirrorEdit as MirrorEdit
-    from refold.tools.mirror.reports import MirrorProblem as MirrorProblem
-    from refold.tools.mirror.reports import MirrorReport as MirrorReport
-    from refold.tools.parsing import NoJson as NoJson
-    from refold.tools.points import AfterLlmResult as AfterLlmResult
-    from refold.tools.points import AfterToolResult as AfterToolResult
-    from refold.tools.points import BeforeLlmResult as BeforeLlmResult
-    from refold.tools.points import BeforeToolResult as BeforeToolResult
-    from refold.tools.points import HookContext as HookContext
-    from refold.tools.points import UserMessageResult as UserMessageResult
-    from refold.tools.protocol import FunctionTool as FunctionTool
-    from refold.tools.protocol import Tool as Tool
-    from refold.tools.protocol import ToolContext as ToolContext
-    from refold.tools.protocol import ToolDefinition as ToolDefinition
-    from refold.tools.protocol import ToolFailed as ToolFailed
-    from refold.tools.protocol import ToolRefused as ToolRefused
-    from refold.tools.protocol import ToolResult as ToolResult
-    from refold.tools.providers import CallableProvider as CallableProvider
-    from refold.tools.providers import HttpProvider as HttpProvider
-    from refold.tools.providers import JsonProvider as JsonProvider
-    from refold.tools.providers import JsonResult as JsonResult
-    from refold.tools.providers import ProviderFailed as ProviderFailed
-    from refold.tools.registry import ToolRegistry as ToolRegistry
-    from refold.tools.showing import Rebuilt as Rebuilt
-    from refold.tools.wires import PROVIDERS as PROVIDERS
-    from refold.tools.wires import Quirks as Quirks
-    from refold.tools.wires import Usage as Usage
     from refold.views.episodes import Episode as Episode
     from refold.views.journal import Note as Note
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "refold.commands": ("Forget", "Query", "Remember", "detect_memory_command"),
-    "refold.engine.pending": ("ANY", "EXISTS", "NO_STREAM"),
-    "refold.engine.loader": ("Recorded",),
+    "refold.agent.builtin": ("files_tool",),
+    "refold.agent.context": ("Context", "ContextBudget", "ContextPart", "Rebuilt"),
+    "refold.agent.defaults": ("Forget", "Query", "Remember", "default_hooks", "detect_memory_command"),
+    "refold.agent.extraction": ("Extracted", "extract", "extract_idle"),
+    "refold.agent.hooks": (
+        "AfterLlmResult",
+        "AfterToolResult",
+        "BeforeLlmResult",
+        "BeforeToolResult",
+        "HookContext",
+        "Hooks",
+        "UserMessageResult",
+    ),
+    "refold.agent.loop": ("AgentLoop", "Call", "Model", "Reply", "Turn", "rerun"),
+    "refold.agent.providers": (
+        "PROVIDERS",
+        "CallableProvider",
+        "HttpProvider",
+        "JsonProvider",
+        "JsonResult",
+        "NoJson",
+        "ProviderFailed",
+        "Quirks",
+        "Usage",
+    ),
+    "refold.agent.tools": (
+        "FunctionTool",
+        "Tool",
+        "ToolContext",
+        "ToolDefinition",
+        "ToolFailed",
+        "ToolRefused",
+        "ToolRegistry",
+        "ToolResult",
+    ),
+    "refold.embedders": ("Embedder", "HashedEmbedder", "MiniLmEmbedder", "OpenAIEmbedder", "WordLlamaEmbedder"),
+    "refold.engine.states": ("Recorded",),
     "refold.engine.subscriptions": ("Subscription",),
-    "refold.embedders.hashed": ("HashedEmbedder",),
-    "refold.embedders.minilm": ("MiniLmEmbedder",),
-    "refold.embedders.openai": ("OpenAIEmbedder",),
-    "refold.embedders.protocol": ("Embedder",),
-    "refold.embedders.wordllama": ("WordLlamaEmbedder",),
+    "refold.engine.transaction": ("ANY", "EXISTS", "NO_STREAM"),
+    "refold.entry": ("Entry",),
     "refold.errors": (
         "Closed",
         "EmbedderFailed",
@@ -149,19 +180,19 @@ _HOMES = {
         "StoreVersion",
         "WrongVersion",
     ),
-    "refold.entry": ("Entry",),
     "refold.event": ("Event", "Stamp"),
-    "refold.memory.backups": ("recover",),
-    "refold.memory.boards.handle": ("Board",),
+    "refold.index.ranking": ("RANKINGS", "Ranking"),
+    "refold.memory.board": ("Board",),
     "refold.memory.conversation": ("Conversation",),
     "refold.memory.files": ("FileEntry", "Files"),
-    "refold.memory.handles": ("Journal", "Profile"),
+    "refold.memory.handles": ("Journal", "Profile", "SessionMemory", "Settings"),
     "refold.memory.memory": ("Memory",),
     "refold.memory.project": ("Project",),
-    "refold.memory.snapshot": ("Snapshot",),
-    "refold.memory.stepping": ("Step",),
+    "refold.memory.snapshot": ("Snapshot", "Step"),
+    "refold.memory.store": ("recover",),
     "refold.message": ("Message",),
-    "refold.rank.ranking": ("RANKINGS", "Ranking"),
+    "refold.mirror.merge": ("MirrorConflict", "MirrorEdit", "MirrorProblem", "MirrorReport"),
+    "refold.mirror.mirror": ("Mirror",),
     "refold.results": (
         "Backup",
         "Change",
@@ -183,40 +214,6 @@ _HOMES = {
     "refold.text": ("ByteClassCounter", "TokenCounter"),
     "refold.views.episodes": ("Episode",),
     "refold.views.journal": ("Note",),
-    "refold.tools.protocol": (
-        "FunctionTool",
-        "Tool",
-        "ToolContext",
-        "ToolDefinition",
-        "ToolFailed",
-        "ToolRefused",
-        "ToolResult",
-    ),
-    "refold.tools.registry": ("ToolRegistry",),
-    "refold.memory.sessions": ("SessionMemory",),
-    "refold.memory.settings": ("Settings",),
-    "refold.tools.contexts": ("Context", "ContextPart"),
-    "refold.tools.budgets": ("ContextBudget",),
-    "refold.tools.showing": ("Rebuilt",),
-    "refold.tools.hooks": ("Hooks",),
-    "refold.tools.points": (
-        "AfterLlmResult",
-        "AfterToolResult",
-        "BeforeLlmResult",
-        "BeforeToolResult",
-        "HookContext",
-        "UserMessageResult",
-    ),
-    "refold.tools.extraction": ("Extracted", "extract", "extract_idle"),
-    "refold.tools.filing": ("files_tool",),
-    "refold.tools.providers": ("CallableProvider", "HttpProvider", "JsonProvider", "JsonResult", "ProviderFailed"),
-    "refold.tools.wires": ("PROVIDERS", "Quirks", "Usage"),
-    "refold.tools.parsing": ("NoJson",),
-    "refold.tools.mirror.handle": ("Mirror",),
-    "refold.tools.mirror.reports": ("MirrorConflict", "MirrorEdit", "MirrorProblem", "MirrorReport"),
-    "refold.tools.defaults": ("default_hooks",),
-    "refold.tools.loop": ("AgentLoop", "Call", "Model", "Reply", "Turn"),
-    "refold.tools.again": ("rerun",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from refold.faces.cli import main
+from refold.cli import main
 
 sys.exit(main())

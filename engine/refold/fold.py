@@ -12,19 +12,8 @@ from typing import Any, Final, NamedTuple, TypeVar, Union
 import msgspec
 
 from refold.errors import StoreCorrupt
-from refold.event import (
-    Event,
-    ForkDropped,
-    Forked,
-    Handler,
-    Located,
-    Restored,
-    Stamp,
-    StateImported,
-    View,
-)
-from refold.hashing import sha256
-from refold.slices import Cut
+from refold.event import Cut, Event, ForkDropped, Forked, Handler, Located, Restored, Stamp, StateImported, View
+from refold.text import sha256
 from refold.views import VIEWS
 from refold.views.session import SESSION
 

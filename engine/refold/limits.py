@@ -1,4 +1,4 @@
-"""Every bound and threshold of refold, unit last; relations between bounds are asserted below.
+"""Every bound of refold, its unit last; relations between them are asserted beside them.
 
 A bound lives here and nowhere else, so that an error message, a document and a test can name it.
 """
@@ -401,3 +401,315 @@ assert 2 * GRAPH_LINKS_COUNT < 2**8, "counts of links are stored in a byte"
 assert NEAREST_NS < HYBRID_NS
 assert NARROW_DIMENSIONS < SAMPLED_ROWS
 assert 1 / STOCKED_PARTS_COUNT + 1 / EPISODES_PARTS_COUNT + 1 / LOADED_PARTS_COUNT <= 1
+
+
+# Every bound of the files that are read beside a store: those of skills, those of a mirror.
+
+SKILL_FILE_BYTES_MAX: Final = 1024**2
+"""A skill file, a convention file, or a file that a detection looks into; a larger one is named and not read."""
+
+SKILL_DEPTH_COUNT_MAX: Final = 8
+"""Directories inside each other that are entered in search of skill files."""
+
+SKILL_DIRECTORIES_COUNT_MAX: Final = 4_096
+"""Directories that one search for skill files enters."""
+
+SKILL_FILES_COUNT_MAX: Final = 4_096
+"""Markdown files that one search takes."""
+
+assert SKILL_FILE_BYTES_MAX < VALUE_BYTES_MAX
+assert SKILL_DEPTH_COUNT_MAX < SKILL_DIRECTORIES_COUNT_MAX
+
+MIRROR_FILE_BYTES_MAX: Final = VALUE_BYTES_MAX
+"""A file of a mirror that is read: one note or value, which is what a hand may add to it, fits."""
+
+MIRROR_FILES_COUNT_MAX: Final = 100_000
+"""Files of days that a mirror looks at: 273 years of them."""
+
+MIRROR_STATE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""What a mirror keeps of its files: digests, eight bytes for a line."""
+
+assert MIRROR_FILE_BYTES_MAX <= VALUE_BYTES_MAX < MIRROR_STATE_BYTES_MAX
+
+
+# Every bound of what stands between a memory and a model, unit last; relations between them are asserted below.
+
+# Tools of a model.
+TOOLS_COUNT_MAX: Final = 128
+"""Tools of one registry: as many as the providers take in a request."""
+
+TOOL_NAME_CHARS_MAX: Final = 64
+"""Characters of a tool's name: the least that a provider allows."""
+
+TOOL_SCHEMA_BYTES_MAX: Final = 64 * 1024
+"""The JSON schema of a tool's arguments."""
+
+TOOL_ARGUMENTS_BYTES_MAX: Final = 1024 * 1024
+"""The arguments of one call as JSON: a model that writes more has gone astray."""
+
+TOOL_RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What one call returns, as JSON."""
+
+TOOL_MESSAGE_CHARS_MAX: Final = 16 * 1024
+"""What a model is told of a call that failed; a longer message is cut."""
+
+assert TOOL_NAME_CHARS_MAX < TOOL_MESSAGE_CHARS_MAX < TOOL_SCHEMA_BYTES_MAX
+assert TOOL_SCHEMA_BYTES_MAX < TOOL_ARGUMENTS_BYTES_MAX < TOOL_RESULT_BYTES_MAX <= VALUE_BYTES_MAX
+
+# Contexts of a model.
+CONTEXT_TOKENS_DEFAULT: Final = 5_500
+"""All parts of a context together, without the window."""
+
+CONTEXT_CHARS_MAX: Final = 16 * 1024 * 1024
+"""What a budget may allow, in characters, tokens or memories."""
+
+CONTEXT_DAYS: Final = 3
+"""Calendar days whose notes are in a context."""
+
+PROFILE_CHARS_DEFAULT: Final = 8_000
+NOTES_CHARS_DEFAULT: Final = 8_000
+MEMORIES_CHARS_DEFAULT: Final = 2_000
+SESSION_CHARS_DEFAULT: Final = 2_000
+
+assert CONTEXT_TOKENS_DEFAULT < PROFILE_CHARS_DEFAULT < CONTEXT_CHARS_MAX <= VALUE_BYTES_MAX
+assert max(MEMORIES_CHARS_DEFAULT, NOTES_CHARS_DEFAULT, SESSION_CHARS_DEFAULT) < CONTEXT_CHARS_MAX
+
+# Hooks.
+HOOK_SECONDS_DEFAULT: Final = 30
+"""What one hook may take before the session goes on without it."""
+
+HOOK_SECONDS_MAX: Final = 3_600
+
+assert HOOK_SECONDS_DEFAULT < HOOK_SECONDS_MAX
+
+# Asking a model.
+PROVIDER_SECONDS_DEFAULT: Final = 30
+"""What one question to a model may take, all its channels together."""
+
+PROVIDER_SECONDS_MAX: Final = 3_600
+
+assert PROVIDER_SECONDS_DEFAULT < PROVIDER_SECONDS_MAX
+
+REPLY_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What a provider may answer with."""
+
+REPLY_TOKENS_DEFAULT: Final = 2_048
+"""Tokens that a model may answer with."""
+
+REPLY_CHARS_MAX: Final = 1024 * 1024
+"""Characters of a model's answer in which JSON is looked for."""
+
+JSON_BEGINNINGS_COUNT_MAX: Final = 64
+"""Brackets of a model's answer at which a JSON value is looked for."""
+
+# Extraction.
+EXTRACTED_CHARS_MAX: Final = 2_000
+"""One extracted memory: what is longer is no concise statement."""
+
+EXTRACTED_COUNT_MAX: Final = 50
+"""Memories of one extraction."""
+
+EXTRACTION_CHARS_MAX: Final = 24_000
+"""Characters of a conversation that a model is asked about at once; a longer one is read in pages."""
+
+EXTRACTION_SECTION_CHARS_MAX: Final = 8_000
+"""Characters of each other section of the question: the task, the files, the findings, what is known."""
+
+ECHO_EVENTS_COUNT_MAX: Final = 1_000
+"""Events of the log before a conversation began in which it is looked for what was recalled for it."""
+
+EXTRACTION_PAGES_COUNT_MAX: Final = 8
+"""Pages that one extraction reads; what is left waits for the next."""
+
+KNOWN_COUNT_MAX: Final = 50
+"""Memories that a model is told are known already, the most important ones."""
+
+assert EXTRACTED_CHARS_MAX < EXTRACTION_SECTION_CHARS_MAX < EXTRACTION_CHARS_MAX < REPLY_CHARS_MAX < REPLY_BYTES_MAX
+
+# The loop.
+LOOP_STEPS_COUNT_DEFAULT: Final = 20
+"""How often a model is asked for one message of a user."""
+
+assert LOOP_STEPS_COUNT_DEFAULT < TOOLS_COUNT_MAX
+
+
+# Every bound of skills beside those of their files; relations between bounds are asserted below.
+
+SKILL_FRONT_BYTES_MAX: Final = 64 * 1024
+"""The YAML at the head of a skill file, in UTF-8."""
+
+SKILL_FRONT_VALUES_COUNT_MAX: Final = 4_096
+"""Keys and values of that YAML."""
+
+SKILL_NESTING_COUNT_MAX: Final = 32
+"""Lists and mappings inside each other in that YAML."""
+
+SKILL_NAME_CHARS_MAX: Final = 64
+"""The name of a skill, as the specification of Agent Skills has it."""
+
+SKILL_DESCRIPTION_CHARS_MAX: Final = 1_024
+"""The description of a skill, as the specification has it."""
+
+SKILL_COMPATIBILITY_CHARS_MAX: Final = 500
+"""What a skill says of where it runs, as the specification has it."""
+
+SKILL_SETTING_COUNT_MAX: Final = 10_000
+"""The skills, and the lines of each, that a configuration may ask for."""
+
+SKILL_WORDS_COUNT_MAX: Final = 65_536
+"""Words of queries whose weight in each skill is kept for the next query."""
+
+SKILL_SCORERS_COUNT_MAX: Final = 4
+"""Rankings whose look at an index is kept for the next query."""
+
+assert SKILL_NAME_CHARS_MAX < SKILL_COMPATIBILITY_CHARS_MAX < SKILL_DESCRIPTION_CHARS_MAX < SKILL_FRONT_BYTES_MAX
+assert SKILL_FRONT_BYTES_MAX < SKILL_FILE_BYTES_MAX
+
+
+# Every bound of mirrors that is not one of their files'.
+
+MIRROR_POLL_MS: Final = 500
+"""How often an open mirror looks at its files; an edit is taken when two looks in a row saw the same file."""
+
+MIRROR_REDO_COUNT_MAX: Final = 64
+"""How often one round begins anew because the log or a file moved while it was decided."""
+
+MIRROR_RECENT_COUNT_MAX: Final = 256
+"""Writes of a profile's file that an editor may have missed when it saves an older copy."""
+
+assert POLL_MS < MIRROR_POLL_MS
+
+
+# Every bound of remote tools, unit last; relations between them are asserted below.
+
+MCP_CONNECT_SECONDS_DEFAULT: Final = 30.0
+"""What starting a server and listing its tools may take."""
+
+MCP_CALL_SECONDS_DEFAULT: Final = 60.0
+"""What one call may take, a connection that has to be made anew included."""
+
+MCP_SECONDS_MAX: Final = 3_600.0
+
+MCP_END_SECONDS: Final = 1.0
+"""How long a server may take to end by itself, and again after it was asked to, before it is killed."""
+
+MCP_MESSAGE_BYTES_MAX: Final = 2 * TOOL_RESULT_BYTES_MAX
+"""One message of a server: over it, nothing of the connection can be trusted any more."""
+
+MCP_RESULT_BYTES_DEFAULT: Final = 1024 * 1024
+"""What one call may return: a model that is given more has no room for anything else."""
+
+MCP_TOOLS_COUNT_MAX: Final = TOOLS_COUNT_MAX
+"""Tools of one server."""
+
+MCP_PAGES_COUNT_MAX: Final = 64
+"""Pages of a server's list of tools: one that never ends would hang the connection."""
+
+MCP_ATTEMPTS_COUNT_MAX: Final = 5
+"""How often a connection is tried anew before a call or a reconnection gives up."""
+
+MCP_FIRST_WAIT_SECONDS: Final = 0.5
+"""The wait behind the first attempt that failed; each further one is twice as long."""
+
+MCP_WAIT_SECONDS_MAX: Final = 30.0
+
+MCP_DESCRIPTION_CHARS_MAX: Final = 4_096
+"""Characters of a tool's description."""
+
+MCP_COMPLAINT_CHARS_MAX: Final = 2_000
+"""The end of what a server wrote to its standard error, which is shown when it fails."""
+
+MCP_ASKED_COUNT_MAX: Final = 1_024
+"""Requests of a server whose answers it has not read: over it, it is one that only asks."""
+
+MCP_CLOSE_SECONDS: Final = 5 * MCP_END_SECONDS
+"""What a connection may take to end by itself, before its end is given up, too."""
+
+MCP_UNANSWERED_COUNT_MAX: Final = 8
+"""Calls over HTTP, one after another, that nobody answered: a new connection is made, for each holds one open."""
+
+MCP_SECRET_CHARS_MIN: Final = 6
+"""Values of an environment and of headers that are taken for secrets, and left out of messages; a shorter is a flag."""
+
+MCP_SCHEMA_DEPTH_MAX: Final = 24
+"""Schemas inside each other: what lies deeper is described and no longer checked."""
+
+MCP_SCHEMA_PARTS_COUNT_MAX: Final = 4_096
+"""Schemas inside of one, each reference counted wherever it is used."""
+
+MCP_SCHEMA_BYTES_MAX: Final = 16 * TOOL_SCHEMA_BYTES_MAX
+"""A schema as a server sends it: of one over it nothing is read."""
+
+MCP_ALTERNATIVES_COUNT_MAX: Final = 2**18
+"""Properties of all alternatives of an object times its alternatives: over it, they are not joined."""
+
+MCP_CHECKS_COUNT_MAX: Final = 100_000
+"""Steps of the check of one result against its schema: about a tenth of a second."""
+
+MCP_NOTE_CHARS_MAX: Final = 500
+"""What a description says of a rule that providers do not take."""
+
+assert MCP_CONNECT_SECONDS_DEFAULT <= MCP_CALL_SECONDS_DEFAULT <= MCP_SECONDS_MAX
+assert MCP_FIRST_WAIT_SECONDS < MCP_WAIT_SECONDS_MAX < MCP_CALL_SECONDS_DEFAULT
+assert TOOL_SCHEMA_BYTES_MAX < MCP_RESULT_BYTES_DEFAULT <= TOOL_RESULT_BYTES_MAX < MCP_MESSAGE_BYTES_MAX
+assert TOOL_SCHEMA_BYTES_MAX < MCP_SCHEMA_BYTES_MAX < MCP_MESSAGE_BYTES_MAX
+assert MCP_SCHEMA_PARTS_COUNT_MAX < MCP_ALTERNATIVES_COUNT_MAX
+assert 3 * MCP_END_SECONDS < MCP_CLOSE_SECONDS
+assert MCP_NOTE_CHARS_MAX < MCP_DESCRIPTION_CHARS_MAX
+
+
+# Every bound of the server, unit last; relations between them are asserted below.
+
+LISTED_COUNT_MAX: Final = 100
+"""Conversations or projects of one page of a list, and values of one completion."""
+
+PAGE_EVENTS_MAX: Final = 500
+"""Events of one page of a conversation's events; fewer where they are large."""
+
+PAGE_ENTRIES_MAX: Final = 500
+"""Memories of one page of a project's memories; fewer where they are large."""
+
+PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Events or memories as JSON on one page; the first is shown whatever its size."""
+
+RECENT_DAYS: Final = 30
+"""Days whose notes are listed, and completed."""
+
+RECALL_COUNT_DEFAULT: Final = 10
+"""Memories that the prompt ``recall`` shows."""
+
+LINE_BYTES_MAX: Final = VALUE_BYTES_MAX
+"""One message over stdio; a longer one is skipped and answered with an error."""
+
+LINES_COUNT_MAX: Final = 16
+"""Messages that were read and wait; the client waits behind them."""
+
+OPEN_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Requests over stdio that are not answered yet, each at least ``REQUEST_BYTES_MIN``; more wait unread."""
+
+REQUEST_BYTES_MIN: Final = 16 * 1024
+"""About what a small request takes in RAM while it is not answered."""
+
+DRAIN_SECONDS: Final = 10
+"""How long what was asked before stdin was closed may go on."""
+
+BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+"""One message over HTTP."""
+
+SESSIONS_COUNT_MAX: Final = 1_000
+"""Sessions over HTTP that are open at a time."""
+
+READERS_COUNT: Final = 4
+"""Threads that read resources for clients; tools and prompts have others."""
+
+WATCHED_COUNT_MAX: Final = 1_000
+"""Resources that one connection may watch."""
+
+SHUTDOWN_SECONDS: Final = 1
+"""How long open streams may go on when the server ends."""
+
+assert TOOL_ARGUMENTS_BYTES_MAX < BODY_BYTES_MAX <= LINE_BYTES_MAX
+# Streams stay open, and the SDK lets 1,024 be; there is room for others beside them.
+assert 2 * 1_024 * REQUEST_BYTES_MIN <= OPEN_BYTES_MAX
+assert LINE_BYTES_MAX <= OPEN_BYTES_MAX
+assert PAGE_BYTES_MAX <= VALUE_BYTES_MAX

@@ -13,7 +13,7 @@ from msgspec import Struct
 from refold import checks
 from refold.errors import InvalidInput
 from refold.event import Event, ImportedBody, ImportedMessage, Stamp, StateImported, unpack_json
-from refold.hashing import sha256
+from refold.text import sha256
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "function"]
 ROLES: Final[tuple[Role, ...]] = ("system", "developer", "user", "assistant", "tool", "function")

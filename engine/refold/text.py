@@ -1,4 +1,4 @@
-"""Counting tokens without a model, what of a message is counted, and the keywords of a text.
+"""Tokens of a text counted without a model, its keywords, and the hashes of its bytes.
 
 Pure: nothing here reads anything but its arguments.
 """
@@ -7,7 +7,35 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from math import ceil
-from typing import Any, Final, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+# The two hashes of refold, without what loading them both at once would cost.
+#
+# ``hashlib`` loads OpenSSL, a tenth of the time that importing refold may take. BLAKE2 has a module of its own
+# beneath it; SHA-256 is loaded when the first state is hashed.
+
+try:
+    from _blake2 import blake2b as blake2b  # noqa: PLC0414 - for others
+except ImportError:  # An interpreter that is built otherwise.
+    from hashlib import blake2b as blake2b  # noqa: PLC0414 - for others
+
+
+@cache
+def _sha256() -> "Callable[[bytes], Any]":
+    from hashlib import sha256 as digest  # noqa: PLC0415 - see above
+
+    return digest
+
+
+def sha256(content: bytes) -> bytes:
+    """Return the SHA-256 of some bytes, of 32 bytes."""
+    digest: bytes = _sha256()(content).digest()
+    return digest
+
 
 _LETTERS: Final = bytes(range(65, 91)) + bytes(range(97, 123))
 _UPPERCASE: Final = bytes(range(65, 91))
@@ -83,7 +111,7 @@ def keywords(text: str) -> tuple[str, ...]:
     A keyword is a run of letters, digits and ``_`` of any script, in lower case, of at least 3 bytes in UTF-8. There
     are no stop words and no stems. Chinese and Japanese do not part their words, so there a run is what stands between
     two punctuation marks, and a single character of 3 bytes is a keyword; Korean has a run for each word with its
-    particles. Finding a word inside such a run is left to the other signals of a ranking (``refold.rank``).
+    particles. Finding a word inside such a run is left to the other signals of a ranking (``refold.index.ranking``).
 
     >>> keywords("Use pnpm, not npm: use_workspaces is on.")
     ('use', 'pnpm', 'not', 'npm', 'use_workspaces')

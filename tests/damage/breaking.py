@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from refold.engine import refolding, sweeping, walking
-from refold.store import environment
+from refold.engine import verify, walk
+from refold.log import environment
 
 
 class _Anything:
@@ -20,14 +20,14 @@ def sound() -> None:
 
 def skip_commitments() -> None:
     """Believe every body."""
-    setattr(sweeping, "commitments", lambda *_: _Anything())  # noqa: B010 - a name that the module does not export
-    setattr(sweeping, "is_intact", lambda *_: True)  # noqa: B010
-    setattr(walking, "is_intact", lambda *_: True)  # noqa: B010
+    setattr(walk, "commitments", lambda *_: _Anything())  # noqa: B010 - a name that the module does not export
+    setattr(walk, "is_intact", lambda *_: True)  # noqa: B010
+    setattr(walk, "is_intact", lambda *_: True)  # noqa: B010
 
 
 def skip_checkpoints() -> None:
     """Believe every checkpoint row and digest."""
-    setattr(refolding.Refolding, "_schedule", lambda _: None)  # noqa: B010
+    setattr(verify.Refolding, "_schedule", lambda _: None)  # noqa: B010
 
 
 def skip_structure() -> None:

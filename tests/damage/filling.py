@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 
 from refold import Conversation, Memory, Snapshot
-from refold.engine import similarity
-from refold.store.graphing import Crossover
+from refold.index import index
+from refold.index.vectors import Crossover
 from tests.blanking import blank
 from tests.bounds import seeded_bytes
 from tests.support import Clock
@@ -19,12 +19,12 @@ MESSAGES = 270
 @contextmanager
 def graphs_of_few() -> Iterator[None]:
     """Lets projects have a graph however few their memories are, where there is a library that makes one."""
-    before = similarity._MEASURED
-    setattr(similarity, "_MEASURED", Crossover(1, 1))  # noqa: B010 - a constant everywhere else
+    before = index._MEASURED
+    setattr(index, "_MEASURED", Crossover(1, 1))  # noqa: B010 - a constant everywhere else
     try:
         yield
     finally:
-        setattr(similarity, "_MEASURED", before)  # noqa: B010
+        setattr(index, "_MEASURED", before)  # noqa: B010
 
 
 def fill(path: Path, seed: int) -> int:

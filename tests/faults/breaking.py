@@ -6,12 +6,12 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
-from refold.engine import erasure
-from refold.engine.core import Engine
-from refold.engine.reading import UNSWEPT_KEY
+from refold.engine import backup, erasure
+from refold.engine.engine import Engine
+from refold.engine.reader import UNSWEPT_KEY
 from refold.errors import StoreError
-from refold.store import building, delayed, directory, environment, turns
-from refold.store.tail import Tail
+from refold.log import delayed, directory, environment, lmdb_log, site
+from refold.log.delayed import Tail
 
 
 def sound() -> None:
@@ -25,7 +25,7 @@ def go_on() -> None:
 
 def acknowledge_failures() -> None:
     """Tell those whose write failed that it was written."""
-    commit = turns.LmdbTurn.commit
+    commit = lmdb_log.LmdbTurn.commit
 
     @wraps(commit)
     def committed(*arguments: Any) -> bool:
@@ -34,7 +34,7 @@ def acknowledge_failures() -> None:
         except StoreError:
             return True
 
-    setattr(turns.LmdbTurn, commit.__name__, committed)
+    setattr(lmdb_log.LmdbTurn, commit.__name__, committed)
 
 
 def stay_panicked() -> None:
@@ -83,11 +83,11 @@ def back_up_in_place() -> None:
 
     @contextmanager
     def built(path: str, *_: Any, **__: Any) -> Generator[str]:
-        with building._telling(path):
+        with site._telling(path):
             Path(path).mkdir()
             yield path
 
-    building.building = built
+    setattr(backup, "building", built)  # noqa: B010 - a name that the module does not export
 
 
 BUILDS: Final[Mapping[str, Callable[[], None]]] = {

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from refold import Memory, Snapshot
 from refold.limits import DELAY_MS_MAX
-from refold.tools.skills import Skills
-from refold.tools.skills.discovering import SkillRoots
-from refold.tools.skills.generating import SCHEMA
+from refold.skills import Skills
+from refold.skills.library import SCHEMA
+from refold.skills.sources import SkillRoots
 from tests.interrupts.worlds import Letters, Verb, World
 
 _Calls = dict[str, Callable[[Any, World], Any]]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from refold import Memory, WrongVersion
+from refold.entry import EmbedderSwitched
 from refold.limits import CHECKPOINT_EVENTS
-from refold.renewal import EmbedderSwitched
 from tests.bounds import START_NS, lowered, seeded_bytes
 
 BOUNDS: Final = {"PAGE_EVENTS": 4, "CHECKPOINT_EVENTS": 8, "REEMBEDDED_PAGE_COUNT": 3, "PACKED_COUNT_MIN": 2}

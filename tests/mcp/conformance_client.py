@@ -6,7 +6,7 @@ python -m tests.mcp.conformance_client PROTOCOL URL
 import sys
 
 from refold import Memory
-from refold.tools.mcp import McpServer, McpToolset
+from refold.mcp import McpServer, McpToolset
 
 ARGUMENTS = {"add_numbers": {"a": 5, "b": 3}}
 

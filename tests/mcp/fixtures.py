@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from mcp import MCPDeprecationWarning, types
 from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 
-from refold.faces.mcp.server import Context, MemoryServer
+from refold.mcp.server import Context, MemoryServer
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 """One red pixel."""

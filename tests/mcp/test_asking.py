@@ -8,9 +8,9 @@ import pytest
 from mcp import Client, types
 
 from refold import Conversation, InvalidInput, Memory, Recorded
-from refold.faces.mcp import addresses, memory_server
-from refold.faces.mcp.binding import Binding
-from refold.tools.protocol import FunctionTool
+from refold.agent.tools import FunctionTool
+from refold.mcp import memory_server, resources
+from refold.mcp.resources import Binding
 from tests.mcp.test_server import refuses, using
 from tests.mcp.touring import call, listed, read
 from tests.support import refused
@@ -45,8 +45,8 @@ def test_an_id_is_completed_although_it_is_written_out(memory: Memory) -> None:
         memory.project(name).add("Something")
 
     async def use(client: Client) -> None:
-        for kind in (addresses.WINDOW, addresses.MEMORIES):
-            reference = types.ResourceTemplateReference(uri=addresses.TEMPLATES[kind])
+        for kind in (resources.WINDOW, resources.MEMORIES):
+            reference = types.ResourceTemplateReference(uri=resources.TEMPLATES[kind])
             for written, found in (
                 ("chat", ["chat", "chat-1"]),
                 ("cha", ["cha", "chat", "chat-1"]),
@@ -74,7 +74,7 @@ def test_a_cursor_of_no_list_is_refused(memory: Memory) -> None:
 
 
 def test_a_page_of_events_ends_where_it_was_told_to(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    from refold.faces.mcp import contents
+    from refold.mcp import resources
 
     chat = memory.conversation("chat")
     for number in range(300):
@@ -89,7 +89,7 @@ def test_a_page_of_events_ends_where_it_was_told_to(memory: Memory, monkeypatch:
             yield recorded
 
     monkeypatch.setattr(type(chat), "events", counting)
-    monkeypatch.setattr(contents, "PAGE_EVENTS_MAX", 4)
+    monkeypatch.setattr(resources, "PAGE_EVENTS_MAX", 4)
 
     async def use(client: Client) -> None:
         for asked, found, following in (
@@ -108,13 +108,13 @@ def test_a_page_of_events_ends_where_it_was_told_to(memory: Memory, monkeypatch:
 
 
 def test_memories_come_in_pages_that_end_by_count_and_by_size(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    from refold.faces.mcp import contents
+    from refold.mcp import resources
 
     wanted = [f"{number} {'x' * (400 if number < 3 else 4)}" for number in range(9)]
     for content in wanted:
         memory.project("acme").add(content)
-    monkeypatch.setattr(contents, "PAGE_ENTRIES_MAX", 4)
-    monkeypatch.setattr(contents, "PAGE_BYTES_MAX", 1_500)
+    monkeypatch.setattr(resources, "PAGE_ENTRIES_MAX", 4)
+    monkeypatch.setattr(resources, "PAGE_BYTES_MAX", 1_500)
 
     async def use(client: Client) -> None:
         found: list[str] = []
@@ -130,7 +130,7 @@ def test_memories_come_in_pages_that_end_by_count_and_by_size(memory: Memory, mo
         assert counts[0] < 3, "large ones are fewer"
         assert max(counts) == 4
         assert (await read(client, "memory://projects/acme/memories?limit=0"))["memories"] == []
-        monkeypatch.setattr(contents, "PAGE_BYTES_MAX", 1)
+        monkeypatch.setattr(resources, "PAGE_BYTES_MAX", 1)
         page = await read(client, "memory://projects/acme/memories")
         assert (len(page["memories"]), page["next"]) == (1, 1), "the first is shown whatever its size"
 

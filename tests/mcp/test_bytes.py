@@ -94,9 +94,9 @@ class Wire:
 NOISY = """
 import os, sys
 from refold import Memory
-from refold.faces.mcp import serve
-from refold.faces.mcp.binding import Binding
-from refold.tools.protocol import FunctionTool
+from refold.mcp import serve
+from refold.mcp.resources import Binding
+from refold.agent.tools import FunctionTool
 
 def shout(given, context):
     print("from Python", flush=True)

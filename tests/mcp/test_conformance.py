@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from refold import Memory
-from refold.faces.mcp.binding import Binding
-from refold.faces.mcp.server import MemoryServer
+from refold.mcp.resources import Binding
+from refold.mcp.server import MemoryServer
 from tests import nodejs
 from tests.mcp.fixtures import Kept, add_fixtures
 from tests.mcp.serving import http

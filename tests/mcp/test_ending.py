@@ -13,8 +13,8 @@ import pytest
 from mcp import Client, MCPError
 
 from refold import InvalidInput, Memory
-from refold.faces.mcp import serve
-from refold.faces.mcp.binding import Binding
+from refold.mcp import serve
+from refold.mcp.resources import Binding
 from tests.mcp.serving import command
 from tests.mcp.test_bytes import wired
 from tests.support import assert_sound, refused
@@ -25,11 +25,11 @@ IMPATIENT_SECONDS = 0.2
 STUCK = """
 import sys, threading
 from refold import InvalidInput, Memory
-from refold.faces.mcp import serve
-from refold.faces.mcp.binding import Binding
-from refold.faces.mcp import serve
-from refold.faces.mcp.binding import Binding
-from refold.tools.protocol import FunctionTool
+from refold.mcp import serve
+from refold.mcp.resources import Binding
+from refold.mcp import serve
+from refold.mcp.resources import Binding
+from refold.agent.tools import FunctionTool
 
 def wait(given, context):
     print("stuck", file=sys.stderr, flush=True)

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from refold import Memory
-from refold.faces.mcp import calling
-from refold.faces.mcp.binding import Binding
-from refold.tools.builtin import BUILT_IN_NAMES
+from refold.agent.builtin import BUILT_IN_NAMES
+from refold.mcp import server
+from refold.mcp.resources import Binding
 from tests.support import assert_sound
 
 CALLS: dict[str, list[dict[str, Any]]] = {
@@ -67,7 +67,7 @@ def test_hints_warn_of_what_a_call_does_and_of_nothing_else(name: str) -> None:
             assert_sound(memory)
             tool = memory.tools.get(name)
     assert tool is not None
-    (listed,) = [each for each in calling.listed(Binding(memory), memory.tools) if each.name == name]
+    (listed,) = [each for each in server.list_tools(Binding(memory), memory.tools) if each.name == name]
     assert listed.annotations is not None
     told = listed.annotations.model_dump(by_alias=True, exclude={"title"})
     assert tool.annotations == told

@@ -13,8 +13,8 @@ from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp.types.jsonrpc import JSONRPCRequest, JSONRPCResponse
 
 from refold import Memory
-from refold.faces.mcp import piping
-from refold.faces.mcp.limits import REQUEST_BYTES_MIN
+from refold.limits import REQUEST_BYTES_MIN
+from refold.mcp import stdio
 from tests.mcp.serving import command
 from tests.mcp.test_bytes import HELLO
 from tests.support import assert_sound
@@ -43,10 +43,10 @@ async def lines_of(*lines: bytes) -> AsyncGenerator[bytes]:
 
 def given(*lines: bytes) -> Any:
     """The streams that the SDK gets of these lines."""
-    return piping.messages(cast("Any", lines_of(*lines)), cast("Any", Written()))
+    return stdio.messages(cast("Any", lines_of(*lines)), cast("Any", Written()))
 
 
-async def taken(read: piping.Read) -> int:
+async def taken(read: stdio.Read) -> int:
     """The number of the next request."""
     item = await read.receive()
     assert isinstance(item, SessionMessage)
@@ -54,7 +54,7 @@ async def taken(read: piping.Read) -> int:
     return int(item.message.id)
 
 
-async def nothing_comes(read: piping.Read) -> None:
+async def nothing_comes(read: stdio.Read) -> None:
     """Nothing comes, nor the end: all that could happen has happened, for nothing here waits for a thread."""
     for _ in range(100):
         await asyncio.sleep(0)
@@ -62,12 +62,12 @@ async def nothing_comes(read: piping.Read) -> None:
         read.receive_nowait()
 
 
-async def answer(write: piping.Write, number: int) -> None:
+async def answer(write: stdio.Write, number: int) -> None:
     await write.send(SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=number, result={})))
 
 
 def test_a_request_waits_until_there_is_room_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(piping, "OPEN_BYTES_MAX", 3 * REQUEST_BYTES_MIN)
+    monkeypatch.setattr(stdio, "OPEN_BYTES_MAX", 3 * REQUEST_BYTES_MIN)
 
     async def run() -> None:
         lines = [line(number) for number in range(5)]
@@ -82,7 +82,7 @@ def test_a_request_waits_until_there_is_room_for_it(monkeypatch: pytest.MonkeyPa
 
 
 def test_one_that_its_client_cancelled_gives_its_room_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(piping, "OPEN_BYTES_MAX", REQUEST_BYTES_MIN)
+    monkeypatch.setattr(stdio, "OPEN_BYTES_MAX", REQUEST_BYTES_MIN)
 
     async def run() -> None:
         async with asyncio.timeout(SECONDS), given(line(1), line(1), line(2)) as (read, write), read, write:
@@ -112,7 +112,7 @@ def test_the_end_waits_for_answers_but_for_no_stream() -> None:
 
 
 def test_the_end_waits_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(piping, "DRAIN_SECONDS", 0.01)
+    monkeypatch.setattr(stdio, "DRAIN_SECONDS", 0.01)
 
     async def run() -> None:
         async with asyncio.timeout(SECONDS), given(line(1)) as (read, write), read, write:

@@ -13,13 +13,11 @@ from mcp import Client, MCPError, types
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 
 from refold import InvalidInput, Memory
-from refold.faces.mcp import addresses, memory_server, watching
-from refold.faces.mcp.addresses import Address
-from refold.faces.mcp.binding import CONVERSATION_META, Binding
-from refold.faces.mcp.server import MemoryServer
-from refold.tools.builtin import BUILT_IN_NAMES
-from refold.tools.protocol import FunctionTool
-from refold.tools.registry import ToolRegistry
+from refold.agent.builtin import BUILT_IN_NAMES
+from refold.agent.tools import FunctionTool, ToolRegistry
+from refold.mcp import memory_server, resources
+from refold.mcp.resources import CONVERSATION_META, Address, Binding
+from refold.mcp.server import MemoryServer
 from tests.mcp.touring import call, error, listed, prompt, read, tour
 from tests.support import assert_sound, refused
 
@@ -124,11 +122,11 @@ def test_a_server_that_is_bound_shows_nothing_else(memory: Memory) -> None:
         assert uris == {
             "memory://profile",
             "memory://projects/one/memories",
-            *(f"memory://conversations/one/{kind}" for kind in addresses.CONVERSATION_KINDS),
+            *(f"memory://conversations/one/{kind}" for kind in resources.CONVERSATION_KINDS),
         }
         for uri in ("memory://conversations/two/window", "memory://projects/two/memories"):
             await refuses(types.INVALID_PARAMS, "bound to", "'one'", asked=client.read_resource(uri))
-        reference = types.ResourceTemplateReference(uri=addresses.TEMPLATES["window"])
+        reference = types.ResourceTemplateReference(uri=resources.TEMPLATES["window"])
         found = await client.complete(reference, {"name": "id", "value": ""})
         assert found.completion.values == ["one"]
 
@@ -267,11 +265,11 @@ def test_what_goes_wrong_here_is_not_the_client_s_fault(tmp_path: Path) -> None:
 
 
 def test_lists_and_events_come_in_pages(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    from refold.faces.mcp import completing, contents
+    from refold.mcp import resources, server
 
-    monkeypatch.setattr(contents, "LISTED_COUNT_MAX", 3)
-    monkeypatch.setattr(completing, "LISTED_COUNT_MAX", 3)
-    monkeypatch.setattr(contents, "PAGE_EVENTS_MAX", 4)
+    monkeypatch.setattr(resources, "LISTED_COUNT_MAX", 3)
+    monkeypatch.setattr(server, "LISTED_COUNT_MAX", 3)
+    monkeypatch.setattr(resources, "PAGE_EVENTS_MAX", 4)
     names = [f"chat-{number}" for number in range(7)]
     for name in names:
         memory.conversation(name).set("a", "b")
@@ -293,7 +291,7 @@ def test_lists_and_events_come_in_pages(memory: Memory, monkeypatch: pytest.Monk
         assert (await read(client, "memory://projects/chat-3/memories?offset=1&limit=5"))["memories"] == []
         for cursor in ("nonsense", '["x"]', "[]", "5"):
             await refuses(types.INVALID_PARAMS, "cursor", asked=client.list_resources(cursor=cursor))
-        window = types.ResourceTemplateReference(uri=addresses.TEMPLATES["window"])
+        window = types.ResourceTemplateReference(uri=resources.TEMPLATES["window"])
         found = (await client.complete(window, {"name": "id", "value": "chat"})).completion
         assert (found.values, found.has_more) == (names[:3], True)
         found = (await client.complete(window, {"name": "id", "value": "chat-"})).completion
@@ -310,9 +308,9 @@ def test_days_and_projects_are_completed(memory: Memory) -> None:
     memory.project("acme/api").add("Something")
 
     async def use(client: Client) -> None:
-        notes = types.ResourceTemplateReference(uri=addresses.TEMPLATES["notes"])
+        notes = types.ResourceTemplateReference(uri=resources.TEMPLATES["notes"])
         assert (await client.complete(notes, {"name": "date", "value": day[:4]})).completion.values == [day]
-        memories = types.ResourceTemplateReference(uri=addresses.TEMPLATES["memories"])
+        memories = types.ResourceTemplateReference(uri=resources.TEMPLATES["memories"])
         assert (await client.complete(memories, {"name": "id", "value": "acme"})).completion.values == ["acme/api"]
         assert (await read(client, f"memory://notes/{day}"))["notes"][0]["text"] == "hello"
 
@@ -347,18 +345,18 @@ def test_addresses_of_nothing_are_refused(memory: Memory) -> None:
             await refuses(types.INVALID_PARAMS, asked=client.read_resource(uri))
 
     with refused(memory, InvalidInput, "memory://nothing", "resources/list"):
-        addresses.parsed("memory://nothing")
+        resources.parse_address("memory://nothing")
     using(memory, use)
     assert memory.conversations() == ["chat"]
 
 
 @pytest.mark.parametrize("name", ["chat", "a/b", "?#%", "\N{SNOWMAN} \n", "%2F", ".", "..", "memory://"])
 def test_an_address_is_read_as_it_was_written(name: str) -> None:
-    for kind in (*addresses.CONVERSATION_KINDS, addresses.MEMORIES):
+    for kind in (*resources.CONVERSATION_KINDS, resources.MEMORIES):
         address = Address(kind, name)
-        assert addresses.parsed(address.uri) == address
-    paged = Address(addresses.EVENTS, name, (("from", 3), ("to", 7)))
-    assert addresses.parsed(paged.uri) == paged
+        assert resources.parse_address(address.uri) == address
+    paged = Address(resources.EVENTS, name, (("from", 3), ("to", 7)))
+    assert resources.parse_address(paged.uri) == paged
 
 
 def test_prompts_say_what_they_need(memory: Memory) -> None:
@@ -448,7 +446,7 @@ def test_erasing_a_conversation_is_told_to_everybody(memory: Memory) -> None:
 
 
 def test_watching_has_its_bounds(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "WATCHED_COUNT_MAX", 2)
+    monkeypatch.setattr(resources, "WATCHED_COUNT_MAX", 2)
     uris = [f"memory://conversations/chat-{number}/window" for number in range(3)]
 
     async def listen_to(client: Client, chosen: list[str]) -> None:
@@ -479,7 +477,7 @@ def test_nobody_watches_once_the_clients_have_left(memory: Memory) -> None:
 
 
 def test_without_the_sdk_it_says_what_to_install(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refold.faces.mcp.find_spec", lambda _: None)
+    monkeypatch.setattr("refold.mcp.find_spec", lambda _: None)
     with refused(memory, InvalidInput, "pip install 'refold[mcp]'"):
         memory_server(Binding(memory))
 

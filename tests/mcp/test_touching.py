@@ -8,9 +8,8 @@ from mcp import Client
 from mcp.shared.subscriptions import ResourcesListChanged
 
 from refold import Memory
-from refold.faces.mcp import addresses, contents, watching
-from refold.faces.mcp.binding import Binding
-from refold.faces.mcp.touching import ALL, Lists, touched
+from refold.mcp import resources
+from refold.mcp.resources import ALL, Binding, Lists, touched
 from tests.mcp.test_server import using
 from tests.support import assert_sound
 
@@ -27,10 +26,10 @@ def memory() -> Iterator[Memory]:
 
 def shown(binding: Binding) -> dict[str, object]:
     """Every resource with what it holds, and the list of them."""
-    found, following = contents.listed(binding, None)
+    found, following = resources.list_resources(binding, None)
     assert following is None
     uris = sorted(resource.uri for resource in found)
-    return {LIST: uris} | {uri: contents.content(binding, addresses.parsed(uri)) for uri in uris}
+    return {LIST: uris} | {uri: resources.read_resource(binding, resources.parse_address(uri)) for uri in uris}
 
 
 def told_and_changed(binding: Binding, change: Callable[[], object]) -> tuple[set[str], set[str], bool]:
@@ -40,12 +39,12 @@ def told_and_changed(binding: Binding, change: Callable[[], object]) -> tuple[se
     change()
     after = shown(binding)
     assert memory.head > head, "it has changed something"
-    marked, is_listed = set[addresses.Address](), False
+    marked, is_listed = set[resources.Address](), False
     for recorded in memory.events(after=head):
         marked.update(touched(binding, recorded))
         is_listed = lists.is_changed(recorded) or is_listed
     uris = {*before, *after} - {LIST}
-    told = {uri for uri in uris if watching.is_among(addresses.parsed(uri), marked)}
+    told = {uri for uri in uris if resources.is_among(resources.parse_address(uri), marked)}
     changed = {uri for uri in {*before, *after} if before.get(uri) != after.get(uri)}
     return told | ({LIST} if is_listed else set()), changed, ALL in marked
 

@@ -16,9 +16,9 @@ from mcp import Client, MCPDeprecationWarning, MCPError, types
 from mcp.shared.subscriptions import ResourceUpdated
 
 from refold import Memory
-from refold.faces.mcp import server, watching
-from refold.faces.mcp.binding import Binding
-from refold.faces.mcp.server import MemoryServer
+from refold.mcp import resources, server
+from refold.mcp.resources import Binding
+from refold.mcp.server import MemoryServer
 from tests.mcp.serving import http, http_child, stdio
 from tests.mcp.touring import call, read, tour
 from tests.support import assert_sound
@@ -247,10 +247,10 @@ def test_requests_under_a_foreign_name_are_refused(memory: Memory) -> None:
 
 
 def test_a_session_that_ended_is_told_nothing_more(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[watching.Watches] = []
+    made: list[resources.Watches] = []
 
-    def make(binding: Binding) -> watching.Watches:
-        made.append(watching.Watches(binding))
+    def make(binding: Binding) -> resources.Watches:
+        made.append(resources.Watches(binding))
         return made[-1]
 
     async def watch(url: str) -> None:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from mcp import Client, types
 
-from refold.tools.builtin import BUILT_IN_NAMES
+from refold.agent.builtin import BUILT_IN_NAMES
 
 HINTS = ("read_only_hint", "destructive_hint", "idempotent_hint", "open_world_hint")
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from refold import Memory
-from refold.engine.core import Engine
-from refold.store import exchanging, mirror_files
+from refold.engine.engine import Engine
+from refold.mirror import files
 from tests.mirroring.files import day_path, everything, facts_in, held, kept, put, put_facts, rendered, texts_of
 from tests.support import assert_sound
 
@@ -102,7 +102,7 @@ def suffer(place: Path, point: int) -> dict[str, Any]:
     doom = Doom(point)
     commit = Engine.commit_batch
     with Memory(place / "store") as memory:
-        vars(mirror_files).update(os=Doors(doom), exchanged=doom.wrapped("exchange", exchanging.exchanged))
+        vars(files).update(os=Doors(doom), exchanged=doom.wrapped("exchange", files.exchanged))
         Engine.commit_batch = doom.wrapped("commit", commit)  # type: ignore[method-assign]
         memory.mirror(place / "mirror").close()
     return {"points": doom.count}

@@ -11,7 +11,7 @@ from unittest.mock import patch
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from refold.tools.mirror.rounds import Rounds
+from refold.mirror.mirror import Rounds
 from tests.mirroring.files import everything, facts_in, held, kept, put_facts, rendered, texts_of
 from tests.mirroring.machine import DAYS, MirrorMachine, keys
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from refold import Memory
-from refold.tools.mirror.rounds import Rounds
+from refold.mirror.mirror import Rounds
 from tests.mirroring.files import day_path, everything, facts_in, held, kept, put, put_facts, rendered, texts_of
 from tests.support import Clock, assert_sound
 

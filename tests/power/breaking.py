@@ -10,14 +10,13 @@ from unittest.mock import patch
 
 import lmdb
 
-from refold.engine import erasure, witnessing
-from refold.engine.core import Engine
-from refold.engine.reading import UNSWEPT_KEY
-from refold.memory import erasing
+from refold.engine import erasure
+from refold.engine import witness as engine_witness
+from refold.engine.engine import Engine
+from refold.engine.reader import UNSWEPT_KEY
+from refold.log import clean_copy, directory, environment, site, witness
+from refold.log.lmdb_log import LmdbLog, LmdbTurn
 from refold.results import Receipt
-from refold.store import building, copying, directory, environment, swapping, witness
-from refold.store.log import LmdbLog
-from refold.store.turns import LmdbTurn
 
 Verb = Callable[..., Any]
 
@@ -49,13 +48,15 @@ def leave_directories() -> None:
 
 def witness_ahead() -> None:
     """Let a witness tell of events that are not durable yet."""
-    seen = witnessing._seen
+    seen = engine_witness._seen
 
     def see_too_much(reading: Any) -> Any:
         head = reading.log.head()
-        return seen(reading)._replace(seq=head, link=witnessing._link_at(reading.log, head)) if head else seen(reading)
+        return (
+            seen(reading)._replace(seq=head, link=engine_witness._link_at(reading.log, head)) if head else seen(reading)
+        )
 
-    witnessing._seen = see_too_much
+    engine_witness._seen = see_too_much
 
 
 def unflushed_witness() -> None:
@@ -71,14 +72,14 @@ def unflushed_witness() -> None:
 
 def leave_copies() -> None:
     """Put copies of a store in place without flushing anything but what LMDB flushes."""
-    assert callable(building.flush)
-    building.flush = lambda _path: None  # type: ignore[assignment]
-    copying.os = SimpleNamespace(**vars(os) | {"fsync": lambda _file: None})  # type: ignore[attr-defined, assignment]
+    assert callable(site.flush)
+    site.flush = lambda _path: None  # type: ignore[assignment]
+    clean_copy.os = SimpleNamespace(**vars(os) | {"fsync": lambda _file: None})  # type: ignore[attr-defined, assignment]
 
 
 def leave_swaps() -> None:
     """Put a swept file in its place without flushing the directory that names it."""
-    for module in (environment, swapping):
+    for module in (environment, clean_copy):
         assert callable(vars(module)["flush"])
         vars(module)["flush"] = lambda _path: None
 
@@ -97,6 +98,7 @@ def forget_to_sweep() -> None:
 def erase_late() -> None:
     """Say that events are erased, and erase them before the next erasure, or when the memory is closed."""
     held: list[Callable[[], Any]] = []
+    erase_seqs = erasure.erase_seqs
 
     def erase_held() -> None:
         while held:
@@ -104,7 +106,7 @@ def erase_late() -> None:
 
     def late(engine: Any, seqs: Any, *, derived: bool) -> Receipt:
         erase_held()
-        held.append(partial(erasure.erase_seqs, engine, seqs, derived=derived))
+        held.append(partial(erase_seqs, engine, seqs, derived=derived))
         told = tuple(sorted(seqs))
         return Receipt(told, (), (), 0, 0, 0, 0, 0, 0, ())
 
@@ -114,8 +116,7 @@ def erase_late() -> None:
         erase_held()
         close(engine)
 
-    assert callable(vars(erasing)["erase_seqs"])
-    vars(erasing)["erase_seqs"] = late
+    erasure.erase_seqs = late
     setattr(Engine, "close", close_late)  # noqa: B010 - as it is done below
 
 

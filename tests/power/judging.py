@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from refold import Memory, Recorded, fold
-from refold.engine.reading import UNSWEPT_KEY
+from refold.engine.reader import UNSWEPT_KEY
 from refold.event import FLAG_ERASED
-from refold.store.building import SITE_SUFFIX
-from refold.store.swapping import COPY
-from refold.views.settings import ERASED_PREFIX
+from refold.log.clean_copy import COPY
+from refold.log.site import SITE_SUFFIX
+from refold.views.store import ERASED_PREFIX
 from tests.bounds import Clock, seeded_bytes
 from tests.power.workloads import witness_of
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeAlias
 
-import refold.engine.witnessing  # noqa: F401 - loaded, so that its bounds can be lowered
+import refold.engine.witness  # noqa: F401 - loaded, so that its bounds can be lowered
 from refold import Conversation, Memory, Message, Recorded, fold, recover
 from refold.event import Erased
-from refold.store.record import last_seq_of
+from refold.log.record import last_seq_of
 from tests.bounds import Clock, lowered, seeded_bytes
 from tests.power.breaking import BUILDS
 

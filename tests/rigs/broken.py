@@ -14,9 +14,8 @@ from typing import Any, Final, NoReturn, TypeAlias
 from msgspec import Struct
 
 from refold import fold
+from refold.log.lmdb_log import LmdbLog, LmdbTurn
 from refold.message import MessageAppended
-from refold.store.log import LmdbLog
-from refold.store.turns import LmdbTurn
 
 EVERY: Final = 7
 """One of how many goes wrong."""

@@ -22,12 +22,12 @@ import msgspec
 from msgspec import Struct
 
 from refold import InvalidInput, Memory, StoreBusy, StoreError
-from refold.engine.reading import UNSWEPT_KEY
-from refold.memory import erasing
-from refold.store import building, copying, directory, environment, swapping
-from refold.store.log import LmdbLog
-from refold.store.scrubbing import Scrubbing
-from refold.store.turns import LmdbTurn
+from refold.engine import backup
+from refold.engine.reader import UNSWEPT_KEY
+from refold.log import clean_copy, directory, environment, site
+from refold.log.clean_copy import Scrubbing
+from refold.log.lmdb_log import LmdbLog, LmdbTurn
+from refold.memory import store
 from tests.power.breaking import erase_late, forget_to_sweep
 
 JOURNAL: Final = sys.__stdout__.fileno() if sys.__stdout__ is not None else 1
@@ -115,8 +115,8 @@ MOMENTS: Final[dict[str, Callable[[int], None]]] = {
     "before the erasure is written": lambda n: _in_class(LmdbTurn, "write", _doomed(n, after=False, when=_is_erasure)),
     "once the erasure is written": lambda n: _in_class(LmdbTurn, "write", _doomed(n, after=True, when=_is_erasure)),
     "before a copy is scrubbed": lambda n: _in_class(Scrubbing, "scrub", _doomed(n, after=False)),
-    "before a copy is flushed": lambda n: _in_os(copying, "fsync", _doomed(n, after=False)),
-    "once the copy is whole": lambda n: _in_class(swapping, "copy", _doomed(n, after=True)),
+    "before a copy is flushed": lambda n: _in_os(clean_copy, "fsync", _doomed(n, after=False)),
+    "once the copy is whole": lambda n: _in_class(clean_copy, "copy", _doomed(n, after=True)),
     "before the copy takes its place": lambda n: _in_os(environment, "rename", _doomed(n, after=False)),
     "once the copy has its place": lambda n: _in_os(environment, "rename", _doomed(n, after=True)),
     "before it says that all is swept": lambda n: _in_class(
@@ -125,8 +125,8 @@ MOMENTS: Final[dict[str, Callable[[int], None]]] = {
     "once it says that all is swept": lambda n: _in_class(
         LmdbLog, "write_rows", _doomed(n, after=True, when=_is_sweep)
     ),
-    "before a backup takes its place": lambda n: _in_class(building, "_put_in_place", _doomed(n, after=False)),
-    "once a backup has its place": lambda n: _in_class(building, "_put_in_place", _doomed(n, after=True)),
+    "before a backup takes its place": lambda n: _in_class(site, "_put_in_place", _doomed(n, after=False)),
+    "once a backup has its place": lambda n: _in_class(site, "_put_in_place", _doomed(n, after=True)),
 }
 
 
@@ -146,7 +146,7 @@ def build_in_place() -> None:
         Path(path).mkdir()
         yield path
 
-    building.building = in_place
+    setattr(backup, "building", in_place)  # noqa: B010 - a name that the module does not export
 
 
 BUILDS: Final[dict[str, Callable[[], None]]] = {
@@ -206,7 +206,7 @@ class Eraser:
     def _erase(self, memory: Memory, name: str) -> None:
         seqs = self._random.sample(self._own, min(len(self._own), self._random.randint(1, 3)))
         say(Said(name, "erase", seqs=tuple(seqs)))
-        erasing_now = erasing.erase_events(memory._door, None, seqs, "erase")
+        erasing_now = store.erase_events(memory._door, None, seqs, "erase")
         self._own = [seq for seq in self._own if seq not in seqs]
         say(Said(name, "erase", seqs=erasing_now.seqs, is_answer=True))
 

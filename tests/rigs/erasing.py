@@ -22,10 +22,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from refold import Memory, Recorded, StoreError
-from refold.engine.reading import UNSWEPT_KEY
+from refold.engine.reader import UNSWEPT_KEY
+from refold.log.clean_copy import COPY
+from refold.log.site import SITE_SUFFIX
 from refold.message import MessageAppended
-from refold.store.building import SITE_SUFFIX
-from refold.store.swapping import COPY
 from tests.rigs.checker import Violation
 from tests.rigs.eraser import MOMENTS, Said, Setup
 from tests.rigs.processes import ROOT

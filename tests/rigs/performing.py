@@ -6,9 +6,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from refold import Conversation, Memory, Message, RefoldError, WrongVersion
-from refold.engine.loader import Recorded
+from refold.engine.states import Recorded
 from refold.message import MessageAppended
-from refold.views.scratch import ScratchpadSet
+from refold.views.scratchpad import ScratchpadSet
 from tests.rigs.record import LOOK_MESSAGES, Answer, Call, Fact, Look, Write
 
 WINDOW_TOKENS = 4 * LOOK_MESSAGES

@@ -4,7 +4,7 @@ import pytest
 
 from refold import Event, fold
 from refold.event import ConversationEnded, ForkDropped, StateImported
-from refold.views.scratch import SCRATCH, NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
+from refold.views.scratchpad import SCRATCH, NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 from tests.views.folding import Erased, folded
 
 

@@ -2,7 +2,7 @@
 
 from refold import fold
 from refold.event import Erased, SnapshotNamed
-from refold.views.settings import SETTINGS, Named
+from refold.views.store import SETTINGS, Named
 from tests.views.folding import Erased as Blanked
 from tests.views.folding import folded
 

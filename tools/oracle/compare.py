@@ -21,7 +21,7 @@ import lmdb
 from oracle import workload
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-REVISION: Final = "4d50f3fa61ac4e2b8b2e24abdce7667c3e5799f2"
+REVISION: Final = "943ffdf15c8defa5c5df3a84999e3f7ca000cd84"
 QUICK: Final = ("verbs", "agent", "renewed")
 PARTS: Final = (*QUICK, "large", "commands", "machine", "imported")
 BREAKS: Final = {

@@ -1,1 +1,1 @@
-"""The engine room: the shell around the pure fold, and the only place where log and fold meet."""
+"""The engine: the shell around the pure fold, and the only place where log and fold meet."""

@@ -1,23 +1,64 @@
-"""What is asked of the whole log: hashes, differences, counts, and whether everything is as it should be."""
+"""Questions to the whole log: hashes, differences, counts, and whether everything is as it should be."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from refold import fold
-from refold.engine.branches import Side, differing
-from refold.engine.checkpoints import Checkpoints
-from refold.engine.core import Engine
-from refold.engine.keys import key_of
-from refold.engine.loader import Loader
-from refold.engine.streams import STORE_STREAM, Streams
-from refold.hashing import sha256
+from refold.engine.engine import Engine
+from refold.engine.reader import Side, differing
+from refold.engine.states import Loader
+from refold.engine.streams import STORE_STREAM, Checkpoints, Streams, key_of
+from refold.log.protocol import Turn
 from refold.results import Change, Finding, Report, Stats
-from refold.store.protocol import Turn
-from refold.views.settings import SETTINGS
+from refold.text import sha256
+from refold.views.store import SETTINGS
 from refold.views.switches import SWITCHES
+
+# The differences between two states, as paths with what stood there before and after.
+
+_ABSENT = object()
+"""What stands at a path where there is nothing: not the same as a JSON null."""
+
+
+def changes_between(stream: str, before: dict[str, Any], after: dict[str, Any]) -> Iterator[Change]:
+    """Return the changes from one plain state to another, view by view, in a fixed order."""
+    for view in sorted({*before, *after}):
+        for path, old, new in _differences((), before.get(view, {}), after.get(view, {})):
+            yield Change(stream, view, path, old, new)
+
+
+def _differences(
+    path: tuple[str | int, ...], before: object, after: object
+) -> Iterator[tuple[tuple[str | int, ...], Any, Any]]:
+    old: Any = before
+    new: Any = after
+    if isinstance(before, dict) and isinstance(after, dict):
+        olds, news = cast("dict[str, object]", before), cast("dict[str, object]", after)
+        for key in dict.fromkeys((*olds, *news)):
+            yield from _differences((*path, key), olds.get(key, _ABSENT), news.get(key, _ABSENT))
+    elif isinstance(before, list) and isinstance(after, list):
+        firsts, seconds = cast("list[object]", before), cast("list[object]", after)
+        for place in range(max(len(firsts), len(seconds))):
+            yield from _differences((*path, place), _item(firsts, place), _item(seconds, place))
+    elif not _same(old, new):
+        yield path, _shown(old), _shown(new)
+
+
+def _same(before: object, after: object) -> bool:
+    """Return whether two values are the same JSON: ``1``, ``1.0`` and ``true`` are not."""
+    return type(before) is type(after) and before == after
+
+
+def _item(items: list[object], place: int) -> object:
+    return items[place] if place < len(items) else _ABSENT
+
+
+def _shown(value: object) -> object:
+    return None if value is _ABSENT else value
+
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 
@@ -74,8 +115,6 @@ def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
         pairs = [(name, name) for name in sorted(differing(engine, a, b))]
     else:
         pairs = [(a.stream or b.stream or "", b.stream or a.stream or "")]
-    from refold.engine.changes import changes_between  # noqa: PLC0415 - loaded only by those who compare
-
     changes: list[Change] = []
     for before, after in pairs:
         plain_before = engine.read(key_of(a.branch, before), fold.plain, a.seq)
@@ -117,7 +156,7 @@ def verify(
 def _verified(
     engine: Engine, branch: int, progress: Callable[[int, int], None], witness: str | None, turn: Turn
 ) -> Report:
-    from refold.engine.inspection import Inspection  # noqa: PLC0415 - loaded only by those who verify
+    from refold.engine.verify import Inspection  # noqa: PLC0415 - loaded only by those who verify
 
     with engine.state_lock:
         if turn.moved:
@@ -142,9 +181,9 @@ def _witnessed(engine: Engine, path: str | None) -> Sequence[Finding]:
         path = engine.witness.path
     if path is None:
         return ()
-    from refold.engine import witnessing  # noqa: PLC0415 - loaded only by those who ask
+    from refold.engine import witness  # noqa: PLC0415 - loaded only by those who ask
 
-    return witnessing.findings(engine, path)
+    return witness.findings(engine, path)
 
 
 def _silent(done: int, whole: int) -> None:

@@ -1,4 +1,4 @@
-"""The streams of a store: their numbers and names, and for each that was touched, where it stands.
+"""The streams of a store: their numbers and names, and the head, state and checkpoints of each that was touched.
 
 A name is interned once: the log's headers carry numbers. What is known of a stream without reading its events is its
 last checkpoint row plus the tail, the events after ``applied_seq`` whose headers were scanned at opening.
@@ -6,21 +6,375 @@ last checkpoint row plus the tail, the events after ``applied_seq`` whose header
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from functools import wraps
+from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
+from threading import Lock
+from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
 from refold import fold
-from refold.engine.checkpoints import Checkpoints
-from refold.engine.damage import guarded
-from refold.engine.keys import key_of, kind_of, parted
-from refold.engine.slots import Slot, told
-from refold.errors import StoreCorrupt
+from refold.errors import RefoldError, StoreCorrupt
 from refold.event import Event, Stamp
-from refold.limits import EVENT_OVERHEAD_BYTES, PAGE_EVENTS, PLACES_COUNT_MAX, STREAM_OVERHEAD_BYTES
-from refold.store.protocol import Log, Row, scan
-from refold.store.record import BRANCH, STAMP
-from refold.views.settings import Branch
+from refold.limits import (
+    CHECKPOINT_EVENTS,
+    EVENT_OVERHEAD_BYTES,
+    ID_HEX_CHARS,
+    PAGE_EVENTS,
+    PLACES_COUNT_MAX,
+    STREAM_OVERHEAD_BYTES,
+)
+from refold.log.protocol import Log, Row, scan
+from refold.log.record import BRANCH, SEQ, STAMP
+from refold.views.store import Branch
+
+if TYPE_CHECKING:
+    from refold.index.project import Stock
+
+
+# What reading damaged bytes raises, told as what it is.
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+UNREADABLE: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    StructError,
+    TypeError,
+    ValueError,
+)
+"""What decoding, unpacking or folding damaged bytes raises; msgspec's errors and UTF-8's are a ``ValueError``.
+
+No ``MemoryError``: a process that is short of memory must not be told that its store is damaged.
+"""
+
+
+def guarded(function: Callable[P, T]) -> Callable[P, T]:
+    """Return the function, for which ``StoreCorrupt`` is raised where the bytes that it reads make no sense."""
+
+    @wraps(function)
+    def guarding(*arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            return function(*arguments, **options)
+        except RefoldError:
+            raise
+        except UNREADABLE as error:
+            what = f"{type(error).__name__}: {error}"
+            message = f"what is stored cannot be read ({what}); run `refold verify` and restore a backup"
+            raise StoreCorrupt(message) from error
+
+    return guarding
+
+
+# Random ids, drawn from the memory's random source in large pools: one draw serves two hundred ids.
+
+_POOL_BYTES: Final = ID_HEX_CHARS // 2 * 200
+
+
+class Ids:
+    """A source of ids of 20 hexadecimal digits."""
+
+    def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
+        self._random_bytes = random_bytes
+        self._lock = Lock()
+        self._pool: list[str] = []
+
+    def new(self) -> str:
+        """Return an id that was never returned before."""
+        try:
+            return self._pool.pop()
+        except IndexError:
+            return self._refilled()
+
+    def _refilled(self) -> str:
+        with self._lock:
+            drawn = self._random_bytes(_POOL_BYTES).hex()
+            fresh = [drawn[begin : begin + ID_HEX_CHARS] for begin in range(0, len(drawn), ID_HEX_CHARS)]
+            first = fresh.pop()
+            self._pool.extend(fresh)
+            return first
+
+
+# Keys: what the engine knows a stream by, which is its name and, in a fork of the memory, the number of the branch.
+#
+# In the main line the key is the name itself. Names begin with the letters of their kind, so the digits in front of
+# another branch's keys tell them apart.
+
+
+def key_of(branch: int, name: str) -> str:
+    """Return the key of a stream in a branch."""
+    return f"{branch}:{name}" if branch else name
+
+
+def parted(key: str) -> tuple[int, str]:
+    """Return the branch and the name that a key stands for."""
+    if key[0] > "9":
+        return 0, key
+    branch, _, name = key.partition(":")
+    return int(branch), name
+
+
+def name_of(key: str) -> str:
+    """Return the name that a key stands for, as stamps, hashes and messages show it."""
+    return key if key[0] > "9" else key.partition(":")[2]
+
+
+def kind_of(key: str) -> str:
+    """Return the kind of the stream that a key or a name stands for."""
+    return name_of(key).partition("/")[0]
+
+
+def session_board(session: str) -> str:
+    """Return the name of the stream of a session's board."""
+    return f"board/session/{session}"
+
+
+class Names(NamedTuple):
+    """What the numbers in events stand for."""
+
+    stream: Callable[[int], str]
+    branch: Callable[[int], str]
+    branch_of: Callable[[int], int]
+    """The branch of a stream."""
+
+
+# Checkpoint rows: cached states of streams, as pointers and small values, never needed for an answer.
+#
+# A *kept* row stands at every 256th event of a stream (or after as many events as its window holds messages, so that
+# the cost of packing stays a constant per event); ``at`` starts from it. A *floating* row is written when a store is
+# closed or its tail has grown too long, and replaced by the next row. Rows wait in RAM and travel with the next
+# commit.
+#
+# Every row names the events since a kept one, not always the last: several processes write rows, each from what it
+# knows. So a kept row stays for ever, and a row in RAM that would take its place is not written.
+
+_LAST_SEQ: Final = b"\xff" * 8
+APPLIED_KEY: Final = bytes(12)
+"""The key of no stream: the row stands among the checkpoint rows that it speaks of, and goes when they go."""
+
+
+class Checkpoint(NamedTuple):
+    """A cached state: the stream's version at a seq, what ``fold.pack`` gave, and the seqs since the last kept row."""
+
+    seq: int
+    version: int
+    kept: bool
+    inline: bytes
+    pointed: list[int]
+    since: list[int]
+
+    @property
+    def due(self) -> int:
+        """Return how many events may follow before the next kept row."""
+        return max(CHECKPOINT_EVENTS, len(self.pointed))
+
+
+class _Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    version: int
+    kept: bool
+    inline: bytes
+    pointed: list[int]
+    since: list[int]
+
+
+_ENCODE: Final = msgspec.msgpack.Encoder().encode
+_DECODE_CHECKPOINT: Final = msgspec.msgpack.Decoder(_Stored).decode
+
+
+def _key(number: int, seq: int) -> bytes:
+    return number.to_bytes(4, "big") + SEQ.pack(seq)
+
+
+def number_of(key: bytes) -> int:
+    """Return the stream whose checkpoint row has the key."""
+    return int.from_bytes(key[:4], "big")
+
+
+class Checkpoints:
+    """The rows of all streams: those stored, and those waiting for the next commit; none at all without a log."""
+
+    def __init__(self, log: Log | None) -> None:
+        self._log = log
+        self._waiting: list[Row] = []
+        self.is_shared = False
+        """Whether other processes were seen to write: what is known here of the stored rows may be old."""
+        self._fresh: dict[int, dict[int, Checkpoint]] = {}
+
+    def put(self, number: int, row: Checkpoint, *, replaces: int) -> None:
+        """Let a row wait for the next commit; it takes the place of the floating row at ``replaces``."""
+        self._fresh.setdefault(number, {})[row.seq] = row
+        packed = _ENCODE(_Stored(row.version, row.kept, row.inline, row.pointed, row.since))
+        self._waiting.append(("checkpoints", _key(number, row.seq), packed))
+        if replaces and replaces != row.seq:
+            # Behind its successor: rows may be written in several transactions, and a stream must never be without.
+            self._waiting.append(("checkpoints", _key(number, replaces), None))
+            self._fresh[number].pop(replaces, None)
+
+    def keep(self, row: Row) -> None:
+        """Let a row of another cache wait for the next commit."""
+        self._waiting.append(row)
+
+    def waiting(self) -> list[Row]:
+        """Return the rows that the next commit is to carry."""
+        return self._waiting
+
+    def allowed(self, rows: list[Row]) -> list[Row]:
+        """Return the rows without those that would take the place of another process's kept row; call it in a turn."""
+        return [row for row in rows if not self._unkeeps(row)] if self.is_shared else rows
+
+    def _unkeeps(self, row: Row) -> bool:
+        table, key, packed = row
+        if self._log is None or table != "checkpoints" or key == APPLIED_KEY:
+            return False
+        if packed is not None and checkpoint_of(key, packed).kept:
+            return False
+        stored = self._log.row(table, key)
+        return stored is not None and checkpoint_of(key, stored).kept
+
+    def written(self) -> None:
+        """Forget the waiting rows: they are stored now."""
+        self._waiting = []
+        self._fresh = {}
+
+    def last(self, number: int) -> Checkpoint | None:
+        """Return the last row of a stream."""
+        return self.before(number, int.from_bytes(_LAST_SEQ, "big"))
+
+    def before(self, number: int, seq: int) -> Checkpoint | None:
+        """Return the last row of a stream whose seq is at most ``seq``."""
+        fresh = [row for at, row in self._fresh.get(number, {}).items() if at <= seq]
+        if fresh:
+            return max(fresh, key=lambda row: row.seq)
+        found = self._log.row_before("checkpoints", _key(number, seq)) if self._log else None
+        return _checkpoint(number, found) if found else None
+
+    def after(self, number: int, seq: int) -> Checkpoint | None:
+        """Return the first row of a stream whose seq is greater than ``seq``."""
+        for found in self._log.rows("checkpoints", _key(number, seq + 1), 1) if self._log else ():
+            row = _checkpoint(number, found)
+            if row is not None:
+                return row
+        fresh = [row for at, row in self._fresh.get(number, {}).items() if at > seq]
+        return min(fresh, key=lambda row: row.seq) if fresh else None
+
+
+def _checkpoint(number: int, found: tuple[bytes, bytes]) -> Checkpoint | None:
+    key, packed = found
+    return checkpoint_of(key, packed) if number_of(key) == number else None
+
+
+def checkpoint_of(key: bytes, packed: bytes) -> Checkpoint:
+    """Return the checkpoint of a stored row."""
+    try:
+        return Checkpoint(SEQ.unpack(key[4:])[0], *msgspec.structs.astuple(_DECODE_CHECKPOINT(packed)))
+    except msgspec.DecodeError as error:
+        message = f"the checkpoint row {key.hex()} cannot be read ({error}); run `refold verify` and restore a backup"
+        raise StoreCorrupt(message) from error
+
+
+# Slots: where one stream stands, and what of it is in RAM.
+
+
+class Slot:
+    """Where one stream stands: its head, its folded state if loaded, and what its next checkpoint covers.
+
+    A stream that a branch has only inherited has the number 0 until its first event there.
+    """
+
+    __slots__ = (
+        "base",
+        "branch",
+        "digest",
+        "due",
+        "floating",
+        "held",
+        "is_used",
+        "key",
+        "kind",
+        "name",
+        "number",
+        "seq",
+        "seq_written",
+        "seqs",
+        "state",
+        "stock",
+        "version",
+        "version_written",
+        "weight",
+    )
+
+    def __init__(self, number: int, name: str, branch: int = 0) -> None:
+        self.number = number
+        self.name = name
+        self.branch = branch
+        self.key = key_of(branch, name)
+        self.kind = kind_of(name)
+        self.base: tuple[int, int] | None = None
+        """The event that a branch's stream goes on from: the number of the stream that holds it, and its seq."""
+        self.version = self.version_written = 0
+        self.seq = self.seq_written = 0
+        """Where the stream stands; ``_written`` runs ahead while a commit is under way."""
+        self.state: fold.State | None = None
+        self.stock: Stock | None = None
+        """The project's memories on a shelf, told of every event; ``None`` as long as nobody searches them."""
+        self.seqs: list[int] = []
+        """The seqs of the stream's events since its last kept checkpoint row."""
+        self.due = 0
+        """How many events may come before the next kept row; 0 is the default of ``Checkpoints``."""
+        self.floating = 0
+        """The seq of the row that the next one replaces, 0 where there is none."""
+        self.digest: tuple[int, list[tuple[str, bytes]]] | None = None
+        """The digests of the views at a seq, if they were computed."""
+        self.is_used = True
+        """Whether the stream was touched since it was last asked to leave."""
+        self.held = 0
+        """How many events the weight stands for."""
+        self.weight = STREAM_OVERHEAD_BYTES
+        """What the stream takes in RAM, roughly, in bytes."""
+
+    def weigh(self, inline_bytes: int, events: int) -> int:
+        """Count only so many of the events from now on; return by how much the weight changed."""
+        each = (self.weight - STREAM_OVERHEAD_BYTES) // self.held if self.held else EVENT_OVERHEAD_BYTES
+        before, self.held = self.weight, events
+        self.weight = STREAM_OVERHEAD_BYTES + inline_bytes + each * events
+        return self.weight - before
+
+    def heir(self, number: int) -> "Slot":
+        """Return a slot with a number of its own that goes on where this inherited one stands."""
+        slot = Slot(number, self.name, self.branch)
+        slot.base, slot.state = self.base, self.state
+        slot.weight, slot.held = self.weight, self.held
+        slot.stand(self.version, self.seq)
+        return slot
+
+    def stand(self, version: int, seq: int) -> None:
+        """Stand at an event."""
+        self.version = self.version_written = version
+        self.seq = self.seq_written = seq
+
+
+def told(slot: Slot, stamp: Stamp, event: Event) -> None:
+    """Tell the rows of a stream, if it has any, of an event that was folded into its state.
+
+    They are a cache: whatever goes wrong there must not undo a commit. They go, and who searches next fills others, or
+    is told what is wrong.
+    """
+    if slot.stock is None:
+        return
+    try:
+        assert slot.state is not None, slot.name
+        slot.stock.follow(slot.state, stamp, event)
+    except Exception:
+        import logging  # noqa: PLC0415 - only a failure needs it
+
+        logger = logging.getLogger("refold")
+        logger.exception("the rows of %s could not follow seq %d; they are filled anew", slot.name, stamp.seq)
+        slot.stock.is_torn = True
+        slot.stock.detach()
+
 
 STORE_STREAM: Final = "store/main"
 NUMBER_BYTES: Final = 4

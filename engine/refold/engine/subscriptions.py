@@ -15,12 +15,12 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from refold import checks
-from refold.engine.loader import Recorded
-from refold.engine.reading import Reading
+from refold.engine.reader import Reading
+from refold.engine.states import Recorded
 from refold.errors import Closed, InvalidInput, StoreError
 from refold.limits import POLL_MS
-from refold.store.protocol import Log
-from refold.store.threads import Bell, Worker
+from refold.log.protocol import Log
+from refold.threads import Bell, Worker
 
 Subscriber: TypeAlias = Callable[[Recorded], Any]
 

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from refold.engine.admission import Deferred
 from refold.engine.batch import Batch, collecting
-from refold.engine.core import Engine
+from refold.engine.engine import Engine
+from refold.engine.transaction import Deferred
 from refold.errors import StoreBusy, WrongVersion
 from refold.limits import AIO_QUEUE_COUNT_MAX, GROUP_COUNT_MAX
 

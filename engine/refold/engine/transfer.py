@@ -1,4 +1,4 @@
-"""Export and load: the whole log as JSONL, and back into an empty store with every stamp as it was.
+"""Export and load: the whole log as JSONL, back into an empty store, and behind the head of one with events.
 
 A load is checked to its last line before the first event is written. It is written in large transactions; one that is
 cut off leaves a marker, and loading the same file again goes on where it stopped.
@@ -6,44 +6,44 @@ cut off leaves a marker, and loading the same file again goes on where it stoppe
 
 import os
 import tempfile
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from refold import fold
-from refold.engine import branches, joining
-from refold.engine.core import Engine
-from refold.engine.damage import guarded
+from refold import checks, fold
+from refold.engine import reader
+from refold.engine.engine import Engine
 from refold.engine.jsonl import (
     JSONL_FORMAT,
     Head,
     Line,
     Numbers,
+    Trail,
+    Vetting,
     event_from_json,
     event_to_json,
     head_of,
     line_of,
 )
-from refold.engine.keys import Names, key_of
-from refold.engine.reading import TAGS_KEY
-from refold.engine.slots import Slot
-from refold.engine.streams import name_key, number_key
-from refold.engine.trail import Trail
-from refold.engine.vetting import Vetting
+from refold.engine.reader import TAGS_KEY
+from refold.engine.streams import STORE_STREAM, Names, Slot, guarded, key_of, name_key, number_key
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError
-from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, Event
-from refold.limits import PAGE_EVENTS, SALT_BYTES
-from refold.results import Loaded
-from refold.store.protocol import Log, Row, Turn
-from refold.store.record import (
+from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Event, SnapshotNamed
+from refold.limits import PAGE_EVENTS, RETRIES_COUNT_MAX, SALT_BYTES
+from refold.log.protocol import Log, Overtaken, Row, Turn
+from refold.log.record import (
     ARRAY_BEGIN,
     COMMIT,
     FORMAT,
     HEADER,
+    NO_LINK,
     SCHEMA,
     SEQ,
     blanked,
@@ -53,6 +53,310 @@ from refold.store.record import (
     is_intact,
     link_after,
 )
+from refold.results import Loaded
+
+# Loading an export beside what a store already holds: the same events, as new ones behind the head.
+#
+# Each gets a new seq, and the time of the load; when it happened is kept. Every seq that it names moves along.
+# Streams come in under their own names or under others, and never into one that is there. A load that is cut off
+# leaves a row that says where its events went, and loading the same file in the same way again goes on behind them.
+
+Ready: TypeAlias = tuple[Line, Event]
+"""A line that was checked, with its event; the seqs and streams that it names are those of the file."""
+
+Progress: TypeAlias = Callable[[int, int], None]
+
+_JOINED_KEY: Final = b"joined"
+_PAGE_EVENTS: Final = 10_000
+_SHOWN_COUNT: Final = 10
+_NAME_FIELDS: Final = {"project": "project", "conversation": "conversation", "session": "conversation"}
+"""Fields that hold the name of a stream, with its kind; a session may have a name that no stream has."""
+
+_SEQ_FIELDS: Final = (*fold.SCALAR_SEQS, "base_seq")
+_SEQS_FIELDS: Final = ("sources", "seqs")
+
+
+class Went(msgspec.Struct, array_like=True):
+    """Where the events of a file went: runs of (first seq in the file, first seq here), and how many did so far."""
+
+    events: int = 0
+    runs: list[tuple[int, int]] = msgspec.field(default_factory=list[tuple[int, int]])
+
+    def note(self, first_seq: int, count: int) -> None:
+        """Take note of where the next events go."""
+        first = self.events + 1
+        if not self.runs or self.runs[-1][1] - self.runs[-1][0] != first_seq - first:
+            self.runs.append((first, first_seq))
+        self.events += count
+
+    def seq(self, seq: int) -> int:
+        """Return the seq here of one in the file; 0 stands for none."""
+        if not seq:
+            return 0
+        first, here = self.runs[bisect_right(self.runs, seq, key=itemgetter(0)) - 1]
+        return seq - first + here
+
+    def until(self, seq: int) -> "Went":
+        """Return where those of the events went that are at or before a seq here."""
+        runs = [run for run in self.runs if run[1] <= seq]
+        if not runs:
+            return Went()
+        first, here = runs[-1]
+        following = self.runs[len(runs)][0] if len(runs) < len(self.runs) else self.events + 1
+        return Went(min(first + seq - here, following - 1), runs)
+
+
+def join(
+    engine: Engine,
+    digest: bytes,
+    read: Callable[[], Iterable[Ready]],
+    rename: Mapping[str, str],
+    progress: Progress | None,
+) -> Loaded:
+    """Append the events of a file that was checked; nobody else commits in this process meanwhile.
+
+    Raises ``InvalidInput``, naming them, if streams of the file are in the store already.
+    """
+    count, streams = _counted(_without_branches(read()))
+    names = _renamed(streams, rename)
+    key = sha256(digest + msgspec.msgpack.encode(sorted(names.items()))).digest()
+    went = _joined(engine.log).get(key, Went())
+    known = went.events
+    if known and known == count:
+        return Loaded(0, len(streams), repeated=True)
+    if not known:
+        _refuse_taken(engine, names)
+    joining = _Joining(engine, names, went, key)
+    try:
+        for page in _pages(ready for ready in read() if ready[0].seq > known):
+            joining.write(page)
+            if progress is not None:
+                progress(went.events, count)
+    except BaseException:
+        # Whatever cut this off, an interrupt included: what is durable is what the log says.
+        engine.reload()
+        raise
+    return Loaded(count - known, len(streams))
+
+
+def checked_rename(rename: object) -> dict[str, str]:
+    """Return the names that a caller gives streams; each stays of its kind."""
+    if rename is None:
+        return {}
+    if not isinstance(rename, Mapping):
+        checks.invalid(f"rename must map names of streams to other names, not be a {type(rename).__name__}")
+    given = dict(cast("Mapping[object, object]", rename))
+    for name, new in given.items():
+        if not isinstance(name, str) or not isinstance(new, str):
+            checks.invalid(f"rename maps {checks.shown(name)} to {checks.shown(new)}; both must be names of streams")
+        kind, _, rest = name.partition("/")
+        if name == STORE_STREAM or kind not in fold.KINDS or new.partition("/")[0] != kind:
+            checks.invalid(
+                f"rename maps {checks.shown(name)} to {checks.shown(new)}; give names such as 'conversation/chat-42', "
+                f"both of one kind, and not {STORE_STREAM}, which every store has"
+            )
+        checks.name(rest, "a name in rename")
+        checks.name(new.partition("/")[2], "a new name in rename")
+    return cast("dict[str, str]", given)
+
+
+def _without_branches(ready: Iterable[Ready]) -> Iterator[Ready]:
+    """Return the events; ``InvalidInput`` where one speaks of a whole memory, which here is another one."""
+    for line, event in ready:
+        is_whole = isinstance(event, SnapshotNamed) and not event.base_stream
+        if line.branch or is_whole or isinstance(event, BranchForked):
+            checks.invalid(
+                f"the export holds forks or snapshots of a whole memory (seq {line.seq}), and this one has "
+                f"other events; load it into a new store"
+            )
+        yield line, event
+
+
+def _counted(ready: Iterable[Ready]) -> tuple[int, list[str]]:
+    count, streams = 0, dict[str, None]()
+    for line, _ in ready:
+        count += 1
+        streams[line.stream] = None
+    return count, list(streams)
+
+
+def _renamed(streams: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]:
+    """Return the name here of each stream in the file; ``InvalidInput`` if two would have the same one."""
+    names: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for stream in streams:
+        names[stream] = new = rename.get(stream, stream)
+        if owners.setdefault(new, stream) != stream:
+            checks.invalid(f"{owners[new]} and {stream} would both be {new}; give each a name of its own in rename")
+    return names
+
+
+def _joined(log: Log) -> dict[bytes, Went]:
+    """Return where the events of every file went that was loaded beside others."""
+    row = log.row("meta", _JOINED_KEY)
+    return {} if row is None else msgspec.msgpack.decode(row, type=dict[bytes, Went])
+
+
+def joined_until(log: Log, seq: int) -> Row:
+    """Return the row that says where the events of loaded files went, of a log that ends at a seq."""
+    kept = {key: went.until(seq) for key, went in _joined(log).items()}
+    kept = {key: went for key, went in kept.items() if went.events}
+    return "meta", _JOINED_KEY, msgspec.msgpack.encode(kept) if kept else None
+
+
+def _refuse_taken(engine: Engine, names: Mapping[str, str]) -> None:
+    with engine.state_lock:
+        taken = [new for new in names.values() if new != STORE_STREAM and engine.streams.find(new) is not None]
+    if taken:
+        shown = ", ".join(taken[:_SHOWN_COUNT])
+        more = f" and {len(taken) - _SHOWN_COUNT} more" if len(taken) > _SHOWN_COUNT else ""
+        example = f"rename={{{taken[0]!r}: {taken[0] + '-loaded'!r}}}"
+        message = (
+            f"streams of the export are in this store already: {shown}{more}; load them under other names with "
+            f"{example}, or load into a new store"
+        )
+        raise InvalidInput(message)
+
+
+def _pages(ready: Iterable[Ready]) -> Iterator[list[Ready]]:
+    """Return the events in pages of whole commands: what was written together is written together."""
+    page: list[Ready] = []
+    for _, command in groupby(ready, key=lambda pair: pair[0].command):
+        page.extend(command)
+        if len(page) >= _PAGE_EVENTS:
+            yield page
+            page = []
+    if page:
+        yield page
+
+
+class _Joining:
+    """A load on its way: what it writes is folded like what another process wrote."""
+
+    def __init__(self, engine: Engine, names: Mapping[str, str], went: Went, key: bytes) -> None:
+        self._engine = engine
+        self._names = names
+        self._went = went
+        self._key = key
+
+    def write(self, page: Sequence[Ready]) -> None:
+        """Write a page of events in one transaction, and fold it."""
+        engine = self._engine
+        now_ns = reader.checked_time(engine.clock_ns())
+        salts = engine.random_bytes(SALT_BYTES * len(page))
+        for attempts in range(RETRIES_COUNT_MAX, 0, -1):
+            try:
+                engine.log.in_turn(partial(self._take_turn, page, now_ns, salts))
+            except Overtaken:
+                if attempts == 1:
+                    raise
+            else:
+                break
+        with engine.state_lock:
+            engine.catch_up()
+
+    def _take_turn(self, page: Sequence[Ready], now_ns: int, salts: bytes, turn: Turn) -> None:
+        engine = self._engine
+        went = Went(self._went.events, list(self._went.runs))
+        with engine.state_lock:
+            if turn.moved:
+                engine.catch_up()
+            engine.check_writable()
+            went.note(engine.head + 1, len(page))
+            built = _Page(engine, self._names, went, max(now_ns, engine.time_ns))
+            for place, (line, event) in enumerate(page):
+                built.add(line, event, salts[place * SALT_BYTES :][:SALT_BYTES])
+            commits = list(built.commits(page))
+        joined = msgspec.msgpack.encode(_joined(engine.log) | {self._key: went})
+        rows: list[Row] = [*built.all_rows(), ("meta", _JOINED_KEY, joined)]
+        turn.write(engine.head + 1, built.records, commits, rows)
+        self._went.events, self._went.runs = went.events, went.runs
+
+
+class _Page:
+    """The records of one transaction, and the rows beside them."""
+
+    def __init__(self, engine: Engine, names: Mapping[str, str], went: Went, time_ns: int) -> None:
+        self._engine = engine
+        self._names = names
+        self._went = went
+        self._time_ns = time_ns
+        self._slots: dict[str, Slot] = {}
+        self._born: list[Slot] = []
+        self._heads: dict[int, tuple[int, int]] = {}
+        """Number of a stream -> version and seq of its last event, those of this page included."""
+        self._tags = set(engine.tags)
+        self._rows: list[Row] = []
+        self.records: list[bytes] = []
+
+    def _slot(self, stream: str) -> Slot:
+        """Return the slot, here, of a stream of the file; a stream that begins gets the next number."""
+        slot = self._slots.get(stream)
+        if slot is None:
+            name, streams = self._names[stream], self._engine.streams
+            slot = streams.find(name)
+            if slot is None:
+                slot = Slot(streams.next_number + len(self._born), name)
+                self._born.append(slot)
+            self._slots[stream] = slot
+            self._heads[slot.number] = (slot.version, slot.seq)
+        return slot
+
+    def add(self, line: Line, event: Event, salt: bytes) -> None:
+        """Add the record of an event under its new stamp."""
+        number, seq = self._slot(line.stream).number, self._went.seq(line.seq)
+        version, prev_seq = self._heads[number]
+        self._heads[number] = (version + 1, seq)
+        event = self._moved(line, event)
+        kind = type(event)
+        self._tags.add(fold.TAGS[kind])
+        self._rows.extend(("derived", SEQ.pack(source) + SEQ.pack(seq), b"") for source in event.sources)
+        # When it happened is what its line says: only the time of writing is a new one.
+        occurred_ns = line.time_ns if line.occurred_ns is None else line.occurred_ns
+        flags = FLAG_OCCURRED | (FLAG_BASE if kind in fold.BASE_TYPES else 0)
+        array, begin = fold.encode(event), fold.body_begin(event)
+        cause, command = self._went.seq(line.cause), self._went.seq(line.command)
+        header = HEADER.pack(
+            *(number, version + 1, self._time_ns, occurred_ns, cause, line.actor, flags, fold.TAGS[kind], prev_seq),
+            *(command, 0, 0, begin, 0, 1, SCHEMA, FORMAT, commit_to(salt, array[begin:])),
+        )
+        record = header + salt + array
+        self.records.append(blanked(record, 1 + len(fold.STRUCTURAL[kind])) if line.erased else record)
+
+    def _moved(self, line: Line, event: Event) -> Event:
+        """Return the event with the seqs, the stream and the project that it names as they are here."""
+        changed: dict[str, Any] = {}
+        for field in event.__struct_fields__:
+            value = getattr(event, field)
+            if field in _SEQ_FIELDS:
+                changed[field] = self._went.seq(value)
+            elif field in _SEQS_FIELDS:
+                changed[field] = tuple(map(self._went.seq, value))
+            elif field == "base_stream" and value:
+                changed[field] = self._slot(line.event["base_stream"]).number
+            elif field in _NAME_FIELDS and value is not None:
+                stream = f"{_NAME_FIELDS[field]}/{value}"
+                changed[field] = self._names.get(stream, stream).partition("/")[2]
+        return msgspec.structs.replace(event, **changed)
+
+    def all_rows(self) -> list[Row]:
+        """Return the rows of what the page adds."""
+        tags = msgspec.msgpack.encode(sorted(self._tags))
+        return [*self._rows, *self._engine.streams.rows_of(self._born), ("meta", TAGS_KEY, tags)]
+
+    def commits(self, page: Sequence[Ready]) -> Iterator[bytes]:
+        """Return a commit row for each command: what was one commit stays one."""
+        first, link = self._engine.head + 1, self._engine.link
+        begin = 0
+        for _, lines in groupby(page, key=lambda pair: pair[0].command):
+            end = begin + sum(1 for _ in lines)
+            parts = [COMMIT.pack(first + begin, first + end, self._time_ns, NO_LINK)]
+            for record in self.records[begin:end]:
+                parts.extend(covered(record))
+            link = link_after(link, parts)
+            yield COMMIT.pack(first + begin, first + end, self._time_ns, link)
+            begin = end
+
 
 _LOAD_KEY: Final = b"loaded"
 _LOAD_EVENTS: Final = 10_000
@@ -84,7 +388,7 @@ def export(engine: Engine, path: str, at: int | None) -> int:
 def lines(engine: Engine, until: int) -> Iterator[bytes]:
     """Return the export's lines: its head, then every event up to ``until``, read in short pages."""
     yield msgspec.json.encode(Head(JSONL_FORMAT, engine.store_id.hex(), until)) + b"\n"
-    names = branches.names(engine)
+    names = reader.names(engine)
     seq = 1
     while seq <= until:
         with engine.state_lock:
@@ -147,7 +451,7 @@ def load(
         if marker == b"done" + digest and not rename:
             return Loaded(0, streams, repeated=True)
         if rename or (head and marker != _part(digest, head)):
-            return joining.join(engine, digest, lambda: _read(path), rename or {}, progress)
+            return join(engine, digest, lambda: _read(path), rename or {}, progress)
         try:
             with Path(path).open("rb") as file:
                 trail = Trail()
@@ -175,7 +479,7 @@ def loaded_until(log: Log, seq: int) -> Row:
     return "meta", _LOAD_KEY, _part(marker[len(b"done") :][:_DIGEST_BYTES], seq) if marker and seq else None
 
 
-def _read(path: str) -> Iterator[joining.Ready]:
+def _read(path: str) -> Iterator[Ready]:
     with Path(path).open("rb") as file:
         yield from ((ready.line, ready.event) for ready in _lines_of(file, Trail()))
 

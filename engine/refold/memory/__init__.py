@@ -1,1 +1,1 @@
-"""The memory room: the public verbs. Everything here checks arguments, builds an event, and commits it."""
+"""The public handles and verbs: each checks its arguments, builds an event, and commits it."""

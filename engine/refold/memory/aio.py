@@ -4,37 +4,318 @@
 write are coroutines. What many tasks write at the same time travels together: one flush, one hop to a thread.
 """
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial, wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
 
 from refold.engine import batch as batches
 from refold.engine.batch import Batch
-from refold.memory import upstairs
-from refold.memory.aio_board import AsyncBoard
-from refold.memory.aio_files import AsyncFiles
-from refold.memory.aio_project import AsyncProject
-from refold.memory.aio_session import AsyncSession, AsyncSettings
-from refold.memory.awaiting import hopping, reading, writing
+from refold.entry import Entry
+from refold.memory import memory
+from refold.memory.board import Board
 from refold.memory.conversation import Conversation
-from refold.memory.door import Door
-from refold.memory.handles import Journal, Profile
-from refold.memory.scopes import ScopedState
+from refold.memory.files import Files
+from refold.memory.handles import Journal, Profile, ScopedState, SessionMemory, Settings
+from refold.memory.options import Door
+from refold.memory.project import ManyHits, Project
 from refold.memory.snapshot import Snapshot
-from refold.results import Backup, Receipt, Reembedded
+from refold.results import Backup, Hits, Receipt, Reembedded, Upserted
 
 if TYPE_CHECKING:
     import datetime
     import os
+    from collections.abc import Sequence
 
+    from refold.agent.context import Context, Rebuilt
+    from refold.agent.hooks import AsyncHooks
     from refold.embedders import Embedder
     from refold.memory.memory import Memory
-    from refold.tools.contexts import Context
-    from refold.tools.hooks_async import AsyncHooks
-    from refold.tools.showing import Rebuilt
 
+
+# Verbs of plain handles made into those of handles for asyncio: written, done by a thread, or answered at once.
+
+H = TypeVar("H")
+P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class _Handle(Protocol[H]):
+    """A handle for asyncio: the plain one, and the door that it shares."""
+
+    plain: H
+    door: Door
+
+
+def writing(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[_Handle[H], P], Coroutine[Any, Any, R]]:
+    """Return a verb of a plain handle as a coroutine of the handle for asyncio, under the same name."""
+
+    @wraps(verb)
+    async def write(self: _Handle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
+        door = self.door
+        if batches.active(door.engine) is not None:
+            return verb(self.plain, *arguments, **options)  # The block's end writes it.
+        result: R = await door.ticks.ask(partial(verb, self.plain, *arguments, **options))
+        return result
+
+    return write
+
+
+def hopping(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[_Handle[H], P], Coroutine[Any, Any, R]]:
+    """Return a verb that takes long, or that no batch can hold, as a coroutine that waits for a thread to do it."""
+
+    @wraps(verb)
+    async def hop(self: _Handle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
+        batches.refuse(self.door.engine, f"a {verb.__name__}")  # Before the hop: the thread knows no batch of ours.
+        result: R = await self.door.ticks.hop(partial(verb, self.plain, *arguments, **options))
+        return result
+
+    return hop
+
+
+def reading(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[_Handle[H], P], R]:
+    """Return a verb that only reads: it answers at once, from RAM, and is not awaited."""
+
+    @wraps(verb)
+    def read(self: _Handle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
+        return verb(self.plain, *arguments, **options)
+
+    return read
+
+
+# The files of a model for asyncio.
+
+
+class AsyncFiles:
+    """A tree of files: reads answer at once, what changes it is awaited."""
+
+    __slots__ = ("door", "plain")
+
+    def __init__(self, door: Door, plain: Files) -> None:
+        self.door = door
+        self.plain = plain
+
+    create = writing(Files.create)
+    str_replace = writing(Files.str_replace)
+    insert = writing(Files.insert)
+    delete = writing(Files.delete)
+    rename = writing(Files.rename)
+    list = reading(Files.list)
+    read = reading(Files.read)
+    view = reading(Files.view)
+
+    @property
+    def name(self) -> str:
+        """The name of the tree."""
+        return self.plain.name
+
+    def __repr__(self) -> str:
+        """Return the handle with its count."""
+        return f"Async{self.plain!r}"
+
+
+# The board for asyncio: reads answer at once, what changes it is awaited.
+
+
+class AsyncBoard:
+    """A board: reads answer at once, mutations are awaited and return when they are durable."""
+
+    __slots__ = ("door", "plain")
+
+    def __init__(self, door: Door, plain: Board) -> None:
+        self.door = door
+        self.plain = plain
+
+    set = writing(Board.set)
+    initialise = writing(Board.initialise)
+    set_session = writing(Board.set_session)
+    set_project_graph = writing(Board.set_project_graph)
+    set_elements_graph = writing(Board.set_elements_graph)
+    set_project_structure = writing(Board.set_project_structure)
+    set_node_context = writing(Board.set_node_context)
+    set_fetched_context = writing(Board.set_fetched_context)
+    set_working_history = writing(Board.set_working_history)
+    set_messages = writing(Board.set_messages)
+    set_messages_meta = writing(Board.set_messages_meta)
+    set_last_user_message = writing(Board.set_last_user_message)
+    append_message = writing(Board.append_message)
+    update_settings = writing(Board.update_settings)
+    hydrate = writing(Board.hydrate)
+    erase = hopping(Board.erase)
+    get = reading(Board.get)
+    get_settings = reading(Board.get_settings)
+    to_dict = reading(Board.to_dict)
+    to_json = reading(Board.to_json)
+    bundle = reading(Board.bundle)
+    events = reading(Board.events)
+    subscribe = reading(Board.subscribe)
+    subscribe_settings = reading(Board.subscribe_settings)
+
+    @property
+    def session(self) -> str | None:
+        """The session that the board is of, ``None`` for that of a node."""
+        return self.plain.session
+
+    @property
+    def project(self) -> str | None:
+        """The project that the handle names, ``None`` where it is what the session recorded."""
+        return self.plain.project
+
+    @property
+    def node(self) -> str | None:
+        """The node that the handle names, ``None`` where it is what the session recorded."""
+        return self.plain.node
+
+    @property
+    def version(self) -> int:
+        """The version of the board's stream."""
+        return self.plain.version
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The board's stream and the seq at which the handle stands."""
+        return self.plain.place
+
+    def at(self, at: "int | datetime.datetime") -> "AsyncBoard":
+        """Return the board as it was at a seq or an aware datetime."""
+        return AsyncBoard(self.door, self.plain.at(at))
+
+    def __repr__(self) -> str:
+        """Return the handle with its count."""
+        return f"Async{self.plain!r}"
+
+
+# Settings and what a session has worked on, for asyncio: reads answer at once, mutations are awaited.
+
+
+class AsyncSettings:
+    """The settings of a store: reads answer at once, ``set`` and ``count_usage`` are awaited."""
+
+    __slots__ = ("door", "plain")
+
+    def __init__(self, door: Door, plain: Settings) -> None:
+        self.door = door
+        self.plain = plain
+
+    set = writing(Settings.set)
+    count_usage = writing(Settings.count_usage)
+    get = reading(Settings.get)
+    items = reading(Settings.items)
+
+    def __repr__(self) -> str:
+        """Return the handle with what differs from the defaults."""
+        return f"Async{self.plain!r}"
+
+
+class AsyncSession:
+    """What one conversation has worked on: reads answer at once, what is noted is awaited."""
+
+    __slots__ = ("door", "plain")
+
+    def __init__(self, door: Door, plain: SessionMemory) -> None:
+        self.door = door
+        self.plain = plain
+
+    describe_task = writing(SessionMemory.describe_task)
+    note_file = writing(SessionMemory.note_file)
+    note_finding = writing(SessionMemory.note_finding)
+    record_call = writing(SessionMemory.record_call)
+    record_extraction = writing(SessionMemory.record_extraction)
+    provenance = writing(SessionMemory.provenance)
+    check_writable = reading(SessionMemory.check_writable)
+    summary = reading(SessionMemory.summary)
+    to_text = reading(SessionMemory.to_text)
+    extracted_seq = reading(SessionMemory.extracted_seq)
+    now_ns = reading(SessionMemory.now_ns)
+    task = reading(SessionMemory.task)
+    files = reading(SessionMemory.files)
+    findings = reading(SessionMemory.findings)
+    calls = reading(SessionMemory.calls)
+
+    def __repr__(self) -> str:
+        """Return the handle with its counts."""
+        return f"Async{self.plain!r}"
+
+
+# The project for asyncio: what needs a vector is embedded by a thread before it is written.
+
+
+class AsyncProject:
+    """A project: reads answer at once, mutations are awaited; what is embedded for them is embedded in a thread."""
+
+    __slots__ = ("door", "plain")
+
+    def __init__(self, door: Door, plain: Project) -> None:
+        self.door = door
+        self.plain = plain
+
+    async def _embedded(self, text: str, options: dict[str, Any]) -> None:
+        """Embed a text where that holds up no task; the verb that follows finds its vector."""
+        if options.get("vector") is None and text:
+            await self.door.ticks.hop(partial(self.door.embedding.of, text))
+
+    async def add(self, content: str, **options: Any) -> Entry:
+        """Add a memory; takes what ``Project.add`` takes."""
+        await self._embedded(content, options)
+        return await self._add(content, **options)
+
+    async def upsert(self, content: str, **options: Any) -> Upserted:
+        """Merge or add a memory; takes what ``Project.upsert`` takes."""
+        await self._embedded(content, options)
+        return await self._upsert(content, **options)
+
+    async def recall(self, query: str, **options: Any) -> Hits:
+        """Search and record what was found; takes what ``Project.recall`` takes."""
+        await self._embedded(query, options)
+        return await self._recall(query, **options)
+
+    async def search_many(self, queries: "Sequence[str]", **options: Any) -> ManyHits:
+        """Answer many queries in a thread, in a batch at once; takes what ``Project.search_many`` takes."""
+        verb = partial(self.plain.search_many, queries, **options)
+        return verb() if batches.active(self.door.engine) is not None else await self.door.ticks.hop(verb)
+
+    _add = writing(Project.add)
+    _upsert = writing(Project.upsert)
+    _recall = writing(Project.recall)
+    unmerge = writing(Project.unmerge)
+    update = writing(Project.update)
+    delete = writing(Project.delete)
+    clear = writing(Project.clear)
+    review = writing(Project.review)
+    approve = writing(Project.approve)
+    reject = writing(Project.reject)
+    archive = writing(Project.archive)
+    record_episode = writing(Project.record_episode)
+    decay = hopping(Project.decay)
+    prune = hopping(Project.prune)
+    compact = hopping(Project.compact)
+    erase = hopping(Project.erase)
+    search = reading(Project.search)
+    search_episodes = reading(Project.search_episodes)
+    get = reading(Project.get)
+    list = reading(Project.list)
+    count = reading(Project.count)
+    stats = reading(Project.stats)
+    history = reading(Project.history)
+    events = reading(Project.events)
+
+    @property
+    def name(self) -> str:
+        """The project's name."""
+        return self.plain.name
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The project's stream and the seq at which the handle stands."""
+        return self.plain.place
+
+    def at(self, at: "int | datetime.datetime") -> "AsyncProject":
+        """Return the project as it was at a seq or an aware datetime."""
+        return AsyncProject(self.door, self.plain.at(at))
+
+    def __repr__(self) -> str:
+        """Return the handle with its count."""
+        return f"Async{self.plain!r}"
 
 
 class AsyncState:
@@ -267,7 +548,7 @@ class AsyncMemory:
     @property
     def hooks(self) -> "AsyncHooks":
         """The functions that are called at eight points of a session; the points are awaited."""
-        return cast("AsyncHooks", upstairs.call("async_hooks", self.plain))
+        return cast("AsyncHooks", memory.call_extension("async_hooks", self.plain))
 
     async def context(self, chat: AsyncConversation, **options: Any) -> "Context":
         """Return what a model is to be shown; takes what ``Memory.context`` takes. A thread embeds the query."""

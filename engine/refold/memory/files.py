@@ -1,23 +1,23 @@
-"""The files of a model under ``/memories``: the verbs of Anthropic's memory tool, kept in the log."""
+"""Files of a model under ``/memories``: the verbs of Anthropic's memory tool, kept in the log."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
 
 from refold import checks
-from refold.engine.pending import ANY, Decide, Noted
+from refold.engine.transaction import ANY, Decide, Noted
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.event import Event
 from refold.fold import State
-from refold.memory import file_texts as texts
-from refold.memory.door import Door, Sources
-from refold.memory.file_paths import placed
+from refold.memory.options import Door, Sources
 from refold.views.files import (
     FILES,
     PATH_BYTES_MAX,
     PATH_DEPTH_MAX,
+    PATH_NAME_BYTES_MAX,
     ROOT,
+    SUSPICIOUS,
     FileCreated,
     FileDeleted,
     FileEdited,
@@ -25,6 +25,189 @@ from refold.views.files import (
     Node,
     Tree,
 )
+
+# Paths of files as a model gives them: one form for each place, and nothing that leads out of ``/memories``.
+#
+# Nothing of it touches a disk. What other programs might take for a way out is refused even though it is none here: a
+# mirror or an export may bring these names to a file system one day.
+
+
+def placed(path: object, what: str = "path") -> str:
+    """Return a path in its one form: beginning with the root, without ``.``, ``..``, empty names and a last slash.
+
+    Raises ``InvalidInput`` for a path that does not begin with the root, that leads out of it, or that holds
+    backslashes, control characters or encoded dots and slashes; ``LimitExceeded`` for one that is too long or deep.
+    """
+    given = checks.text(path, what, PATH_BYTES_MAX, "PATH_BYTES_MAX")
+    if given != ROOT and not given.startswith(f"{ROOT}/"):
+        message = f"Path must start with {ROOT}, got: {given}"
+        raise InvalidInput(message)
+    found = SUSPICIOUS.search(given)
+    if found is not None:
+        checks.invalid(f"{what} {checks.shown(given)} holds {found.group()!r}; use plain names between slashes")
+    names = _walked(given)
+    if len(names) > PATH_DEPTH_MAX:
+        message = f"{what} is {len(names)} names deep, over PATH_DEPTH_MAX = {PATH_DEPTH_MAX}; use fewer directories"
+        raise LimitExceeded(message)
+    for name in names:
+        checks.text(name, f"a name in {what}", PATH_NAME_BYTES_MAX, "PATH_NAME_BYTES_MAX")
+    return "/".join((ROOT, *names))
+
+
+def _walked(path: str) -> list[str]:
+    """Return the names below the root that a path leads to; it may leave the root on its way, but not end outside."""
+    names: list[str] = []
+    for name in path.split("/"):
+        if name == ".." and names:
+            names.pop()
+        elif name == "..":
+            raise _escaping(path)
+        elif name not in {"", "."}:
+            names.append(name)
+    if names[:1] != [ROOT[1:]]:
+        raise _escaping(path)
+    return names[1:]
+
+
+def _escaping(path: str) -> InvalidInput:
+    return InvalidInput(f"Path {path} would escape {ROOT} directory")
+
+
+# What a model is shown of its files, and how a text becomes another one; pure.
+#
+# The texts are a contract: models were trained on them, so that they stand here letter by letter as the reference
+# implementation of Anthropic's memory tool has them.
+
+LINES_COUNT_MAX: Final = 999_999
+"""Lines of a file that can be shown: their numbers have six digits."""
+
+OCCURRENCES_COUNT_MAX: Final = 1_000
+"""Lines that an error names where a text is not unique."""
+
+SHOWN_DEPTH: Final = 2
+"""Levels of directories that are listed."""
+
+EDITED: Final = "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
+
+_NUMBER_CHARS: Final = len(str(LINES_COUNT_MAX))
+_AROUND_LINES: Final = 2
+_UNITS: Final = "BKMG"
+_UNIT_BITS: Final = 10
+
+
+def shown_size(size_bytes: int) -> str:
+    """Return a size as a person reads it: ``0B``, ``1.5K``, ``2M``."""
+    if size_bytes == 0:
+        return "0B"
+    place = min((size_bytes.bit_length() - 1) // _UNIT_BITS, len(_UNITS) - 1)
+    scaled = size_bytes / (1 << (_UNIT_BITS * place))
+    return f"{scaled:.0f}{_UNITS[place]}" if scaled == int(scaled) else f"{scaled:.1f}{_UNITS[place]}"
+
+
+def shown_file(path: str, text: str, view_range: Sequence[int] | None) -> str:
+    """Return the lines of a file with their numbers; raises ``LimitExceeded`` for more than can be numbered."""
+    lines = text.split("\n")
+    if len(lines) > LINES_COUNT_MAX:
+        message = f"File {path} exceeds maximum line limit of {LINES_COUNT_MAX:,} lines."
+        raise LimitExceeded(message)
+    begin, end = 0, len(lines)
+    if view_range is not None and len(view_range) == 2:  # noqa: PLR2004 - its first line and its last
+        begin = max(1, view_range[0]) - 1
+        end = len(lines) if view_range[1] == -1 else view_range[1]
+    return f"Here's the content of {path} with line numbers:\n{_numbered(lines[begin:end], begin + 1)}"
+
+
+def _numbered(lines: Sequence[str], first: int) -> str:
+    return "\n".join(f"{number:>{_NUMBER_CHARS}}\t{line}" for number, line in enumerate(lines, first))
+
+
+def shown_directory(path: str, tree: Tree, place: str) -> str:
+    """Return what a directory holds, two levels deep, names that begin with a dot left out."""
+    sizes = {held: len((tree.nodes[held].text or "").encode()) for held in tree.under(place)}
+    lines = [f"{shown_size(sum(sizes.values()))}\t{path}"]
+    for names, node in _listed(tree, place):
+        held = "/".join((place, *names))
+        size_bytes = sum(sizes[inner] for inner in tree.under(held)) if node.text is None else sizes[held]
+        lines.append(f"{shown_size(size_bytes)}\t{path}/{'/'.join(names)}{'/' if node.text is None else ''}")
+    header = f"Here're the files and directories up to 2 levels deep in {path}, excluding hidden items:"
+    return "\n".join((header, *lines))
+
+
+def _listed(tree: Tree, place: str) -> Iterator[tuple[list[str], Node]]:
+    """Yield the names below a directory and what stands there, each directory in front of what it holds."""
+    begin = len(place) + 1
+    below = sorted((held[begin:].split("/"), node) for held, node in tree.nodes.items() if held.startswith(f"{place}/"))
+    for names, node in below:
+        if len(names) <= SHOWN_DEPTH and not any(name.startswith(".") for name in names):
+            yield names, node
+
+
+def replaced(path: str, text: str, old_str: str, new_str: str) -> tuple[str, int]:
+    """Return a text in which a piece that stands in it once was replaced, and where; else ``InvalidInput``."""
+    count = text.count(old_str)
+    if count == 0:
+        message = f"No replacement was performed, old_str `{old_str}` did not appear verbatim in {path}."
+        raise InvalidInput(message)
+    if count > 1:
+        shown = ", ".join(map(str, _lines_of(text, old_str)))
+        found = f"Multiple occurrences of old_str `{old_str}` in lines: {shown}."
+        message = f"No replacement was performed. {found} Please ensure it is unique"
+        raise InvalidInput(message)
+    place = text.find(old_str)
+    return text[:place] + new_str + text[place + len(old_str) :], place
+
+
+def _lines_of(text: str, wanted: str) -> Iterator[int]:
+    """Yield the line of each occurrence, overlapping ones too, as many as an error names."""
+    line, seen, place = 1, 0, text.find(wanted)
+    for _ in range(OCCURRENCES_COUNT_MAX):
+        if place < 0:
+            return
+        line += text.count("\n", seen, place)
+        yield line
+        seen, place = place, text.find(wanted, place + 1)
+
+
+def snippet(text: str, place: int) -> str:
+    """Return what an edit has made of a text: the line that begins it, with two lines around."""
+    lines = text.split("\n")
+    changed = text.count("\n", 0, place)
+    begin, end = max(0, changed - _AROUND_LINES), min(len(lines), changed + _AROUND_LINES + 1)
+    return f"{EDITED}\n{_numbered(lines[begin:end], begin + 1)}"
+
+
+def inserted(text: str, insert_line: int, insert_text: str) -> str:
+    """Return a text with another one behind one of its lines; ``InvalidInput`` for a line that it does not have."""
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    if not 0 <= insert_line <= len(lines):
+        message = f"Invalid `insert_line` parameter: {insert_line}. It should be within the range [0, {len(lines)}]."
+        raise InvalidInput(message)
+    lines.insert(insert_line, insert_text.rstrip("\n"))
+    joined = "\n".join(lines)
+    return joined if joined.endswith("\n") else f"{joined}\n"
+
+
+def difference(before: str, after: str) -> tuple[int, int, str]:
+    """Return where two texts begin to differ, how much of the first one goes, and what comes in its place."""
+    begin = _alike(before, after)
+    shorter = min(len(before), len(after)) - begin
+    end = _alike(before[::-1][:shorter], after[::-1][:shorter])
+    return begin, len(before) - begin - end, after[begin : len(after) - end]
+
+
+def _alike(one: str, other: str) -> int:
+    """Return how many characters two texts begin with that are the same, by halves: each comparison is one in C."""
+    least, most = 0, min(len(one), len(other))
+    while least < most:
+        middle = (least + most + 1) // 2
+        if one[least:middle] == other[least:middle]:
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
 
 FILE_CHARS_MAX: Final = 1024 * 1024
 """Characters of one file."""
@@ -101,8 +284,8 @@ class Files:
         def shown(tree: Tree) -> str:
             node = None if place == ROOT else _known(tree, place, _MISSING.format(path))
             if node is None or node.text is None:
-                return texts.shown_directory(path, tree, place)
-            return texts.shown_file(path, node.text, lines)
+                return shown_directory(path, tree, place)
+            return shown_file(path, node.text, lines)
 
         text: str = self._look(shown)
         return text
@@ -147,22 +330,22 @@ class Files:
         Raises ``NotFound`` for a file that is not there, ``InvalidInput`` for a text that is not there, or not once.
         """
         place, old, new = placed(path), _text(old_str, "old_str"), _text(new_str, "new_str")
-        cited, shown = self._door.sources(sources), [texts.EDITED]
+        cited, shown = self._door.sources(sources), [EDITED]
 
         def decide(state: State) -> Event | None:
             tree = state.part(FILES)
             node = _file(tree, path, place)
-            changed, begin = texts.replaced(path, node.text or "", old, new)
-            shown[:] = [texts.snippet(changed, begin)]
+            changed, begin = replaced(path, node.text or "", old, new)
+            shown[:] = [snippet(changed, begin)]
             return _edit(cited, tree, node, changed, (begin, len(old), new))
 
         noted = self._note(decide, ("str_replace", place, old, new), expected, request_id)
-        return self._snippet_of(noted, old) if shown == [texts.EDITED] else shown[0]
+        return self._snippet_of(noted, old) if shown == [EDITED] else shown[0]
 
     def _snippet_of(self, noted: Noted | None, old: str) -> str:
         """Return what a request that was answered before was told: the lines as they were then."""
         if noted is None:
-            return texts.EDITED
+            return EDITED
         event, stamp = noted
         assert isinstance(event, FileEdited), event
 
@@ -171,7 +354,7 @@ class Files:
 
         # What was replaced stood there once; what came in its place may stand anywhere.
         before, after = then(stamp.seq - 1), then(stamp.seq)
-        return texts.EDITED if before is None or after is None else texts.snippet(after, before.find(old))
+        return EDITED if before is None or after is None else snippet(after, before.find(old))
 
     def insert(
         self,
@@ -196,8 +379,8 @@ class Files:
             tree = state.part(FILES)
             node = _file(tree, path, place)
             before = node.text or ""
-            changed = texts.inserted(before, insert_line, text)
-            return _edit(cited, tree, node, changed, texts.difference(before, changed))
+            changed = inserted(before, insert_line, text)
+            return _edit(cited, tree, node, changed, difference(before, changed))
 
         self._note(decide, ("insert", place, insert_line, text), expected, request_id)
         return f"The file {path} has been edited."

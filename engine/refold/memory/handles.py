@@ -1,19 +1,40 @@
-"""The profile and the journal: facts that outlive conversations, and notes by day."""
+"""Handles on the smaller views: profile, journal, state scopes, session memory, settings."""
 
 import datetime
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
 
 from refold import checks
-from refold.engine import times
-from refold.engine.pending import ANY
-from refold.fold import State
-from refold.keyed import Keyed
-from refold.memory.deciding import deleting, setting
-from refold.memory.door import Door
-from refold.memory.moments import day_at, day_of, days_before, nanoseconds
+from refold.engine import batch as batches
+from refold.engine import reader
+from refold.engine.states import Recorded
+from refold.engine.streams import STORE_STREAM
+from refold.engine.transaction import ANY, Decide
+from refold.errors import InvalidInput
+from refold.event import ConversationOpened, Event, pack_json, unpack_json
+from refold.fold import State, is_open
+from refold.limits import NAME_BYTES_MAX
+from refold.memory.options import Door, Sources, day_at, day_of, days_before, deleting, nanoseconds, setting
+from refold.message import Message, MessageAppended
+from refold.results import SessionSummary
+from refold.views.base import Keyed
 from refold.views.journal import JOURNAL, JournalAppended, Note
 from refold.views.profile import PROFILE, ProfileDeleted, ProfileSet
+from refold.views.state import PROJECT, SESSION, STATE, TEMP, StateDeleted, StateSet
+from refold.views.switches import SWITCHES, SettingChanged, UsageCounted
+from refold.views.window import WINDOW
+from refold.views.work import (
+    WORK,
+    FileRead,
+    FindingNoted,
+    MemoriesExtracted,
+    ReadFile,
+    TaskDescribed,
+    ToolExecuted,
+    Work,
+)
 
 
 def _facts(state: State) -> Keyed[str]:
@@ -169,6 +190,547 @@ class Journal:
         if not days:
             return []
         engine = self._door.engine
-        now_ns = engine.now_ns() if self._at is None else times.time_at_seq(engine.log, self._at)
+        now_ns = engine.now_ns() if self._at is None else reader.time_at_seq(engine.log, self._at)
         first = days_before(day_at(now_ns, self._door.timezone), days - 1)
         return self._door.read(self._stream, lambda state: state.part(JOURNAL).since(first), self._at)
+
+
+# The state of a conversation as a mapping of JSON values, by the lifetimes that the keys' prefixes name.
+
+
+def _without_session(key: str) -> str:
+    held = key.removeprefix(SESSION)
+    if held != key and held.startswith((TEMP, SESSION, PROJECT)):
+        message = f"key {checks.shown(key)} has two prefixes; give one of temp:, session:, project:, or none"
+        raise InvalidInput(message)
+    return held
+
+
+def _values(state: State) -> Keyed[bytes]:
+    return state.part(STATE).entries
+
+
+class ScopedState:
+    """A mapping of JSON values: ``temp:`` until the round ends, ``session:`` (or no prefix), ``project:`` beyond.
+
+    >>> from refold import Memory
+    >>> chat = Memory().conversation("chat-42", project="acme")
+    >>> chat.state["plan"] = ["read", "write"]
+    >>> chat.state.set("project:language", "Python")
+    >>> sorted(chat.state)
+    ['plan', 'project:language']
+    """
+
+    __slots__ = ("_at", "_door", "_opening", "_project", "_stream")
+
+    def __init__(
+        self, door: Door, stream: str, opening: ConversationOpened, project: str | None, at: int | None
+    ) -> None:
+        self._door = door
+        self._stream = stream
+        self._opening = opening
+        self._project = project
+        self._at = at
+
+    def _place(self, key: str) -> tuple[str, str]:
+        """Return the stream that a key lives in, and the key there."""
+        key = checks.key(key)
+        if not key.startswith(PROJECT):
+            return self._stream, _without_session(key)
+        if self._project is None:
+            message = f"{checks.shown(key)} needs a project; open the conversation with project=..."
+            raise InvalidInput(message)
+        return f"project/{self._project}", key.removeprefix(PROJECT)
+
+    def _note(self, stream: str, decide: Any, asked: tuple[Any, ...], expected: object, request_id: str | None) -> bool:
+        opening = self._opening if stream == self._stream else None
+        door = self._door
+        noted = door.note(
+            stream, decide, at=self._at, asked=asked, opening=opening, expected=expected, request_id=request_id
+        )
+        return noted is not None
+
+    def set(
+        self,
+        key: str,
+        value: Any,
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> None:
+        """Set a key to a JSON value; setting the value it has appends nothing."""
+        stream, held = self._place(key)
+        if not held:
+            message = f"key {checks.shown(key)} is only a prefix; give it a name behind the colon"
+            raise InvalidInput(message)
+        packed = checks.packed_json(value, "value")
+        cited = self._door.sources(sources)
+
+        decide = setting(_values, held, packed, lambda prior, place: StateSet(cited, prior, place, held, packed))
+        self._note(stream, decide, ("state.set", held, packed), expected, request_id)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, fresh, or ``default``."""
+        stream, held = self._place(key)
+        packed = self._door.read(stream, lambda state: state.part(STATE).entries.values.get(held), self._at)
+        return default if packed is None else unpack_json(packed)
+
+    def delete(
+        self,
+        key: str,
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> bool:
+        """Remove a key; return whether it was there."""
+        stream, held = self._place(key)
+        cited = self._door.sources(sources)
+
+        decide = deleting(_values, held, lambda prior, place: StateDeleted(cited, prior, place, held))
+        return self._note(stream, decide, ("state.delete", held), expected, request_id)
+
+    def _keys(self) -> list[str]:
+        def query(state: State) -> list[str]:
+            return sorted(state.part(STATE).entries.values)
+
+        own = self._door.read(self._stream, query, self._at)
+        if self._project is None:
+            return own
+        shared = self._door.read(f"project/{self._project}", query, self._at)
+        return own + [PROJECT + key for key in shared]
+
+    def keys(self) -> list[str]:
+        """Return the keys, session keys without their prefix, each scope sorted."""
+        return self._keys()
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Return keys and values."""
+        return [(key, self[key]) for key in self._keys()]
+
+    def values(self) -> list[Any]:
+        """Return the values in the order of ``keys``."""
+        return [self[key] for key in self._keys()]
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value of a key; ``KeyError`` where there is none."""
+        missing = object()
+        value = self.get(key, missing)
+        if value is missing:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Set a key to a JSON value."""
+        self.set(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        """Remove a key; ``KeyError`` where there is none."""
+        if not self.delete(key):
+            raise KeyError(key)
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """Remove a key and return the value it had; ``default``, or ``KeyError``, where there is none."""
+        value = self.get(key, *default) if default else self[key]
+        self.delete(key)
+        return value
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, set to ``default`` first where there is none."""
+        if key not in self:
+            self.set(key, default)
+        return self[key]
+
+    def update(self, *others: Mapping[str, Any], **values: Any) -> None:
+        """Set every key of other mappings, and every named one."""
+        for other in (*others, values):
+            for key, value in other.items():
+                self.set(key, value)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether another mapping has the same keys and values."""
+        return isinstance(other, Mapping) and dict(self.items()) == dict(cast("Mapping[str, Any]", other).items())
+
+    __hash__ = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether a key has a value."""
+        missing = object()
+        return isinstance(key, str) and bool(key) and self.get(key, missing) is not missing
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the keys."""
+        return iter(self._keys())
+
+    def __len__(self) -> int:
+        """Return how many keys there are."""
+        return len(self._keys())
+
+    def __repr__(self) -> str:
+        """Return the mapping with its counts."""
+        if self._door.engine.is_closed:
+            return f"ScopedState({self._stream!r}, closed)"
+        counts = self._door.counts(lambda: f"keys={len(self)}")
+        return f"ScopedState({self._stream!r}, {counts})"
+
+
+# Registered, not derived: keys, items and values are lists here, taken at one moment, where a Mapping has live views.
+MutableMapping.register(ScopedState)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+# Session memory: the task of a conversation, the files it read, what it found, the tools it called.
+
+T = TypeVar("T")
+
+MARKER: Final = "[SESSION_MEMORY_V1]"
+_COUNT_MAX: Final = 2**53
+
+
+class SessionMemory:
+    """A handle on what one conversation has worked on; it lives in the conversation's stream.
+
+    >>> from refold import Memory
+    >>> session = Memory().conversation("chat-42").session
+    >>> session.note_finding("The tests need a clock.")
+    >>> session.findings()
+    ['The tests need a clock.']
+    """
+
+    __slots__ = ("_at", "_door", "_opening", "_stream")
+
+    def __init__(self, door: Door, stream: str, opening: ConversationOpened, at: int | None) -> None:
+        self._door = door
+        self._stream = stream
+        self._opening = opening
+        self._at = at
+
+    def __repr__(self) -> str:
+        """Return the handle with its counts."""
+        return f"SessionMemory({self._stream.partition('/')[2]!r})"
+
+    def _note(self, make: Event | Decide, asked: tuple[Any, ...], **options: Any) -> None:
+        self._door.note(self._stream, make, at=self._at, asked=asked, opening=self._opening, **options)
+
+    def _read(self, query: Callable[[Work], T]) -> T:
+        return self._door.read(self._stream, lambda state: query(state.part(WORK)), self._at)
+
+    def check_writable(self) -> None:
+        """Raise ``ReadOnly`` where nothing can be recorded: of a frozen handle, or of a memory that is only read."""
+        self._door.refuse_frozen(self._stream, self._at)
+        self._door.engine.check_writable()
+
+    def describe_task(
+        self, text: str, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
+    ) -> None:
+        """Say what the session is about; the same text again appends nothing."""
+        text = checks.text(text, "text")
+        cited = self._door.sources(sources)
+
+        def decide(state: State) -> Event | None:
+            return None if state.part(WORK).task == text else TaskDescribed(cited, text)
+
+        self._note(decide, ("describe_task", text), expected=expected, request_id=request_id)
+
+    def note_file(
+        self,
+        path: str,
+        *,
+        lines: int = 0,
+        size_bytes: int = 0,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> None:
+        """Remember that a file was read; what is known of it already appends nothing."""
+        path = checks.key(path, "path")
+        said = ReadFile(
+            path,
+            checks.integer(lines, "lines", 0, _COUNT_MAX, "the most lines"),
+            checks.integer(size_bytes, "size_bytes", 0, _COUNT_MAX, "the most bytes"),
+        )
+        cited = self._door.sources(sources)
+
+        def decide(state: State) -> Event | None:
+            held = state.part(WORK).files.get(path)
+            return None if held is not None and held[1] == said else FileRead(cited, path, said.lines, said.size_bytes)
+
+        asked = ("note_file", path, said.lines, said.size_bytes)
+        self._note(decide, asked, expected=expected, request_id=request_id)
+
+    def note_finding(
+        self, text: str, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
+    ) -> None:
+        """Remember what was found out; the same text again appends nothing."""
+        text = checks.text(text, "text")
+        cited = self._door.sources(sources)
+
+        def decide(state: State) -> Event | None:
+            return None if text in state.part(WORK).findings else FindingNoted(cited, text)
+
+        self._note(decide, ("note_finding", text), expected=expected, request_id=request_id)
+
+    def record_call(
+        self,
+        name: str,
+        arguments: object,
+        result: object,
+        *,
+        outcome: str = "ok",
+        call_id: str = "",
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> None:
+        """Record a call of a tool: its arguments and its result, JSON values both."""
+        said = (
+            checks.text(call_id, "call_id", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
+            checks.key(name, "name"),
+            _json(arguments, "arguments"),
+            _json(result, "result"),
+            checks.text(outcome, "outcome", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
+        )
+        event = ToolExecuted(self._door.sources(sources), *said)
+        self._note(event, ("record_call", *said), expected=expected, request_id=request_id)
+
+    def record_extraction(
+        self,
+        provider: str,
+        ids: Sequence[str],
+        dropped: Sequence[str],
+        *,
+        seq: int,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sequence[Any] = (),
+    ) -> None:
+        """Record that a model read the session up to a seq: which memories were made of it, and why others were not."""
+        said = (
+            checks.integer(seq, "seq", 0, self._door.engine.head, "the head"),
+            tuple(checks.text(memory_id, "an id") for memory_id in ids),
+            checks.name(provider, "provider"),
+            tuple(checks.text(reason, "a reason") for reason in dropped),
+        )
+        event = MemoriesExtracted(self._door.sources(sources), *said)
+        self._note(event, ("record_extraction", *said), expected=expected, request_id=request_id)
+
+    def provenance(self, *, opens: bool = True) -> tuple[Any, ...]:
+        """Return what to cite for a write in the name of the conversation, so that an erasure of it reaches that.
+
+        It is the newest message of the user and the calls that the model made since; where neither is an event of this
+        very conversation, its first event is among them, which nothing erases alone. With ``opens`` a conversation
+        without any event is opened.
+        """
+        door, key = self._door, self._door.key(self._stream)
+        found = tuple(_led(door.read_lightly(self._stream, lambda state: state.part(WINDOW).live(), None)))
+        if any(message.stamp.stream == self._stream for message in found):
+            return found
+        batch = batches.active(door.engine)
+        if batch is not None and batch.pending.places.get(key):
+            return (*found, Recorded(*batch.pending.noted(batch.pending.places[key][0])))
+        with door.engine.state_lock:
+            slot = door.engine.slot(key)
+            first = 0 if slot is None else next(door.engine.streams.own_seqs(slot, 0, slot.seq), 0)
+        if first or not opens or self._at is not None:
+            return (*found, first) if first else found
+        opening = self._opening
+        noted = door.note(self._stream, lambda state: None if is_open(state) else opening, at=None, asked=())
+        return self.provenance(opens=False) if noted is None else (Recorded(*noted),)
+
+    def extracted_seq(self) -> int:
+        """Return up to which seq a model has read the session, 0 while none has."""
+        return self._read(lambda work: work.extracted)
+
+    def now_ns(self) -> int:
+        """Return the time that an event of the session would get now."""
+        return self._door.engine.now_ns()
+
+    def task(self) -> str:
+        """Return what the session is about, empty while nobody has said it."""
+        return self._read(lambda work: work.task)
+
+    def files(self) -> list[ReadFile]:
+        """Return the files that were read, the one read last at the end."""
+        return self._read(lambda work: [file for _, file in work.files.values()])
+
+    def findings(self) -> list[str]:
+        """Return what was found out, in order."""
+        return self._read(lambda work: list(work.findings))
+
+    def calls(self) -> dict[str, int]:
+        """Return how often each tool was called, by name, in order of their names."""
+        return self._read(lambda work: dict(sorted(work.calls.items())))
+
+    def summary(self, *, success: bool = True) -> SessionSummary:
+        """Return what the session was: all that hooks are told at its end; it looks through the whole stream."""
+        seen = self._heard()
+
+        def query(state: State) -> SessionSummary:
+            work = state.part(WORK)
+            files = tuple((file.path, file.lines, file.size_bytes) for _, file in work.files.values())
+            live = [message for message in state.part(WINDOW).live() if message.role == "user"]
+            # What came along with a fork or an import, or is not committed yet, is no event of the stream.
+            inherited = sum(message.event.id not in seen for message in live)
+            calls = dict(sorted(work.calls.items()))
+            session_id = self._stream.partition("/")[2]
+            return SessionSummary(
+                session_id, work.task, files, tuple(work.findings), calls, len(seen) + inherited, success
+            )
+
+        return self._door.read(self._stream, query, self._at)
+
+    def _heard(self) -> set[str]:
+        """Return the ids of all messages of the user in the stream, evicted ones too."""
+        events = self._door.engine.events(self._door.key(self._stream), 0, self._at)
+        return {event.id for event, _ in events if isinstance(event, MessageAppended) and event.role == "user"}
+
+    def to_text(self) -> str:
+        """Return the session's memory as a model is shown it, empty where there is none."""
+        return rendered(self._door.read(self._stream, lambda state: state.part(WORK), self._at))
+
+
+def _led(window: Sequence[Message]) -> Iterator[Message]:
+    """Yield the newest message of the user, and before it the newest calls that the model made since."""
+    is_called = False
+    for message in reversed(window):
+        if message.role == "user":
+            yield message
+            return
+        if not is_called and message.event.calls is not None:
+            is_called = True
+            yield message
+
+
+def rendered(work: Work) -> str:
+    """Return a session's work as text, the same for the same work."""
+    if not (work.task or work.files or work.findings or work.calls):
+        return ""
+    sections = [MARKER, *([f"Task: {work.task}"] if work.task else [])]
+    if work.files:
+        sections += ["Files read:", *(f"  - {file.path} ({file.lines} lines)" for _, file in work.files.values())]
+    if work.findings:
+        sections += ["Key findings:", *(f"  - {text}" for text in work.findings)]
+    if work.calls:
+        sections += ["Tool usage:", *(f"  - {name}: {count}" for name, count in sorted(work.calls.items()))]
+    return "\n".join(sections)
+
+
+def _json(value: object, what: str) -> bytes:
+    checks.packed_json(value, what)
+    return msgspec.json.encode(value)
+
+
+# Settings of a store: what a host turns on and off, recorded; and how often it was of use.
+
+DEFAULTS: Final[dict[str, bool | int]] = {
+    "memory_enabled": True,
+    "memory_auto_extract": True,
+    "memory_max_injected": 10,
+    "memory_review_extracted": False,
+    "skills_enabled": True,
+    "skills_auto_generate": False,
+    "skills_max_injected_chars": 4_000,
+}
+"""Every setting with the value that it has until somebody changes it."""
+
+_NUMBER_MAX: Final = 1_000_000
+_SCORE_MAX: Final = 1e12
+USAGES: Final = ("memory_extracted", "memory_injected", "skill_matched", "skill_used")
+
+
+class Settings:
+    """A handle on the settings of a store: each has a default, and a change of one is an event.
+
+    >>> from refold import Memory
+    >>> settings = Memory().settings
+    >>> settings.set("memory_max_injected", 5)
+    >>> settings.get("memory_max_injected"), settings.get("memory_enabled")
+    (5, True)
+    """
+
+    __slots__ = ("_at", "_door")
+
+    def __init__(self, door: Door, at: int | None) -> None:
+        self._door = door
+        self._at = at
+
+    def __repr__(self) -> str:
+        """Return the handle with what differs from the defaults."""
+        changed = {name: value for name, value in self.items() if value != DEFAULTS[name]}
+        return f"Settings({changed})"
+
+    def get(self, name: str) -> bool | int:
+        """Return the value of a setting; ``InvalidInput`` for a name that is none."""
+        return dict(self.items())[_known(name)]
+
+    def items(self) -> list[tuple[str, bool | int]]:
+        """Return every setting as (name, value), always in the same order."""
+        values = self._door.read(STORE_STREAM, lambda state: dict(state.part(SWITCHES).values), self._at)
+        return [(name, unpack_json(values[name]) if name in values else value) for name, value in DEFAULTS.items()]
+
+    def set(
+        self,
+        name: str,
+        value: bool | int,  # noqa: FBT001 - the value of a switch is one
+        *,
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sources = (),
+    ) -> None:
+        """Change a setting; the value that it has appends nothing. ``InvalidInput`` for a value of another type."""
+        default = DEFAULTS[_known(name)]
+        if isinstance(default, bool):
+            value = checks.flag(value, name)
+        else:
+            value = checks.integer(value, name, 0, _NUMBER_MAX, "the most of a setting")
+        cited, packed = self._door.sources(sources), pack_json(value)
+
+        def decide(state: State) -> Event | None:
+            held = state.part(SWITCHES).values.get(name)
+            is_same = packed == (pack_json(default) if held is None else held)
+            return None if is_same else SettingChanged(cited, name, packed)
+
+        asked = ("settings.set", name, value)
+        self._door.note(STORE_STREAM, decide, at=self._at, asked=asked, expected=expected, request_id=request_id)
+
+    def count_usage(
+        self,
+        kind: str,
+        count: int = 1,
+        *,
+        name: str = "",
+        score: float = 0.0,
+        conversation: str = "",
+        project: str = "",
+        expected: object = ANY,
+        request_id: str | None = None,
+        sources: Sources = (),
+    ) -> None:
+        """Record that memories were extracted or injected, or a skill was matched or used; 0 of them appends nothing.
+
+        ``kind`` is memory_extracted, memory_injected, skill_matched or skill_used. ``memory.stats().usage`` has totals.
+        """
+        if kind not in USAGES:
+            checks.invalid(f"kind is {checks.shown(kind)}; give one of {', '.join(USAGES)}")
+        texts = [checks.text(text, what) for text, what in ((name, "name"), (conversation, "conversation"))]
+        counted = checks.integer(count, "count", 0, _NUMBER_MAX, "the most of a count")
+        said = (kind, counted, texts[0], _score(score), texts[1], checks.text(project, "project"))
+        event = UsageCounted(self._door.sources(sources), *said)
+
+        def decide(_: State) -> Event | None:
+            return event if counted else None
+
+        asked = ("settings.count_usage", *said)
+        self._door.note(STORE_STREAM, decide, at=self._at, asked=asked, expected=expected, request_id=request_id)
+
+
+def _score(score: object) -> float:
+    if not isinstance(score, (int, float)) or isinstance(score, bool) or not abs(score) <= _SCORE_MAX:
+        checks.invalid(f"score is {checks.shown(score)}; give a number, at most {_SCORE_MAX:g} either way")
+    return float(score)
+
+
+def _known(name: object) -> str:
+    if not isinstance(name, str) or name not in DEFAULTS:
+        checks.invalid(f"there is no setting {checks.shown(name)}; there are {', '.join(DEFAULTS)}")
+    return name

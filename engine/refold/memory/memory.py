@@ -1,47 +1,155 @@
-"""The memory handle: opening a store, its conversations, profiles and journals, and the whole of it through time."""
+"""The memory handle: a store opened, its conversations, profiles and projects, and the whole of it through time."""
 
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
 
+from refold import checks
 from refold.engine import history
 from refold.engine.batch import Batch
-from refold.engine.loader import Recorded
-from refold.engine.pending import ANY
-from refold.errors import ReadOnly
+from refold.engine.engine import open_engine
+from refold.engine.states import Recorded
+from refold.engine.transaction import ANY
+from refold.errors import NotFound, ReadOnly
 from refold.limits import MEMORY_BYTES_DEFAULT, WINDOW_TOKENS_DEFAULT
-from refold.memory import constructing, lazily, upstairs, whole
-from refold.memory.claims import claiming
-from refold.memory.conversation import Conversation
-from refold.memory.door import Door, Options, Progress, Sources
-from refold.memory.moments import seq_at
-from refold.memory.sides import side_of
+from refold.memory import options, store
+from refold.memory.conversation import Conversation, claiming
+from refold.memory.options import Door, Options, Progress, Sources, seq_at, zone
 from refold.memory.snapshot import Snapshot
+from refold.memory.store import side_of
 from refold.results import Backup, Change, Loaded, Receipt, Report, Stats
-from refold.text import TokenCounter
+from refold.text import ByteClassCounter, TokenCounter
 
 if TYPE_CHECKING:
     import datetime
 
+    from refold.agent.context import Context, Rebuilt
+    from refold.agent.hooks import Hooks
+    from refold.agent.tools import ToolRegistry
     from refold.embedders import Embedder
     from refold.engine.subscriptions import Subscriber, Subscription
     from refold.entry import Entry
     from refold.memory.aio import AsyncMemory
-    from refold.memory.boards.handle import Board
+    from refold.memory.board import Board
     from refold.memory.files import Files
-    from refold.memory.handles import Journal, Profile
+    from refold.memory.handles import Journal, Profile, Settings
     from refold.memory.project import Project
-    from refold.memory.settings import Settings
+    from refold.mirror import Mirror
     from refold.results import Hits, Reembedded
+    from refold.skills import Skills
 
-    # The room above this one: types alone, of what `upstairs` finds when it is first asked for.
-    from refold.tools.contexts import Context
-    from refold.tools.hooks import Hooks
-    from refold.tools.mirror import Mirror
-    from refold.tools.registry import ToolRegistry
-    from refold.tools.showing import Rebuilt
-    from refold.tools.skills import Skills
+
+# Handles and verbs of this room that are loaded only by those who use them: each name, and where it lives.
+
+_HANDLES: Final[dict[str, tuple[str, str]]] = {
+    "aio": ("refold.memory.aio", "AsyncMemory"),
+    "board": ("refold.memory.board", "Board"),
+    "files": ("refold.memory.files", "Files"),
+    "journal": ("refold.memory.handles", "Journal"),
+    "profile": ("refold.memory.handles", "Profile"),
+    "project": ("refold.memory.project", "Project"),
+    "reembed": ("refold.memory.renewal", "reembed"),
+    "settings": ("refold.memory.handles", "Settings"),
+}
+
+
+def lazy_verb(name: str) -> Any:
+    """Return what stands behind a name, importing its module now."""
+    module, found = _HANDLES[name]
+    return getattr(import_module(module), found)
+
+
+def lazy_handle(kind: str, door: Door, name: object, at: int | None) -> Any:
+    """Return a handle on what a name stands for; raises ``InvalidInput`` for a name that cannot be."""
+    return lazy_verb(kind)(door, checks.name(name, "name"), at)
+
+
+# What a memory offers from the rooms above this one: each name, and the function that makes it.
+#
+# A room imports only rooms below it, and tools, hooks and contexts are built of the public verbs. So the memory knows
+# them by name alone and finds them when they are first asked for; without that room every other verb works as before.
+
+_EXTENSIONS: Final[dict[str, tuple[str, str]]] = {
+    "async_hooks": ("refold.agent.hooks", "async_hooks_of"),
+    "context": ("refold.agent.context", "context"),
+    "hooks": ("refold.agent.hooks", "hooks_of"),
+    "mirror": ("refold.mirror", "mirror_of"),
+    "rebuild": ("refold.agent.context", "rebuild"),
+    "show": ("refold.agent.context", "show"),
+    "skills": ("refold.skills", "skills_of"),
+    "tools": ("refold.agent.builtin", "tools_of"),
+}
+"""The module and the function behind each name; its first argument is the memory."""
+
+
+def call_extension(name: str, memory: "Memory", *arguments: Any, **options: Any) -> Any:
+    """Return what the function behind a name makes of a memory and of what its caller gave.
+
+    Raises ``NotFound`` where this installation lacks the room that the function lives in.
+    """
+    module, function = _EXTENSIONS[name]
+    try:
+        home = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module.startswith(error.name):
+            raise
+        message = f"memory.{name} lives in {module}, which this installation lacks; install refold whole"
+        raise NotFound(message) from error
+    return getattr(home, function)(memory, *arguments, **options)
+
+
+def cached_extension(name: str, made: dict[str, Any], handle: Callable[[], "Memory"]) -> Any:
+    """Return what is made once for a memory and then kept, as ``tools`` is: what was registered stays.
+
+    It gets a handle of its own, so that the memory that keeps it is in no circle of references.
+    """
+    found = made.get(name)
+    return made.setdefault(name, call_extension(name, handle())) if found is None else found
+
+
+# A memory's constructor: what it was given, checked; the store opened; the door to it.
+
+
+def open_door(
+    path: "str | os.PathLike[str] | None",
+    *,
+    durability: str,
+    window_tokens: int,
+    memory_bytes: int,
+    embedder: "Embedder | None",
+    token_counter: TokenCounter | None,
+    timezone: str,
+    clears: bool,
+    readonly: bool,
+    witness: "str | os.PathLike[str] | None",
+    doors: tuple[Callable[[], int], Callable[[int], bytes]],
+) -> Door:
+    """Return the door to a store, which is created where there is none; everything is checked before it is touched."""
+    clock_ns, random_bytes = doors
+    checks.window_tokens(window_tokens)
+    zone(timezone)
+    counter = ByteClassCounter() if token_counter is None else options.checked_counter(token_counter)
+    checked = options.checked_place(path, readonly=readonly, clears=clears)
+    chosen = options.checked_embedder(embedder)
+    options.check_doors(clock_ns=clock_ns, random_bytes=random_bytes)
+    engine = open_engine(
+        checked,
+        readonly=checks.flag(readonly, "readonly"),
+        clock_ns=clock_ns,
+        random_bytes=random_bytes,
+        memory_bytes=options.checked_bytes(memory_bytes),
+        delayed=options.is_delayed(durability, readonly=readonly),
+        witness=options.checked_witness(witness, checked),
+    )
+    try:
+        return Door(
+            engine, counter=counter, timezone=timezone, window_tokens=window_tokens, path=checked, embedder=chosen
+        )
+    except BaseException:
+        engine.close()
+        raise
 
 
 class Memory:
@@ -79,7 +187,7 @@ class Memory:
         clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one door for time
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self._door = constructing.opened(
+        self._door = open_door(
             path,
             durability=durability,
             window_tokens=window_tokens,
@@ -95,7 +203,7 @@ class Memory:
         self._at, self._made = None, {}
         if clear_scratchpads_on_open:
             try:
-                whole.clear_scratchpads(self)
+                store.clear_scratchpads(self)
             except BaseException:
                 self._door.close()
                 raise
@@ -117,7 +225,7 @@ class Memory:
     def __repr__(self) -> str:
         """Return the memory with its counts."""
         frozen = "" if self._at is None else f", at={self._at}"
-        return f"Memory({self._door.path!r}{frozen}, {self._door.counts(lambda: whole.counts(self, self._door))})"
+        return f"Memory({self._door.path!r}{frozen}, {self._door.counts(lambda: store.counts(self, self._door))})"
 
     def _refuse_frozen(self, verb: str) -> None:
         if self._at is not None:
@@ -139,32 +247,32 @@ class Memory:
     @property
     def aio(self) -> "AsyncMemory":
         """The same memory for asyncio: reads answer at once, mutations are awaited."""
-        return cast("AsyncMemory", lazily.verb("aio")(self._door, self))
+        return cast("AsyncMemory", lazy_verb("aio")(self._door, self))
 
     def profile(self, name: str = "default") -> "Profile":
         """Return a handle on a profile."""
-        return cast("Profile", lazily.handle("profile", self._door, name, self._at))
+        return cast("Profile", lazy_handle("profile", self._door, name, self._at))
 
     def journal(self, name: str = "default") -> "Journal":
         """Return a handle on a journal."""
-        return cast("Journal", lazily.handle("journal", self._door, name, self._at))
+        return cast("Journal", lazy_handle("journal", self._door, name, self._at))
 
     def files(self, name: str = "default") -> "Files":
         """Return a handle on the files that a model keeps under ``/memories``."""
-        return cast("Files", lazily.handle("files", self._door, name, self._at))
+        return cast("Files", lazy_handle("files", self._door, name, self._at))
 
     def project(self, name: str = "default") -> "Project":
         """Return a handle on a project: its memories and episodes."""
-        return cast("Project", lazily.handle("project", self._door, name, self._at))
+        return cast("Project", lazy_handle("project", self._door, name, self._at))
 
     def board(self, *, session: str | None = None, project: str | None = None, node: str | None = None) -> "Board":
         """Return a handle on the board of a session, or of a node of a project; ``InvalidInput`` for neither."""
-        return cast("Board", lazily.verb("board")(self._door, session, project, node, self._at))
+        return cast("Board", lazy_verb("board")(self._door, session, project, node, self._at))
 
     @property
     def settings(self) -> "Settings":
         """What is turned on and off for this store, recorded: ``memory_enabled``, ``skills_enabled`` and others."""
-        return cast("Settings", lazily.verb("settings")(self._door, self._at))
+        return cast("Settings", lazy_verb("settings")(self._door, self._at))
 
     def add(self, content: str, **options: Any) -> "Entry":
         """Add a memory to the default project; takes what ``Project.add`` takes."""
@@ -180,24 +288,24 @@ class Memory:
 
     def conversations(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
         """Return the ids of the conversations, sorted; ``after`` and ``limit`` page through them."""
-        return whole.ids(self._door, self._at, "conversation", after, limit)
+        return store.ids(self._door, self._at, "conversation", after, limit)
 
     def projects(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
         """Return the ids of the projects that hold something, sorted."""
-        return whole.ids(self._door, self._at, "project", after, limit)
+        return store.ids(self._door, self._at, "project", after, limit)
 
     def snapshots(self) -> list[Snapshot]:
         """Return the named snapshots, in the order of their seqs; those of the whole memory have no stream."""
-        return whole.snapshots(self._door, self._at)
+        return store.snapshots(self._door, self._at)
 
     def forks(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
         """Return the names of the memories forked from this one and from its forks, sorted."""
-        return whole.forks(self._door, self._at, after, limit)
+        return store.forks(self._door, self._at, after, limit)
 
     # What the rooms above make of a memory.
 
     def _kept(self, name: str) -> Any:
-        return upstairs.kept(name, self._made, lambda: Memory._behind(self._door, self._at))
+        return cached_extension(name, self._made, lambda: Memory._behind(self._door, self._at))
 
     @property
     def tools(self) -> "ToolRegistry":
@@ -219,27 +327,27 @@ class Memory:
     ) -> "Context":
         """Return what a model is to be shown of a conversation, without a trace; takes also ``budget``, ``skills``."""
         said = {"query": query, "project": project, **options}
-        return cast("Context", upstairs.call("context", self, self._door, chat, **said))
+        return cast("Context", call_extension("context", self, self._door, chat, **said))
 
     def show(self, context: "Context") -> int:
         """Record that a context was shown to a model, so that it can be built again; return the seq of that."""
-        return cast("int", upstairs.call("show", self, self._door, context))
+        return cast("int", call_extension("show", self, self._door, context))
 
     def rebuild(self, seq: int) -> "Rebuilt":
         """Return the context that was shown at a seq, built again from the log, and whether it is the same bytes."""
-        return cast("Rebuilt", upstairs.call("rebuild", self, self._door, seq))
+        return cast("Rebuilt", call_extension("rebuild", self, self._door, seq))
 
     def mirror(self, directory: "str | os.PathLike[str]", **options: Any) -> "Mirror":
         """Keep profile and journal in files that people may edit; takes also ``profile``, ``journal`` and ``edits``."""
         self._refuse_frozen("mirror")
-        return cast("Mirror", upstairs.call("mirror", self, self._door, directory, **options))
+        return cast("Mirror", call_extension("mirror", self, self._door, directory, **options))
 
     # The whole through time.
 
     @property
     def head(self) -> int:
         """The seq of the last event, 0 while the log is empty; on a frozen memory, the seq at which it is frozen."""
-        return whole.head(self._door, self._at)
+        return store.head(self._door, self._at)
 
     def at(self, at: "int | datetime.datetime") -> "Memory":
         """Return the memory as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
@@ -252,7 +360,7 @@ class Memory:
 
         ``expected`` compares with ``head``, here and in ``restore`` and ``fork``: the version of a whole memory.
         """
-        return whole.snapshot(self._door, name, self._at, Options(expected, request_id, sources))
+        return store.snapshot(self._door, name, self._at, Options(expected, request_id, sources))
 
     def restore(
         self, snapshot: Snapshot | str, *, expected: object = ANY, request_id: str | None = None, sources: Sources = ()
@@ -263,7 +371,7 @@ class Memory:
         whole memory, ``StoreBusy`` if others never stop writing.
         """
         self._refuse_frozen("restore")
-        whole.restore(self._door, snapshot, Options(expected, request_id, sources))
+        store.restore(self._door, snapshot, Options(expected, request_id, sources))
 
     def fork(
         self,
@@ -283,12 +391,12 @@ class Memory:
         >>> memory.profile().get("theme"), memory.fork("what if").profile().get("theme")
         (None, 'light')
         """
-        forked = whole.fork_from(self._door, name, self._at, at, Options(expected, request_id, sources))
+        forked = store.fork_from(self._door, name, self._at, at, Options(expected, request_id, sources))
         return Memory._behind(forked, None)
 
     def events(self, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
         """Return the events of all streams with ``after < seq <= until``, in order; those of forks are in the forks."""
-        return whole.events(self._door, self._at, after, until)
+        return store.events(self._door, self._at, after, until)
 
     def diff(self, a: Any, b: Any) -> list[Change]:
         """Return what differs between two states, each a seq, an aware datetime, a Memory, Conversation or Snapshot."""
@@ -330,7 +438,7 @@ class Memory:
         A report is of the whole store, its forks included; its hash is this memory's. The log is also held against
         ``witness``, or against the one that the memory was opened with. Raises ``NotFound`` if that is not there.
         """
-        return whole.verify(self._door, progress, witness)
+        return store.verify(self._door, progress, witness)
 
     # The store.
 
@@ -342,14 +450,14 @@ class Memory:
         path lies in the store, ``StoreCorrupt`` where the store turns out to be damaged.
         """
         self._refuse_frozen("back up")
-        return whole.backup(self._door, path, progress)
+        return store.backup(self._door, path, progress)
 
     def export(self, path: "str | os.PathLike[str]") -> int:
         """Write every event with its stamp to a JSONL file, atomically; return how many there were.
 
         An export is of the whole store, whichever fork it is asked of; ``StoreCorrupt`` where a body is damaged.
         """
-        return whole.export(self._door, path, self._at)
+        return store.export(self._door, path, self._at)
 
     def load(
         self, path: "str | os.PathLike[str]", progress: Progress = None, *, rename: Mapping[str, str] | None = None
@@ -362,7 +470,7 @@ class Memory:
         the file is not an export or is damaged, naming the line, or if it holds streams that are there, naming them.
         """
         self._refuse_frozen("load into")
-        return whole.load(self._door, path, progress, rename)
+        return store.load(self._door, path, progress, rename)
 
     def erase(self, seqs: Iterable[Any], *, derived: str = "erase") -> Receipt:
         """Erase the bytes of events, given as seqs or results; return what was reached, and what no store can reach.
@@ -371,7 +479,7 @@ class Memory:
         ``derived="keep"``. Raises ``InvalidInput`` for a seq that is not there, ``StoreBusy`` while another handle has
         the store open.
         """
-        return whole.erase(self._door, self._at, seqs, derived)
+        return store.erase(self._door, self._at, seqs, derived)
 
     def reembed(self, embedder: "Embedder | None" = None, *, progress: Progress = None) -> "Reembedded":
         """Give every memory and episode a vector of an embedder, and embed with it from then on; return the counts.
@@ -381,7 +489,7 @@ class Memory:
         made, with no lock held. Raises what the embedder raises, ``StoreBusy`` while others never stop writing.
         """
         self._refuse_frozen("reembed")
-        return cast("Reembedded", lazily.verb("reembed")(self._door, embedder, progress))
+        return cast("Reembedded", lazy_verb("reembed")(self._door, embedder, progress))
 
     def stats(self) -> Stats:
         """Return counts of events, streams and bytes."""

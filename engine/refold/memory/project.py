@@ -4,16 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from refold import checks
-from refold.engine.loader import Recorded
-from refold.engine.pending import ANY
+from refold.engine.states import Recorded
+from refold.engine.transaction import ANY
 from refold.entry import Entry
-from refold.memory import asking, finding, maintaining, merging, parting, remarking, remembering
-from refold.memory.asking import SearchOptions
-from refold.memory.door import Door, Options
-from refold.memory.drafts import changes, checked_id, drafted
-from refold.memory.moments import seq_at
-from refold.memory.remembering import Place
-from refold.rank import Ranking
+from refold.index.ranking import Ranking
+from refold.memory import facts, maintenance, search
+from refold.memory.facts import Place, changes, checked_id, drafted
+from refold.memory.options import Door, Options, seq_at
+from refold.memory.search import SearchOptions
 from refold.results import Hits, Outcome, ProjectStats, Receipt, Upserted
 from refold.views.episodes import Episode
 
@@ -92,7 +90,7 @@ class Project:
         """
         options = Options(expected, request_id, sources)
         said = (content, category, keywords, importance, metadata, source, source_context, status, vector, occurred)
-        return remembering.add(self._place, drafted(self._door, *said, options), options)
+        return facts.add(self._place, drafted(self._door, *said, options), options)
 
     def upsert(
         self,
@@ -120,7 +118,7 @@ class Project:
         """
         options = Options(expected, request_id, sources)
         said = (content, category, keywords, importance, metadata, source, source_context, status, vector, occurred)
-        return merging.upsert(self._place, drafted(self._door, *said, options), threshold, options)
+        return maintenance.upsert(self._place, drafted(self._door, *said, options), threshold, options)
 
     def unmerge(
         self, seq: int | Upserted, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
@@ -130,7 +128,7 @@ class Project:
         Only what still holds the merged value is as before. Raises ``NotFound`` where there is no merge, or its memory
         was deleted, ``InvalidInput`` if it was taken apart or erased, or another memory says by now what would be back.
         """
-        return parting.unmerge(self._place, seq, Options(expected, request_id, sources))
+        return maintenance.unmerge(self._place, seq, Options(expected, request_id, sources))
 
     def update(
         self,
@@ -148,7 +146,7 @@ class Project:
     ) -> Entry:
         """Change what is given of a memory and return it; another content is embedded anew. ``NotFound`` if unknown."""
         wanted = changes(self._door.embedding, content, category, keywords, importance, metadata, vector)
-        return remembering.update(self._place, checked_id(id), wanted, Options(expected, request_id, sources))
+        return facts.update(self._place, checked_id(id), wanted, Options(expected, request_id, sources))
 
     def delete(
         self,
@@ -159,11 +157,11 @@ class Project:
         sources: Sequence[Any] = (),
     ) -> None:
         """Remove a memory; the log keeps it. Raises ``NotFound`` if it is unknown."""
-        remembering.delete(self._place, checked_id(id), Options(expected, request_id, sources))
+        facts.delete(self._place, checked_id(id), Options(expected, request_id, sources))
 
     def clear(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> int:
         """Remove every memory; return how many there were. Episodes stay."""
-        return remembering.clear(self._place, Options(expected, request_id, sources))
+        return facts.clear(self._place, Options(expected, request_id, sources))
 
     def review(
         self,
@@ -175,7 +173,7 @@ class Project:
         sources: Sequence[Any] = (),
     ) -> Entry:
         """Give a memory a status (active, pending_review, rejected, archived) and return it; only active are found."""
-        return remembering.review(self._place, checked_id(id), status, Options(expected, request_id, sources))
+        return facts.review(self._place, checked_id(id), status, Options(expected, request_id, sources))
 
     def approve(
         self,
@@ -224,7 +222,7 @@ class Project:
 
         Days are counted once: a second run on the same day changes nothing.
         """
-        return maintaining.decay(self._place, Options(expected, request_id, sources), dry_run=dry_run)
+        return maintenance.decay(self._place, Options(expected, request_id, sources), dry_run=dry_run)
 
     def prune(
         self,
@@ -236,7 +234,7 @@ class Project:
         sources: Sequence[Any] = (),
     ) -> Outcome:
         """Remove the memories whose importance is under a bound; return how many there were."""
-        return maintaining.prune(self._place, min_importance, Options(expected, request_id, sources), dry_run=dry_run)
+        return maintenance.prune(self._place, min_importance, Options(expected, request_id, sources), dry_run=dry_run)
 
     def compact(
         self,
@@ -248,7 +246,7 @@ class Project:
         sources: Sequence[Any] = (),
     ) -> Outcome:
         """Merge active memories whose cosine is over a threshold (0.90), until there are none; return how many went."""
-        return maintaining.compact(self._place, threshold, Options(expected, request_id, sources), dry_run=dry_run)
+        return maintenance.compact(self._place, threshold, Options(expected, request_id, sources), dry_run=dry_run)
 
     # Finding.
 
@@ -273,8 +271,8 @@ class Project:
         handle the time of its seq. ``Hit.parts`` are the raw signals that have a weight; with ``explain`` all of them.
         Raises ``EmbeddingMismatch`` where the query cannot be embedded by the project's model.
         """
-        wanted = finding.wanted(top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain)
-        return finding.search(self._place, query, wanted)
+        wanted = search.wanted(top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain)
+        return search.search(self._place, query, wanted)
 
     def search_many(
         self, queries: Sequence[str], *, vectors: "Sequence[Numbers] | None" = None, **options: Unpack[SearchOptions]
@@ -287,7 +285,7 @@ class Project:
         >>> [hits.query for hits in project.search_many(["which port?", "which host?"], top_k=3)]
         ['which port?', 'which host?']
         """
-        return asking.search_many(self._place, queries, vectors, options)
+        return search.search_many(self._place, queries, vectors, options)
 
     def recall(
         self,
@@ -311,33 +309,33 @@ class Project:
 
         The event's sources include the conversation's last message. Returns the memories as they were found.
         """
-        wanted = finding.wanted(top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain)
+        wanted = search.wanted(top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain)
         options = Options(expected, request_id, sources)
-        return finding.recall(self._place, query, wanted, conversation, options)
+        return search.recall(self._place, query, wanted, conversation, options)
 
     # Reading.
 
     def get(self, id: str | Entry) -> Entry | None:  # noqa: A002 - as above
         """Return a memory, ``None`` where there is none; one that was erased has nothing but its id."""
-        return finding.held(self._place, checked_id(id))
+        return search.held(self._place, checked_id(id))
 
     def list(
         self, *, category: str | None = None, status: str | None = None, offset: int = 0, limit: int | None = None
     ) -> Entries:
         """Return the memories in the order of their adding, of one category or status if given, page by page."""
-        return finding.page(self._place, category, status, offset, limit)
+        return search.page(self._place, category, status, offset, limit)
 
     def count(self, *, category: str | None = None, status: str | None = None) -> int:
         """Return how many memories there are, of one category or status if given."""
-        return len(finding.listed(self._place, category, status))
+        return len(search.listed(self._place, category, status))
 
     def stats(self) -> ProjectStats:
         """Return counts by category and status, the mean importance, and the episodes by kind."""
-        return finding.stats(self._place)
+        return search.stats(self._place)
 
     def history(self, id: str | Entry) -> Events:  # noqa: A002 - as above
         """Return every event that touched a memory, with its stamp, oldest first; ``NotFound`` if there is none."""
-        return finding.history(self._place, self.events(), checked_id(id))
+        return search.history(self._place, self.events(), checked_id(id))
 
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Return the project's events with a seq greater than ``after``, each with its stamp."""
@@ -371,7 +369,7 @@ class Project:
         ``keywords=None`` takes those of the three texts.
         """
         said = (kind, session, task, approach, outcome, tools, keywords, vector, occurred)
-        return remarking.record(self._place, *said, Options(expected, request_id, sources))
+        return search.record(self._place, *said, Options(expected, request_id, sources))
 
     def search_episodes(
         self,
@@ -384,8 +382,8 @@ class Project:
         now: "int | datetime.datetime | None" = None,
     ) -> Hits:
         """Return the episodes that answer a query best; an empty one gives the newest. All are equally important."""
-        wanted = finding.wanted(top_k, None, (), 0.0, None, ranking, vector, now, False)  # noqa: FBT003
-        return remarking.search(self._place, query, kinds, wanted)
+        wanted = search.wanted(top_k, None, (), 0.0, None, ranking, vector, now, False)  # noqa: FBT003
+        return search.search_episodes(self._place, query, kinds, wanted)
 
     def erase(self, *, derived: str = "erase", forks: str = "refuse") -> Receipt:
         """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
@@ -393,6 +391,6 @@ class Project:
         What was derived from it goes too, unless ``derived="keep"``. ``StoreBusy`` while another handle has the store
         open.
         """
-        from refold.memory import erasing  # noqa: PLC0415 - loaded only by those who erase
+        from refold.memory import store  # noqa: PLC0415 - loaded only by those who erase
 
-        return erasing.erase_conversation(self._door, self._place.stream, self._at, derived, forks)
+        return store.erase_conversation(self._door, self._place.stream, self._at, derived, forks)

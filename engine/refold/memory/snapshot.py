@@ -1,21 +1,42 @@
-"""Snapshots: a pointer to a state, and its rendering as portable bytes for a hand-over."""
+"""Snapshots of a conversation: taken, rendered as bytes, restored, forked, and replayed step by step."""
 
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 from msgspec import Struct
 
 from refold import checks, fold
-from refold.engine.core import Engine
-from refold.engine.keys import key_of
-from refold.errors import InvalidInput, StoreVersion
-from refold.event import ImportedBody, ImportedMessage, StateImported
-from refold.hashing import sha256
-from refold.message import ROLES, Message
-from refold.views.scratch import SCRATCH
+from refold.engine import batch as batches
+from refold.engine.engine import Engine
+from refold.engine.history import changes_between
+from refold.engine.reader import branches_at
+from refold.engine.states import Recorded
+from refold.engine.streams import STORE_STREAM, Slot, guarded, key_of, name_of
+from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreVersion
+from refold.event import (
+    ConversationOpened,
+    Event,
+    ForkDropped,
+    Forked,
+    ImportedBody,
+    ImportedMessage,
+    Restored,
+    SnapshotNamed,
+    Stamp,
+    StateImported,
+)
+from refold.fold import State
+from refold.limits import BASE_DEPTH_MAX, NAME_BYTES_MAX
+from refold.memory.options import Door, Options
+from refold.message import ROLES, Message, MessageAppended, plain_message
+from refold.results import Change
+from refold.text import sha256
+from refold.views.scratchpad import SCRATCH
 from refold.views.session import SESSION
 from refold.views.state import STATE
-from refold.views.window import POLICY, WINDOW, Window
+from refold.views.store import SETTINGS, Named
+from refold.views.window import POLICY, WINDOW, Window, WindowResized
 
 _MAGIC: Final = b"REFOLDSN"
 _FORMAT: Final = 1
@@ -103,11 +124,11 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
 
         Raises ``InvalidInput`` for bytes that are damaged or not a snapshot, ``StoreVersion`` for a newer format.
         """
-        carried = _carried(rendered)
+        carried = _parse(rendered)
         return Snapshot(carried.stream, carried.seq, None, carried)
 
 
-def _carried(rendered: object) -> Carried:
+def _parse(rendered: object) -> Carried:
     if not isinstance(rendered, (bytes, bytearray, memoryview)):
         checks.invalid(f"snapshot bytes must be bytes, not {type(rendered).__name__}; give what to_bytes() returned")
     rendered = bytes(cast("bytes", rendered))
@@ -147,9 +168,9 @@ def _check(carried: Carried) -> None:
         checks.invalid(f"the snapshot says {carried.tokens} tokens, its messages have {tokens}; hand it over again")
     if tokens > state.window_tokens:
         checks.invalid(f"the snapshot's messages have {tokens} tokens, over its own budget of {state.window_tokens}")
-    from refold.engine import vetting  # noqa: PLC0415 - only bytes from elsewhere need it
+    from refold.engine import jsonl  # noqa: PLC0415 - only bytes from elsewhere need it
 
-    problem = "it stands at a seq below 0" if carried.seq < 0 else vetting.problem_in(state)
+    problem = "it stands at a seq below 0" if carried.seq < 0 else jsonl.problem_in(state)
     if problem is not None:
         checks.invalid(f"the snapshot bytes hold what no refold wrote: {problem}; hand them over again")
 
@@ -181,3 +202,349 @@ def _skeleton(window: Window, message: Message) -> ImportedMessage:
 def _body(message: Message) -> ImportedBody:
     event = message.event
     return ImportedBody(event.text, event.parts, event.name, event.calls, event.extra, message.erased)
+
+
+# Snapshots, restores, forks and replays of one conversation: how each is decided and what each returns.
+
+
+def snapshot(door: Door, stream: str, name: str | None, at: int | None, options: Options) -> Snapshot:
+    """Return a pointer to a stream's state; with a name, record it, once and for ever."""
+    engine = door.engine
+    batches.refuse(engine, "a snapshot")
+    if name is None:
+        refuse_options(options)
+        return Snapshot(stream, engine.last_seq(door.key(stream), at), None, engine, door.branch)
+    name = checked_name(name)
+    if at is not None:
+        message = f"{stream} is frozen at seq {at}; name a snapshot of the live handle, or take an unnamed one here"
+        raise ReadOnly(message)
+    asked = ("snapshot", stream, name)
+    decide = _naming(door, stream, name, options)
+    noted = door.note(STORE_STREAM, decide, at=None, asked=asked, request_id=options.request_id)
+    if noted is not None and isinstance(noted[0], SnapshotNamed):
+        return Snapshot(stream, noted[0].base_seq, name, engine, door.branch)
+    return named(door, stream, name)
+
+
+def refuse_options(options: Options) -> None:
+    """Refuse the options of a mutation for a snapshot without a name."""
+    if options != Options():
+        checks.invalid("an unnamed snapshot writes nothing, so it takes no options; give it a name, or leave them out")
+
+
+def checked_name(name: object) -> str:
+    """Return the name of a snapshot: a text that is not empty."""
+    checked = checks.text(name, "name", NAME_BYTES_MAX, "NAME_BYTES_MAX")
+    if not checked:
+        checks.invalid("the snapshot's name is empty; give it at least one character, or None for an unnamed one")
+    return checked
+
+
+def _naming(door: Door, stream: str, name: str, options: Options) -> Callable[[State], Event | None]:
+    """Return the decision to name the state in which a stream is when the decision is made."""
+    sources = door.sources(options.sources)
+
+    def decide(state: State) -> Event | None:
+        door.check_version(stream, options.expected)
+        slot = door.engine.slot(door.key(stream))
+        if slot is None:
+            message = f"{stream} has no events yet, so there is no state to name; append something first"
+            raise NotFound(message)
+        known = _kept(door, state, slot, name)
+        if known is None:
+            return SnapshotNamed(sources, *pointer(door, stream, None), name)
+        if known.seq != slot.seq:
+            message = f"snapshot {name!r} of {slot.name} already stands at seq {known.seq}; give another name"
+            raise InvalidInput(message)
+        return None
+
+    return decide
+
+
+def _kept(door: Door, state: State, slot: Slot | None, name: str) -> Named | None:
+    """Return what was named of a stream, in its own branch or before that was forked, ``None`` if nothing was."""
+    snapshots = state.part(SETTINGS).snapshots
+    numbers = () if slot is None else door.engine.streams.numbers(slot)
+    return next((snapshots[number, name] for number in numbers if (number, name) in snapshots), None)
+
+
+def pointer(door: Door, stream: str, at: int | None) -> tuple[int, int]:
+    """Return number and seq of a stream's last event at a seq, which may stand in an elder branch; 0 and 0 for none."""
+    engine = door.engine
+    with engine.state_lock:
+        slot = engine.slot(door.key(stream))
+        if slot is None:
+            return 0, 0
+        place = engine.streams.place(slot, slot.seq if at is None else at)
+        return place if place[1] else (0, 0)
+
+
+def version(door: Door, stream: str, at: int | None) -> int:
+    """Return the version of a stream, live or at a seq; 0 where it has no event."""
+    if at is None:
+        return door.version(stream)
+    last = door.engine.last_seq(door.key(stream), at)
+    return door.engine.loader.recorded([last])[0].stamp.version if last else 0
+
+
+def named(door: Door, stream: str, name: str) -> Snapshot:
+    """Return the snapshot of a stream that was kept under a name."""
+    slot = door.engine.slot(door.key(stream))
+    found = door.read(STORE_STREAM, lambda state: _kept(door, state, slot, name), None)
+    if found is None:
+        message = f"{stream} has no snapshot named {checks.shown(name)}; memory.snapshots() lists those that exist"
+        raise NotFound(message)
+    return Snapshot(stream, found.seq, name, door.engine, door.branch)
+
+
+def restoration(
+    door: Door, stream: str, opening: ConversationOpened, snapshot: object, sources: tuple[int, ...]
+) -> Callable[[State], Event | None]:
+    """Return the decision to go on from a snapshot, given as such, as a name, or carried over from another store."""
+    if isinstance(snapshot, str):
+        snapshot = named(door, stream, snapshot)
+    if not isinstance(snapshot, Snapshot):
+        checks.invalid(f"restore takes a Snapshot or a name, not {type(snapshot).__name__} ({checks.shown(snapshot)})")
+    if not snapshot.stream:
+        checks.invalid("the snapshot is of a whole memory; give it to memory.restore, or take chat.at(seq).snapshot()")
+    if not snapshot.stream.startswith("conversation/"):
+        checks.invalid(f"{snapshot.stream} is no conversation; restore a conversation's snapshot")
+    branch = _branch_here(door, snapshot)
+    if branch is None:
+        return _importing(snapshot, opening, sources)
+    base = pointer(door.to(branch), snapshot.stream, snapshot.seq)
+
+    def decide(state: State) -> Event | None:
+        project = project_of(state, opening)
+        event = Restored(sources, *base, state.part(SESSION).depth, project)
+        target = door.engine.look_at_base(event, state.kind.name)
+        return None if _same_state(state, target) else event
+
+    return decide
+
+
+def asked_for(door: Door, snapshot: object) -> list[Any]:
+    """Return what tells one restored snapshot from another: its name, its place, or what it carries."""
+    if not isinstance(snapshot, Snapshot):
+        return [snapshot if isinstance(snapshot, str) else repr(snapshot)]
+    place = [snapshot.stream, snapshot.seq, *([snapshot.branch] if snapshot.branch else [])]
+    if snapshot.origin is None or snapshot.origin is door.engine or is_of_earlier_handle(door, snapshot):
+        return place
+    return [*place, door.engine.keyed_hash(snapshot.to_bytes())]
+
+
+def _same_state(state: State, target: State) -> bool:
+    """Return whether two states differ in nothing but the project, which is identity and does not travel."""
+    mine, other = dict(fold.digests(state)), dict(fold.digests(target))
+    return all(mine.get(view) == other.get(view) for view in (mine.keys() | other.keys()) - {SESSION.name})
+
+
+def _branch_here(door: Door, snapshot: Snapshot) -> int | None:
+    """Return the branch of this store in which a snapshot's state stands, ``None`` if it must be imported."""
+    if snapshot.origin is door.engine or is_of_earlier_handle(door, snapshot):
+        return snapshot.branch
+    carried = _content(snapshot)
+    if carried.store_id != door.engine.store_id or carried.seq > door.engine.head:
+        return None
+    here = door.read_written(carried.stream, exported, carried.seq)
+    # A copied store has the same id and may have gone on differently: only the same state is the same place.
+    return door.branch if here == carried.state else None
+
+
+def is_of_earlier_handle(door: Door, snapshot: Snapshot) -> bool:
+    """Return whether a snapshot was taken through a handle on this very store that was closed since."""
+    origin = snapshot.origin
+    is_same = isinstance(origin, Engine) and origin.is_closed and origin.store_id == door.engine.store_id
+    is_here = snapshot.seq <= door.engine.head and snapshot.branch <= len(branches_at(door.engine, None))
+    return is_same and is_here
+
+
+def _content(snapshot: Snapshot) -> Carried:
+    if isinstance(snapshot.origin, Carried):
+        return snapshot.origin
+    if snapshot.origin is None:
+        checks.invalid("this Snapshot was made by hand; take one with chat.snapshot() or Snapshot.from_bytes()")
+    return _content(Snapshot.from_bytes(snapshot.to_bytes()))
+
+
+def _importing(
+    snapshot: Snapshot, opening: ConversationOpened, sources: tuple[int, ...]
+) -> Callable[[State], Event | None]:
+    carried = _content(snapshot).state
+
+    def decide(state: State) -> Event | None:
+        # The project is identity and stays the conversation's own: it makes no state another one.
+        here = msgspec.structs.replace(carried, project=project_of(state, opening))
+        unchanged = msgspec.structs.replace(exported(state), project=here.project) == here
+        return None if unchanged else msgspec.structs.replace(here, sources=sources)
+
+    return decide
+
+
+def fork(door: Door, places: tuple[str, str], opening: ConversationOpened, seq: int | None, options: Options) -> None:
+    """Begin a conversation, the second of the streams, from a state of the first."""
+    parent, stream = places
+    event = forking(door, parent, opening, stream, seq, door.sources(options.sources))
+    asked = ("fork", parent, seq)
+    door.note(stream, event, at=None, asked=asked, expected=options.expected, request_id=options.request_id)
+
+
+def forking(  # noqa: PLR0917 - what a fork is made of, each once
+    door: Door,
+    stream: str,
+    opening: ConversationOpened,
+    new_stream: str,
+    seq: int | None,
+    sources: tuple[int, ...],
+) -> Callable[[State], Event | None]:
+    """Return the decision to begin a stream from another one's state."""
+    engine = door.engine
+    batches.refuse(engine, "a fork")
+
+    def decide(_: State) -> Event | None:
+        if engine.version(door.key(new_stream)):
+            message = f"{new_stream} already exists; fork to an id that is new"
+            raise InvalidInput(message)
+        base = pointer(door, stream, seq)
+        # The project is what the conversation is, not what it was at a seq: even a fork at 0 is in it.
+        project = door.read_written(stream, lambda state: project_of(state, opening))
+        depth = _depth_at(door, stream, base[1]) if base[1] else 0
+        if depth >= BASE_DEPTH_MAX:
+            message = f"{stream} is already {depth} forks deep, BASE_DEPTH_MAX = {BASE_DEPTH_MAX}; fork an ancestor"
+            raise LimitExceeded(message)
+        return Forked(sources, *base, depth + 1, project)
+
+    return decide
+
+
+def _depth_at(door: Door, stream: str, seq: int) -> int:
+    """Return how deep a conversation was forked at a seq, without building its state there if that can be.
+
+    The first event says it once and for all, but for a fork that was dropped: what comes after that is no fork.
+    """
+    depth: int = door.read_written(stream, lambda state: state.part(SESSION).depth)
+    if depth:
+        return depth
+    first = next(door.engine.events(door.key(stream), 0))
+    if not isinstance(first.event, Forked):
+        return 0
+    return door.read_written(stream, lambda state: state.part(SESSION).depth, seq)
+
+
+def dropping(stream: str, sources: tuple[int, ...]) -> Callable[[State], Event | None]:
+    """Return the decision to end a fork for good."""
+
+    def decide(state: State) -> Event | None:
+        session = state.part(SESSION)
+        if not session.depth:
+            message = f"{stream} is not a fork, so it cannot be dropped; clear it, or erase it"
+            raise InvalidInput(message)
+        return ForkDropped(sources)
+
+    return decide
+
+
+# Replaying one conversation step by step: one state, folded forward, and what each event changed in it.
+
+
+class Step(Struct, frozen=True):
+    """One step of a replay: the event, what it changed, what it pushed out, and the states around it."""
+
+    event: Event
+    stamp: Stamp
+    before: Any
+    """The conversation just before, a frozen ``Conversation``."""
+    after: Any
+    """The conversation just after, a frozen ``Conversation``."""
+    changes: tuple[Change, ...]
+    evicted: tuple[Message, ...]
+
+
+class _Shown(NamedTuple):
+    """A state as a step compares it: messages by id as they are, everything else as plain values."""
+
+    live: dict[str, Message]
+    counts: dict[str, Any]
+    rest: dict[str, dict[str, Any]]
+
+
+def steps(engine: Engine, key: str, frozen: Callable[[int], Any], after: int, until: int | None) -> Iterator[Step]:
+    """Return the steps of a stream's events with ``after < seq <= until``, at most those that there are now."""
+    last = engine.last_seq(key, after)
+    slot = engine.slot(key)
+    events = engine.events(key, last, until)
+    if slot is None:
+        return iter(())
+    with engine.state_lock:
+        state = engine.loader.state_at(slot, last) if last else fold.empty(slot.kind)
+    return _steps(engine, key, frozen, state, events)
+
+
+def _steps(
+    engine: Engine, key: str, frozen: Callable[[int], Any], state: State, events: Iterator[Recorded]
+) -> Iterator[Step]:
+    shown = _shown(state)
+    for event, stamp in events:
+        state = _folded(engine, state, event, stamp)
+        before, shown = shown, _shown(state)
+        changes = tuple(_changes(name_of(key), before, shown))
+        evicted = tuple(_evicted(event, stamp, before.live, shown.live))
+        yield Step(event, stamp, frozen(stamp.seq - 1), frozen(stamp.seq), changes, evicted)
+
+
+@guarded
+def _folded(engine: Engine, state: State, event: Event, stamp: Stamp) -> State:
+    """Return the state after an event."""
+    if isinstance(event, (Forked, Restored)):
+        state = engine.base_state(event, state.kind.name)
+    fold.fold(state, stamp, event)
+    return state
+
+
+def _shown(state: State) -> _Shown:
+    window = state.part(WINDOW)
+    live = {message.event.id: message for message in window.live()}
+    counts = {"window_tokens": window.window_tokens, "tokens": window.tokens} if window.policy else {}
+    return _Shown(live, counts, fold.plain(state, without=WINDOW.name))
+
+
+def _changes(stream: str, before: _Shown, after: _Shown) -> Iterator[Change]:
+    """Return the changes of a step: what came into the window and what left it, not what stayed."""
+    yield from changes_between(stream, before.rest, after.rest)
+    yield from changes_between(
+        stream,
+        {WINDOW.name: {**before.counts, "messages": _moved(before.live, after.live)}},
+        {WINDOW.name: {**after.counts, "messages": _moved(after.live, before.live)}},
+    )
+
+
+def _moved(here: dict[str, Message], there: dict[str, Message]) -> dict[str, Any]:
+    """Return the messages that are not the same on the other side, as plain values."""
+    return {
+        message_id: plain_message(message)
+        for message_id, message in here.items()
+        if (other := there.get(message_id)) is not message and other != message
+    }
+
+
+def _is_orphan(event: MessageAppended, before: dict[str, Message]) -> bool:
+    """Return whether a message never entered the window: an answer does only while its call is there."""
+    answered = event.answers
+    return answered is not None and not any(answered in message.event.call_ids for message in before.values())
+
+
+def _evicted(event: Event, stamp: Stamp, before: dict[str, Message], after: dict[str, Message]) -> Iterator[Message]:
+    """Return the messages that a budget pushed out; a cleared window evicts nothing."""
+    if isinstance(event, (MessageAppended, WindowResized)):
+        yield from (message for message_id, message in before.items() if message_id not in after)
+    if isinstance(event, MessageAppended) and event.id not in after and not _is_orphan(event, before):
+        yield Message(event, stamp)
+
+
+# Composing what a conversation takes and shows: tokens counted, pins that fit, messages and scratchpads handed out.
+
+
+def project_of(state: State, opening: ConversationOpened) -> str | None:
+    """Return the project of a conversation, or the one that it is about to be opened in."""
+    session = state.part(SESSION)
+    return session.project if session.opened else session.project or opening.project

@@ -10,11 +10,11 @@ from refold.views.facts import FACTS
 from refold.views.files import FILES
 from refold.views.journal import JOURNAL
 from refold.views.profile import PROFILE
-from refold.views.scratch import SCRATCH
+from refold.views.scratchpad import SCRATCH
 from refold.views.session import SESSION
-from refold.views.settings import SETTINGS
 from refold.views.skills import SKILLS
 from refold.views.state import STATE
+from refold.views.store import SETTINGS
 from refold.views.switches import SWITCHES
 from refold.views.window import WINDOW
 from refold.views.work import WORK

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from refold.event import Event, Located, Stamp, View, pack_json, unpack_json
-from refold.keyed import Keyed
 from refold.limits import KEY_BYTES_MAX
+from refold.views.base import Keyed
 
 MESSAGES_KEPT: Final = 200
 """Messages that a board holds, the latest ones; part of the fold, so it never changes."""

@@ -5,8 +5,8 @@ from typing import Any, ClassVar, Final
 import msgspec
 from msgspec import Struct
 
+from refold.entry import FLOAT_BYTES, NO_VECTOR, Coming, EmbedderSwitched, VectorRenewed
 from refold.event import Event, Located, Stamp, View
-from refold.renewal import FLOAT_BYTES, NO_VECTOR, Coming, EmbedderSwitched, VectorRenewed
 
 KINDS: Final = ("success", "failure", "discovery")
 

@@ -13,6 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from refold.entry import (
+    FLOAT_BYTES,
+    NO_VECTOR,
+    Coming,
+    EmbedderSwitched,
     Entry,
     MemoriesCleared,
     MemoriesDecayed,
@@ -24,6 +28,7 @@ from refold.entry import (
     MemoryReviewed,
     MemoryUnmerged,
     MemoryUpdated,
+    VectorRenewed,
     body_of,
     entry_of,
     interned,
@@ -31,10 +36,8 @@ from refold.entry import (
     touched,
     when,
 )
-from refold.event import Event, Located, Stamp, View
+from refold.event import Cut, Event, Located, Stamp, View
 from refold.limits import RECENT_CHANGES_COUNT
-from refold.renewal import FLOAT_BYTES, NO_VECTOR, Coming, EmbedderSwitched, VectorRenewed
-from refold.slices import Cut
 
 _BODY: Final = ("content", "keywords", "metadata")
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from refold.event import Event, Located, Stamp, View
-from refold.keyed import Keyed
+from refold.views.base import Keyed
 
 
 class ProfileSet(Event, frozen=True, tag=16):

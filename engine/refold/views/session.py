@@ -4,16 +4,7 @@ from typing import Any
 
 import msgspec
 
-from refold.event import (
-    ConversationOpened,
-    ForkDropped,
-    Forked,
-    Located,
-    Restored,
-    Stamp,
-    StateImported,
-    View,
-)
+from refold.event import ConversationOpened, ForkDropped, Forked, Located, Restored, Stamp, StateImported, View
 
 
 class Session:

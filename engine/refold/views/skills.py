@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.event import Event, Located, Stamp, View
-from refold.keyed import Keyed
+from refold.views.base import Keyed
 
 GENERATED: Final = "generated"
 REFINED: Final = "refined"

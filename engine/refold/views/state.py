@@ -8,7 +8,7 @@ project.
 from typing import Any, Final
 
 from refold.event import ConversationEnded, Event, ForkDropped, Located, Stamp, StateImported, View, unpack_json
-from refold.keyed import Keyed
+from refold.views.base import Keyed
 
 TEMP: Final = "temp:"
 SESSION: Final = "session:"

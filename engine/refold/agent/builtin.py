@@ -1,0 +1,416 @@
+"""Tools that come with every memory, in the order in which a model sees them, and the file-like memory tool."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from refold import checks
+from refold.agent.tools import FunctionTool, ToolContext, ToolFailed, ToolRefused, ToolRegistry
+from refold.errors import InvalidInput, LimitExceeded, NotFound
+from refold.memory.conversation import Conversation
+from refold.memory.files import Files
+from refold.memory.memory import Memory
+from refold.results import Hits
+
+# ``memory_write`` and ``memory_read``: a conversation's scratchpad in the hands of a model.
+#
+# The order of checks, the texts and the shapes of results are those that models and their prompts know already.
+
+
+def write_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    """Do what ``action`` says; a call that is refused appends nothing."""
+    action = _text_argument(arguments, "action")
+    if action is None:
+        checks.invalid("missing required field: action")
+    chat = _conversation(context)
+    if action not in _ACTIONS:
+        checks.invalid(f"unknown action: '{checks.shown(action)[1:-1]}'. Valid actions: {', '.join(_ACTIONS)}")
+    return {"status": "ok", "action": action} | _ACTIONS[action](arguments, chat)
+
+
+def read_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    """Return a key's value, or the whole scratchpad; nothing is written."""
+    chat = _conversation(context)
+    key = _text_argument(arguments, "key")
+    if key is None:
+        pad = chat.scratchpad()
+        return {"entries": pad.entries, "notes": pad.notes}
+    value = chat.get(key) if key else None
+    return {"key": key, "value": value} | ({"message": "not found"} if value is None else {})
+
+
+def _conversation(context: ToolContext) -> Conversation:
+    if context.conversation is None:
+        message = "missing conversation context"
+        raise ToolFailed(message)
+    return context.conversation
+
+
+def _text_argument(arguments: dict[str, Any], field: str) -> str | None:
+    """Return a field that is a text; any other value counts as missing."""
+    value = arguments.get(field)
+    return value if isinstance(value, str) else None
+
+
+def _required(arguments: dict[str, Any], action: str, field: str) -> str:
+    value = _text_argument(arguments, field)
+    if value is None:
+        checks.invalid(f"{action} requires '{field}'")
+    return value
+
+
+def _set(arguments: dict[str, Any], chat: Conversation) -> dict[str, Any]:
+    key, value = _required(arguments, "set", "key"), _required(arguments, "set", "value")
+    chat.set(key, value, sources=chat.session.provenance(opens=False))
+    return {"key": key, "value": value}
+
+
+def _note(arguments: dict[str, Any], chat: Conversation) -> dict[str, Any]:
+    chat.note(_required(arguments, "note", "value"), sources=chat.session.provenance(opens=False))
+    return {}
+
+
+def _delete(arguments: dict[str, Any], chat: Conversation) -> dict[str, Any]:
+    key = _required(arguments, "delete", "key")
+    return {"key": key, "existed": chat.delete(key, sources=chat.session.provenance(opens=False))}
+
+
+def _clear(_: dict[str, Any], chat: Conversation) -> dict[str, Any]:
+    chat.clear(sources=chat.session.provenance(opens=False))
+    return {}
+
+
+_ACTIONS: Final[dict[str, Callable[[dict[str, Any], Conversation], dict[str, Any]]]] = {
+    "set": _set,
+    "note": _note,
+    "delete": _delete,
+    "clear": _clear,
+}
+
+
+# The tools of what outlives a conversation: the profile, a project's memories, the journal.
+
+_TOP_COUNT: Final = 10
+_SCORE_DIGITS: Final = 4
+
+
+def set_fact(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    """Set a fact of the profile."""
+    key, value = arguments["key"], arguments["value"]
+    context.memory.profile(context.profile_name).set(key, value, sources=context.sources())
+    return {"status": "ok", "key": key, "value": value}
+
+
+def delete_fact(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    """Remove a fact of the profile; say whether it was there."""
+    key, profile = arguments["key"], context.memory.profile(context.profile_name)
+    return {"status": "ok", "key": key, "existed": profile.delete(key, sources=context.sources())}
+
+
+def add_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    """Add a memory to the project, made in the conversation that the host named."""
+    content = _filled(arguments, "content")
+    source = None if context.conversation is None else context.conversation.id
+    entry = context.project.add(
+        content,
+        category=arguments.get("category") or "fact",
+        keywords=arguments.get("keywords"),
+        importance=_given(arguments, "importance", 0.5),
+        source=source,
+        sources=context.sources(opens=False),
+    )
+    return {"status": "ok", "id": entry.id, "message": "Memory saved successfully"}
+
+
+def search_memories(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    """Recall memories of the project: what a model was shown is recorded."""
+    return _shown(context.project.recall(**_asked(arguments), conversation=context.conversation))
+
+
+def look_up(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    """Find memories of the project as ``search`` does, without a trace: for a memory that is only read."""
+    return _shown(context.project.search(**_asked(arguments)))
+
+
+def _asked(arguments: dict[str, Any]) -> dict[str, Any]:
+    category = arguments.get("category")
+    return {
+        "query": arguments["query"],
+        "top_k": _given(arguments, "top_k", _TOP_COUNT),
+        "categories": None if category is None else [category],
+    }
+
+
+def _shown(hits: Hits) -> dict[str, Any]:
+    found = [
+        {
+            "id": hit.entry.id,
+            "category": hit.entry.category,
+            "content": hit.entry.content,
+            "importance": round(hit.entry.importance, _SCORE_DIGITS),
+            "score": round(hit.score, _SCORE_DIGITS),
+        }
+        for hit in hits
+    ]
+    return {"memories": found}
+
+
+def update_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    """Change what is given of a memory of the project."""
+    wanted = {field: arguments[field] for field in _CHANGEABLE if arguments.get(field) is not None}
+    if not wanted:
+        checks.invalid(f"nothing to change; give one of {', '.join(_CHANGEABLE)}")
+    if "content" in wanted:
+        _filled(arguments, "content")
+    memory_id = _known(arguments, context)
+    context.project.update(memory_id, **wanted, sources=context.sources())
+    return {"status": "ok", "id": memory_id}
+
+
+def forget_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    """Remove a memory of the project; the log keeps it until it is erased."""
+    memory_id = _known(arguments, context)
+    context.project.delete(memory_id, sources=context.sources(opens=False))
+    return {"status": "ok", "id": memory_id}
+
+
+def append_note(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    """Append a note to today's page of the journal."""
+    text = _filled(arguments, "text")
+    note = context.memory.journal(context.journal_name).append(text, sources=context.sources())
+    return {"status": "ok", "day": note.day}
+
+
+_CHANGEABLE: Final = ("content", "category", "importance", "keywords")
+
+
+def _given(arguments: dict[str, Any], field: str, default: Any) -> Any:
+    value = arguments.get(field)
+    return default if value is None else value
+
+
+def _filled(arguments: dict[str, Any], field: str) -> str:
+    """Return a text that says something."""
+    value: str = arguments[field]
+    if not value.strip():
+        checks.invalid(f"{field} must not be empty")
+    return value
+
+
+def _known(arguments: dict[str, Any], context: ToolContext) -> str:
+    memory_id: str = arguments["id"]
+    if not memory_id or context.project.get(memory_id) is None:
+        message = f"Memory not found: {checks.shown(memory_id)[1:-1]}"
+        raise NotFound(message)
+    return memory_id
+
+
+READS: Final = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+_ADDS: Final = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
+_CHANGES: Final = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": False}
+
+
+def _object(required: list[str], **properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _text(description: str) -> dict[str, Any]:
+    return {"type": "string", "description": description}
+
+
+_CATEGORY: Final = {
+    "type": "string",
+    "enum": ["preference", "convention", "pattern", "correction", "fact"],
+    "description": "What kind of memory it is",
+}
+_IMPORTANCE: Final = {"type": "number", "minimum": 0, "maximum": 1, "description": "How much it matters, from 0 to 1"}
+_KEYWORDS: Final = {"type": "array", "items": {"type": "string"}, "description": "Words to find it by"}
+
+SCRATCHPAD_TOOLS: Final = (
+    FunctionTool(
+        "memory_write",
+        "Write to your working memory for this conversation: set a key, add a note, delete a key, or clear everything.",
+        _object(
+            ["action"],
+            action={
+                "type": "string",
+                "enum": ["set", "note", "delete", "clear"],
+                "description": "The action to perform",
+            },
+            key=_text("Key name (required for set and delete)"),
+            value=_text("Value to store (required for set and note)"),
+        ),
+        write_scratchpad,
+        annotations=_CHANGES | {"idempotentHint": False},  # The same note twice is two notes.
+    ),
+    FunctionTool(
+        "memory_read",
+        "Read your working memory for this conversation: one key, or everything that is stored.",
+        {
+            "type": "object",
+            "properties": {"key": _text("Key to look up (omit to return all stored data)")},
+        },
+        read_scratchpad,
+        annotations=READS,
+    ),
+)
+"""They check their arguments themselves: the order of their checks and their texts are a contract."""
+
+TOOLS: Final = (
+    FunctionTool(
+        "memory_set",
+        "Remember a permanent fact or preference under a key, in every conversation from now on.",
+        _object(["key", "value"], key=_text("Key name, such as user_name"), value=_text("Value to remember")),
+        set_fact,
+        annotations=_CHANGES,
+    ),
+    FunctionTool(
+        "memory_delete",
+        "Remove a permanent fact or preference.",
+        _object(["key"], key=_text("Key name")),
+        delete_fact,
+        annotations=_CHANGES,
+    ),
+    FunctionTool(
+        "memory_add",
+        "Remember something about this project for future sessions.",
+        _object(
+            ["content"],
+            content=_text("One concise statement"),
+            category=_CATEGORY,
+            importance=_IMPORTANCE,
+            keywords=_KEYWORDS,
+        ),
+        add_memory,
+        annotations=_ADDS | {"idempotentHint": True},
+    ),
+    FunctionTool(
+        "memory_search",
+        "Search what is remembered about this project.",
+        _object(
+            ["query"],
+            query=_text("What to look for"),
+            top_k={"type": "integer", "minimum": 1, "maximum": 50, "description": "How many results (default 10)"},
+            category=_CATEGORY,
+        ),
+        search_memories,
+        annotations=_ADDS,
+    ),
+    FunctionTool(
+        "memory_update",
+        "Change a memory of this project that memory_search or memory_add returned.",
+        _object(
+            ["id"],
+            id=_text("Id of the memory"),
+            content=_text("New statement"),
+            category=_CATEGORY,
+            importance=_IMPORTANCE,
+            keywords=_KEYWORDS,
+        ),
+        update_memory,
+        annotations=_CHANGES,
+    ),
+    FunctionTool(
+        "memory_forget",
+        "Forget a memory of this project.",
+        _object(["id"], id=_text("Id of the memory")),
+        forget_memory,
+        annotations=_CHANGES,
+    ),
+    FunctionTool(
+        "journal_append",
+        "Append a line to today's notes: what happened, what was decided.",
+        _object(["text"], text=_text("The note")),
+        append_note,
+        annotations=_ADDS,
+    ),
+)
+
+
+BUILT_IN_NAMES: Final = frozenset(tool.name for tool in (*SCRATCHPAD_TOOLS, *TOOLS))
+"""They change nothing but the memory, so that a session that is run again may call them."""
+
+
+def tools_of(memory: Memory) -> ToolRegistry:
+    """Return a new registry for a memory, with the built-in tools."""
+    registry = ToolRegistry(memory)
+    for tool in SCRATCHPAD_TOOLS:
+        registry.register(tool, checked=False)
+    for tool in TOOLS:
+        registry.register(tool)
+    return registry
+
+
+# The file-like memory tool: ``memory`` with the commands and the words of Anthropic's ``memory_20250818``.
+
+_COMMANDS: Final[dict[str, tuple[Callable[..., str], tuple[str, ...], tuple[str, ...]]]] = {
+    "view": (Files.view, ("path",), ("view_range",)),
+    "create": (Files.create, ("path", "file_text"), ()),
+    "str_replace": (Files.str_replace, ("path", "old_str", "new_str"), ()),
+    "insert": (Files.insert, ("path", "insert_line", "insert_text"), ()),
+    "delete": (Files.delete, ("path",), ()),
+    "rename": (Files.rename, ("old_path", "new_path"), ()),
+}
+"""Each command with its verb, what it needs, and what it takes beside that."""
+
+_DESCRIPTION: Final = (
+    "Keep files that outlive this conversation, in the directory /memories. View /memories before you begin, to see "
+    "what you have noted earlier; write down what you will want to know next time."
+)
+
+
+_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "command": {
+            "type": "string",
+            "enum": list(_COMMANDS),
+            "description": "What to do: each command takes the fields that name it",
+        },
+        "path": _text("view, create, str_replace, insert, delete: the path, beginning with /memories"),
+        "view_range": {
+            "type": "array",
+            "items": {"type": "integer"},
+            "description": "view: the first and the last line of a file to show, -1 for its end",
+        },
+        "file_text": _text("create: the whole text of the new file"),
+        "old_str": _text("str_replace: the text to replace, which must stand in the file exactly once"),
+        "new_str": _text("str_replace: what comes in its place"),
+        "insert_line": {
+            "type": "integer",
+            "description": "insert: the line behind which to insert, 0 for the beginning",
+        },
+        "insert_text": _text("insert: the text to insert"),
+        "old_path": _text("rename: the path to move"),
+        "new_path": _text("rename: where to, a path where nothing is yet"),
+    },
+    "required": ["command"],
+}
+
+
+def _run(arguments: dict[str, Any], context: ToolContext) -> str:
+    """Do what a command says; what it refuses, the model is told in the words of the contract."""
+    verb, required, optional = _COMMANDS[arguments["command"]]
+    given = {field: arguments[field] for field in (*required, *optional) if arguments.get(field) is not None}
+    for field in required:
+        if field not in given:
+            checks.invalid(f"{arguments['command']} requires '{field}'")
+    if verb is not Files.view:
+        given["sources"] = context.sources()
+    try:
+        return verb(context.memory.files(context.files_name), **given)
+    except (InvalidInput, LimitExceeded, NotFound) as error:
+        raise ToolRefused(str(error)) from error
+
+
+_HINTS: Final = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": False}
+_TOOL: Final = FunctionTool("memory", _DESCRIPTION, _SCHEMA, _run, annotations=_HINTS, anthropic_type="memory_20250818")
+
+
+def files_tool() -> FunctionTool:
+    """Return the tool ``memory``, to be registered beside the built-in ones: ``memory.tools.register(files_tool())``.
+
+    It keeps files under ``/memories`` in the log, those of ``memory.files()`` unless the context names others. Models
+    of Anthropic know it by its type; others get a schema. What it refuses comes back with the outcome
+    ``invalid_input`` and a message in the words that those models were trained on.
+    """
+    return _TOOL

@@ -1,0 +1,6 @@
+"""The verbs of the command line; importing them is cheap, what a verb needs is loaded when it is called."""
+
+from refold.cli import bench, memories, sessions, skills, store
+from refold.cli.root import run
+
+__all__ = ["bench", "memories", "run", "sessions", "skills", "store"]

@@ -1,0 +1,218 @@
+"""Output of the command line: events and messages as text or JSON, colour only where a terminal shows it."""
+
+import datetime as dates
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from refold import Change, Conversation, Entry, Memory, Message, Recorded, Step
+
+
+# Printing: data on stdout, everything else on stderr; colour and progress bars only where a terminal shows them.
+
+Piece: TypeAlias = str | tuple[str, str]
+"""A text, or a text with its style, such as ``("12", "bold")``."""
+
+_TEXT_CHARS: Final = 60
+_BAR_CHARS: Final = 20
+
+
+class Console:
+    """Prints lines of pieces to stdout; a quiet one prints nothing."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._rich = _rich_console() if sys.stdout.isatty() and not quiet else None
+
+    def line(self, *pieces: Piece) -> None:
+        """Print one line."""
+        if self._quiet:
+            return
+        if self._rich is None:
+            print("".join(piece if isinstance(piece, str) else piece[0] for piece in pieces))
+            return
+        from rich.text import Text
+
+        self._rich.print(Text.assemble(*pieces), soft_wrap=True)
+
+
+def _rich_console() -> Any:
+    from rich.console import Console as RichConsole
+
+    return RichConsole(highlight=False)
+
+
+def print_json(document: Any) -> None:
+    """Print a value as one line of JSON."""
+    import msgspec
+
+    print(msgspec.json.encode(document).decode())
+
+
+def tell(text: str) -> None:
+    """Say something that is not data."""
+    print(text, file=sys.stderr)
+
+
+@contextmanager
+def progress_bar(description: str) -> "Generator[Callable[[int, int], None] | None]":
+    """Return what takes progress (done, all) and shows it on stderr, ``None`` if nobody would see it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console as RichConsole
+    from rich.progress import Progress
+
+    with Progress(console=RichConsole(stderr=True), transient=True) as progress:
+        task = progress.add_task(description)
+        yield lambda done, whole: progress.update(task, completed=done, total=whole)
+
+
+def token_bar(tokens: int, window_tokens: int) -> str:
+    """Return how full a window is, such as ``[#####...............]  150/600``."""
+    filled = min(tokens * _BAR_CHARS // max(window_tokens, 1), _BAR_CHARS)
+    bar = "#" * filled + "." * (_BAR_CHARS - filled)
+    return f"[{bar}] {tokens:>{len(str(window_tokens))}}/{window_tokens}"
+
+
+def shortened(text: str, chars: int = _TEXT_CHARS) -> str:
+    """Return a text on one line, cut to a length, without what could steer a terminal."""
+    words = " ".join(text[: 4 * chars].split())
+    visible = "".join(character if character.isprintable() else "?" for character in words)
+    return visible if len(visible) <= chars else f"{visible[: chars - 3]}..."
+
+
+_EPOCH: Final = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
+_MESSAGE_FIELDS: Final = ("seq", "role", "content", "name", "tool_calls", "tool_call_id", "tokens", "metadata")
+_NOTHING: Final[tuple[Any, ...]] = (None, [], {})
+_MESSAGE_CHARS: Final = 72
+_VALUE_CHARS: Final = 36
+
+
+def time_text(time_ns: int) -> str:
+    """Return a moment as ISO 8601 in UTC, to the millisecond."""
+    moment = _EPOCH + dates.timedelta(microseconds=time_ns // 1_000)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def message_json(message: "Message") -> dict[str, Any]:
+    """Return a message as plain values; what was not given is absent."""
+    fields = {field: getattr(message, field) for field in _MESSAGE_FIELDS}
+    said = {field: value for field, value in fields.items() if value is not None or field == "content"}
+    flags = {"pinned": message.pinned, "erased": message.erased}
+    times = {"time_ns": message.time_ns, "occurred_ns": message.occurred_ns}
+    return said | {flag: True for flag, is_on in flags.items() if is_on} | times
+
+
+def entry_json(entry: "Entry") -> dict[str, Any]:
+    """Return a memory as plain values, which ``refold import --facts`` takes."""
+    fields = ("id", "content", "category", "keywords", "importance", "access_count", "status", "metadata", "source")
+    times = ("created_ns", "updated_ns", "accessed_ns", "occurred_ns")
+    return {field: getattr(entry, field) for field in (*fields, *times, "erased")}
+
+
+def message_text(message: "Message") -> str:
+    """Return a message on one line: who speaks, and what is said or called."""
+    called = ", ".join(_call_name(call) for call in message.tool_calls or ())
+    said = _content_text(message.content)
+    speaker = message.role if message.name is None else f"{message.role} {message.name}"
+    parts = [part for part in (said, f"calls {called}" if called else "") if part]
+    return shortened(f"{speaker}: {'; '.join(parts)}", _MESSAGE_CHARS)
+
+
+def _content_text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    blocks = content if _is_list(content) else []
+    return " ".join(str(_field(block, "text") or f"<{_field(block, 'type')}>") for block in blocks)
+
+
+def _call_name(call: dict[str, Any]) -> str:
+    return str(_field(call.get("function"), "name") or call.get("name"))
+
+
+def _is_list(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def _field(value: object, name: str) -> Any:
+    """Return a field of what may be an object; what others wrote may be anything."""
+    return cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
+
+
+def conversation_json(chat: "Conversation", at: int) -> dict[str, Any]:
+    """Return a conversation's whole state at a seq as plain values."""
+    scratchpad = chat.scratchpad()
+    return {
+        "conversation": chat.id,
+        "at": at,
+        "project": chat.project,
+        "window_tokens": chat.window_tokens,
+        "tokens": chat.token_count(),
+        "messages": [message_json(message) for message in chat.window()],
+        "scratchpad": {"entries": scratchpad.entries, "notes": scratchpad.notes},
+        "state": dict(chat.state.items()),
+    }
+
+
+def event_text(memory: "Memory", recorded: "Recorded") -> str:
+    """Return what happened in an event, on one line."""
+    from refold import Message
+    from refold.importers.base import described
+    from refold.message import MessageAppended
+
+    event, stamp = recorded
+    if stamp.erased:
+        return "erased"
+    if isinstance(event, MessageAppended):
+        return message_text(Message(event, stamp))
+    fields: dict[str, Any] = described(memory, recorded)["event"]
+    return shortened("  ".join(f"{key}={value}" for key, value in fields.items() if key not in {"sources", "prior"}))
+
+
+def change_json(change: "Change") -> dict[str, Any]:
+    """Return a difference as plain values."""
+    return {field: getattr(change, field) for field in ("stream", "view", "path", "before", "after")}
+
+
+def changes_text(changes: "Iterable[Change]") -> "Iterator[tuple[Change, str]]":
+    """Return the differences that a person would call one, each with its line: an empty list is as good as none."""
+    for change in changes:
+        if change.before not in _NOTHING or change.after not in _NOTHING:
+            yield change, change_text(change)
+
+
+def change_text(change: "Change") -> str:
+    """Return a difference on one line: ``-`` what is gone, ``+`` what is new, ``~`` what is another."""
+    where = ".".join(str(part) for part in (change.view, *change.path))
+    if change.before is None:
+        return f"+ {where}: {value_text(change.after)}"
+    if change.after is None:
+        return f"- {where}: {value_text(change.before)}"
+    return f"~ {where}: {value_text(change.before)} -> {value_text(change.after)}"
+
+
+def value_text(value: Any) -> str:
+    """Return a value of a state on one line; a message as who says what."""
+    role = _field(value, "role")
+    if role is not None:
+        return shortened(f"{role}: {_content_text(_field(value, 'content')) or 'calls a tool'}", _MESSAGE_CHARS)
+    return shortened(str(value), _VALUE_CHARS)
+
+
+def step_json(memory: "Memory", step: "Step") -> dict[str, Any]:
+    """Return a step of a replay as plain values."""
+    from refold import Recorded
+    from refold.importers.base import described
+
+    return {
+        **described(memory, Recorded(step.event, step.stamp)),
+        "tokens": step.after.token_count(),
+        "window_tokens": step.after.window_tokens,
+        "changes": [change_json(change) for change in step.changes],
+        "evicted": [message_json(message) for message in step.evicted],
+    }

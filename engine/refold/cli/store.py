@@ -1,0 +1,314 @@
+"""Verbs on a whole store: stats, verify, doctor, erase, backup, recover, mcp, demo."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from refold.cli import EXIT_ERROR, EXIT_INTEGRITY
+from refold.cli.output import Console, print_json, progress_bar
+from refold.cli.root import (
+    cli,
+    db_option,
+    embedder_option,
+    json_option,
+    moment_option,
+    opened,
+    reading,
+    recovered,
+    writing,
+)
+from refold.errors import InvalidInput, StoreCorrupt, StoreVersion
+
+if TYPE_CHECKING:
+    import datetime
+
+    from refold import Embedder, Memory, Receipt, Report
+
+
+# The verbs that look at a store as a whole: stats, verify, doctor.
+
+_STYLES = {"ok": "green", "warn": "yellow", "bad": "red"}
+
+
+@cli.command("stats")
+@db_option
+@json_option
+def stats_command(*, db: str, as_json: bool) -> None:
+    """Count events, streams and bytes."""
+    with reading(db) as memory:
+        stats = memory.stats()
+    if as_json:
+        print_json(stats)
+        return
+    console = Console()
+    for field in stats.__struct_fields__:
+        value = getattr(stats, field)
+        console.line(f"{field:<14}", (f"{value:,}" if isinstance(value, int) else str(value), "bold"))
+
+
+@cli.command("verify")
+@click.option(
+    "--witness",
+    envvar="REFOLD_WITNESS",
+    show_envvar=True,
+    metavar="PATH",
+    help="Hold the store against this witness, which shows what was cut off or rolled back.",
+)
+@db_option
+@json_option
+@click.pass_context
+def verify_command(context: click.Context, *, witness: str | None, db: str, as_json: bool) -> None:
+    """Check that a store is sound.
+
+    Checks its chain, gaps, commitments and indexes, checkpoints against their events, and replay against live. Says
+    whether it is a cache that is wrong, what a faulty writer left, or bytes that were changed, and what to do next.
+    Exits with 3 if anything is not as it should be.
+    """
+    report = _report(db, witness)
+    if as_json:
+        print_json(report)
+    else:
+        console = Console()
+        for finding in report.findings:
+            console.line((f"{finding.check} at seq {finding.seq}: {finding.message} ({finding.fault})", "red"))
+        sound = f"sound, state hash {report.state_hash}" if report.ok else f"{len(report.findings)} findings"
+        place = f", the first bad seq is {report.first_bad_seq}" if report.first_bad_seq else ""
+        console.line(f"{report.events} events in {report.streams} streams: ", (sound + place, "bold"))
+        if not report.ok:
+            console.line(report.summary)
+    if not report.ok:
+        context.exit(EXIT_INTEGRITY)
+
+
+def _report(db: str, witness: str | None) -> "Report":
+    """Return what verification finds, of a store that cannot be opened, too: it is what its error says to run."""
+    with ExitStack() as stack:
+        progress = stack.enter_context(progress_bar("verifying"))
+        try:
+            memory = stack.enter_context(reading(db))
+        except (StoreCorrupt, StoreVersion) as error:
+            from refold.engine.verify import report_of
+
+            return report_of(db, error, progress)
+        return memory.verify(progress, witness=witness)
+
+
+@cli.command("doctor")
+@db_option
+@json_option
+@click.pass_context
+def doctor_command(context: click.Context, *, db: str, as_json: bool) -> None:
+    """Say what ails a store, and what to do.
+
+    Looks at its place, its files, its readers and writers, and changes nothing; `refold verify` looks into the events.
+    Exits with 1 if something is bad, and with 3 if that is damage.
+    """
+    from refold.cli.doctor import examine
+
+    examination = examine(db)
+    if as_json:
+        print_json(examination)
+    else:
+        console = Console()
+        for check in examination.checks:
+            console.line((f"{check.state:<5}", _STYLES[check.state]), f" {check.name:<12} {check.message}")
+            if check.next_step:
+                console.line(f"{'':<18} {check.next_step}")
+    if examination.exit_code:
+        context.exit(examination.exit_code)
+
+
+# The verb that erases.
+
+
+@cli.command("erase")
+@click.argument("conversation", required=False)
+@click.option("--seq", "seqs", type=int, multiple=True, metavar="N", help="Erase this event; may be repeated.")
+@click.option("--keep-derived", is_flag=True, help="Leave what was derived from it.")
+@click.option("--forks", type=click.Choice(["refuse", "erase"]), default="refuse", show_default=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@db_option
+@json_option
+def erase_command(
+    *,
+    conversation: str | None,
+    seqs: tuple[int, ...],
+    keep_derived: bool,
+    forks: str,
+    yes: bool,
+    db: str,
+    as_json: bool,
+) -> None:
+    """Erase a conversation, or single events, for ever.
+
+    Their bytes go from every file of the store, with what was derived from them; the receipt says what was reached, and
+    where copies may be that no store can reach.
+    """
+    if bool(conversation) == bool(seqs):
+        message = "erase takes a CONVERSATION or --seq, one of the two"
+        raise InvalidInput(message)
+    derived = "keep" if keep_derived else "erase"
+    with writing(db) as memory:
+        if not yes:
+            click.confirm(f"Erase {conversation or f'{len(seqs)} events'} for ever?", abort=True, err=True)
+        if conversation:
+            receipt = memory.conversation(conversation).erase(derived=derived, forks=forks)
+        else:
+            receipt = memory.erase(seqs, derived=derived)
+    if as_json:
+        print_json(receipt)
+    else:
+        _show(receipt)
+
+
+def _show(receipt: "Receipt") -> None:
+    console = Console()
+    erased = f"{len(receipt.seqs)} events erased, {len(receipt.derived)} derived from them"
+    console.line((erased, "bold"), *(f", now {stream}" for stream in receipt.streams))
+    console.line(
+        f"{receipt.markers} texts and values looked for in {receipt.searched_bytes:,} bytes of {receipt.files} files: ",
+        (f"found {receipt.occurrences} times", "green" if not receipt.occurrences else "yellow"),
+    )
+    for place in receipt.beyond_reach:
+        console.line(f"beyond reach: {place}")
+
+
+# The verbs that carry a whole store away and bring it back: backup and recover.
+
+
+@cli.command("backup")
+@click.argument("path", type=click.Path())
+@db_option
+@json_option
+def backup_command(*, path: str, db: str, as_json: bool) -> None:
+    """Copy a store while others write.
+
+    Writes a verified copy with a manifest to PATH, where nothing may be. The copy is a store: every verb takes it.
+    """
+    with reading(db) as memory, progress_bar("verifying the copy") as progress:
+        backup = memory.backup(path, progress)
+    if as_json:
+        print_json(backup)
+        return
+    console = Console()
+    console.line((path, "bold"), f"  {backup.head} events in {backup.streams} streams, {backup.data_bytes:,} bytes")
+    console.line(f"state hash {backup.state_hash}")
+
+
+@cli.command("recover")
+@click.argument("backup", type=click.Path())
+@click.argument("new", type=click.Path())
+@moment_option("--to", help="Recover it as it was then, not whole.")
+@json_option
+def recover_command(*, backup: str, new: str, to: "int | datetime.datetime | None", as_json: bool) -> None:
+    """Make a store of a backup or a store, as of now or then.
+
+    Makes the store NEW, where nothing may be, of BACKUP; with --to, of what its log held at a seq, or at the last event
+    by a time. A seq inside a commit is refused, and the ones before and after it are named. Whatever the log gives is
+    made anew from it; what a faulty writer counted or linked wrongly is put in order, and it says what that was.
+    """
+    with progress_bar("verifying the new store") as progress:
+        made = recovered(backup, new, to=to, progress=progress)
+    if as_json:
+        print_json(made)
+        return
+    console = Console()
+    console.line((new, "bold"), f"  the log up to seq {made.seq}: {made.head} events in {made.streams} streams")
+    console.line(f"state hash {made.state_hash}")
+    for repair in made.repairs:
+        console.line(f"repaired: {repair}")
+
+
+# The verb that serves a store to others: mcp.
+
+_PORT_MAX = 65_535
+
+
+@cli.command("mcp")
+@click.option(
+    "--http", type=click.IntRange(0, _PORT_MAX), metavar="PORT", help="Serve HTTP on 127.0.0.1; 0 takes a free port."
+)
+@click.option("--conversation", metavar="ID", help="The one conversation that is served.  [default: one per session]")
+@click.option("--project", metavar="NAME", help="The one project that is served.  [default: the conversation's]")
+@click.option("--profile", default="default", show_default=True, metavar="NAME", help="The profile that is served.")
+@click.option("--journal", default="default", show_default=True, metavar="NAME", help="The journal that is served.")
+@click.option("--skills", is_flag=True, help="Offer the skills of this directory and of the user as a tool, too.")
+@click.option("--readonly", is_flag=True, help="Offer only what leaves no trace.")
+@click.option("--conversation-by-model", is_flag=True, help="Let the model name the conversation of a call.")
+@embedder_option
+@db_option
+def mcp_command(
+    *,
+    http: int | None,
+    conversation: str | None,
+    project: str | None,
+    profile: str,
+    journal: str,
+    skills: bool,
+    readonly: bool,
+    conversation_by_model: bool,
+    embedder: "Embedder | None",
+    db: str,
+) -> None:
+    """Serve a store by the Model Context Protocol.
+
+    Serves tools, resources and prompts to one client over stdin and stdout, or with --http to any number of them on
+    this machine. The store is created if it is not there. Which conversation is meant says this command or the session,
+    never the model, unless --conversation-by-model lets it. Clients that speak the protocol of 2026 over HTTP have no
+    sessions and share one conversation, unless their hosts name others in _meta.
+    """
+    from refold.mcp import check_installed, serve
+    from refold.mcp.resources import Binding
+
+    check_installed()  # Before a store is made that nobody could serve.
+    with (reading if readonly else opened)(db, embedder=embedder) as memory:
+        if skills:
+            _offer_skills(memory)
+        binding = Binding(
+            memory,
+            conversation=conversation,
+            project=project,
+            profile=profile,
+            journal=journal,
+            readonly=readonly,
+            asks_model=conversation_by_model,
+        )
+        serve(binding, http_port=http)
+
+
+def _offer_skills(memory: "Memory") -> None:
+    """Register the tool that lets a model call for a skill, where there is any."""
+    from refold.skills import SkillRoots, skills_of
+    from refold.skills.skills import skill_tool
+
+    tool = skill_tool(skills_of(memory, SkillRoots(project=".", home=str(Path.home()))))
+    if tool is not None:
+        memory.tools.register(tool)
+
+
+@cli.command("demo")
+@click.option("--db", metavar="PATH", help="Keep the store there; it must be new. REFOLD_DB is not read here.")
+@json_option
+@click.pass_context
+def demo_command(context: click.Context, *, db: str | None, as_json: bool) -> None:
+    """See it at work on recorded sessions.
+
+    Imports them into a new store and travels through one: fork, diff, restore, a crash, a replay.
+    """
+    import tempfile
+    from pathlib import Path
+
+    from refold.cli.demo import demonstrate
+
+    console = Console(quiet=as_json)
+    if db is None:
+        with tempfile.TemporaryDirectory(prefix="refold-demo-") as directory:
+            facts = demonstrate(str(Path(directory) / "store"), console)
+    else:
+        facts = demonstrate(db, console)
+    if as_json:
+        print_json(facts)
+    if not facts["ok"]:
+        context.exit(EXIT_ERROR)

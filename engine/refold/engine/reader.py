@@ -1,0 +1,555 @@
+"""Reads: what an engine knows of its log, and the state of any stream of any branch, live or at a seq."""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from refold import fold
+from refold.engine.states import Digests, Keeper, Kept, Loader, Recorded, Residents
+from refold.engine.streams import (
+    APPLIED_KEY,
+    STORE_STREAM,
+    Checkpoints,
+    Ids,
+    Names,
+    Slot,
+    Streams,
+    Uncovered,
+    guarded,
+    kind_of,
+)
+from refold.errors import Closed, InvalidInput, ReadOnly, StoreCorrupt
+from refold.event import Event, Forked, Restored
+from refold.limits import EVICTED_COUNT_MIN, FROZEN_STATES_MAX, PAGE_EVENTS, SETTLE_COUNT_MAX, TIME_NS_MAX
+from refold.log.protocol import Log
+from refold.log.record import BRANCH, COMMIT, NO_LINK, SEQ, STAMP, CommitRow, branch_of, keyed_hash
+from refold.views.store import SETTINGS, Branch
+
+if TYPE_CHECKING:
+    from refold.index.index import Similarity
+
+
+# From times to seqs and back, by the commit rows of the log: every event of a commit has the commit's time.
+
+
+def checked_time(time_ns: int) -> int:
+    """Return what a clock said; ``InvalidInput`` if a record could not hold it."""
+    if not -TIME_NS_MAX <= time_ns <= TIME_NS_MAX:
+        message = f"clock_ns returned {time_ns}, beyond the 64 bits of a time in nanoseconds; give another clock"
+        raise InvalidInput(message)
+    return time_ns
+
+
+def seq_at_time(log: Log, head: int, time_ns: int) -> int:
+    """Return the last seq that was acknowledged at or before a time, 0 if none was, by bisection."""
+    low, high = 0, head
+    while low < high:
+        middle = (low + high + 1) // 2
+        commit = _commit_at(log, middle)
+        if not commit.first_seq <= middle < commit.next_seq:
+            message = f"the commit row of seq {middle} is damaged; run `refold verify` and restore a backup"
+            raise StoreCorrupt(message)
+        if commit.time_ns <= time_ns:
+            low = commit.next_seq - 1
+        else:
+            high = commit.first_seq - 1
+    return min(low, head)
+
+
+def time_at_seq(log: Log, seq: int) -> int:
+    """Return when the commit that wrote ``seq`` was made, 0 for seq 0."""
+    return _commit_at(log, seq).time_ns if seq else 0
+
+
+def end_of_commit(log: Log, seq: int) -> int:
+    """Return the last seq of the commit that wrote ``seq``."""
+    return _commit_at(log, seq).next_seq - 1
+
+
+@guarded
+def _commit_at(log: Log, seq: int) -> CommitRow:
+    row = log.commit_at(seq)
+    assert row is not None, f"seq {seq} has no commit row"
+    return CommitRow._make(COMMIT.unpack(row))
+
+
+# What a batch is made of before it is written: events with their streams, and what they depend on.
+#
+# A batch keeps one open while user code runs. Its events have provisional seqs, -1 for the first, so that later ones
+# can name them.
+
+
+class Request(NamedTuple):
+    """A caller's request id and what was asked, both as keyed hashes."""
+
+    id_hash: bytes
+    content_hash: bytes
+    elders: tuple[tuple[bytes, int], ...] = ()
+    """In a branch: the id's hashes in the branches that it goes on from, and up to which seq their answers count."""
+
+
+# Reading: what an engine knows of its log, and the state of any stream, live or at a seq.
+#
+# States change only where the committer folds, under the state lock, after the log said that the events are durable.
+# Reads take the state lock alone, so they never wait for a disk.
+
+T = TypeVar("T")
+
+STORE_ID_KEY: Final = b"store_id"
+HASH_KEY: Final = b"hash_key"
+TAGS_KEY: Final = b"tags"
+UNSWEPT_KEY: Final = b"unswept"
+"""The row that says: the file may still hold bytes of what was erased, and whoever opens the store is to see to it."""
+
+
+class Reading:
+    """What is known of one log, and every read of it."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        clock_ns: Callable[[], int],
+        random_bytes: Callable[[int], bytes],
+        memory_bytes: int,
+    ) -> None:
+        self.log = log
+        self.memory_bytes = memory_bytes
+        self.clock_ns = clock_ns
+        self.random_bytes = random_bytes
+        self.state_lock = threading.RLock()
+        self.kept = Kept(self)
+        self._closed = ""
+        """Why this log cannot be used any more, empty while it can."""
+        self.new_id = Ids(random_bytes).new
+        self._frozen: OrderedDict[tuple[int, int], fold.State] = OrderedDict()
+        self.is_writing = False
+        """Whether this process is between the begin of its turn at the log and the fold of what it wrote."""
+        self.ring: Callable[[], None] | None = None
+        """What is called when a commit of this process was folded, ``None`` while nobody subscribes."""
+        self.restart()
+
+    @guarded
+    def restart(self, uncovered: Uncovered | None = None) -> None:
+        """Read where the log stands: last commit, tail, keys; ``uncovered`` says what an erasure left without rows."""
+        self.is_torn, self.is_writable = True, False
+        """Whether this was cut off: what is in RAM then is no state, and the next call reads it again."""
+        mark = self.log.mark()
+        self.head = self.log.head()
+        self.checkpoints = Checkpoints(self.log)
+        self.streams = Streams(self.log, self.checkpoints)
+        self.loader = Loader(self.log, self.streams, self.checkpoints)
+        self.keeper = Keeper(self.log, self.streams, self.checkpoints, self.loader)
+        self.residents = Residents(self.log, self.streams, self.keeper, self.kept, self.memory_bytes)
+        self.streams.reach = self._reach
+        if uncovered is None:
+            applied = self.log.row("checkpoints", APPLIED_KEY)
+            uncovered = Uncovered(SEQ.unpack(applied)[0] if applied else 0, {})
+        self.streams.expect(uncovered)
+        self.streams.scan_tail(uncovered.applied_seq, self.head)
+        self.store_id = self.log.row("meta", STORE_ID_KEY) or b""
+        self._hash_key = self.log.row("meta", HASH_KEY) or b""
+        self._frozen.clear()
+        self._looked_at: dict[tuple[int, int, int, str], fold.State] = {}
+        """The base that a thread looked at last, by thread, stream, seq and kind: folded on by nobody else."""
+        self.head_digests = Digests(self.log, self.streams, self.loader)
+        self.kept.forget()
+        self._read_marks()
+        self.log.saw(mark)
+        self.is_torn = False
+
+    def _read_marks(self) -> None:
+        """Read what moves with the log's head: its last commit, the next number of a stream, the tags it holds."""
+        last = self.log.commit_at(self.head) if self.head else None
+        commit = CommitRow._make(COMMIT.unpack(last)) if last else CommitRow(0, 1, 0, NO_LINK)
+        if commit.next_seq != self.head + 1:
+            message = (
+                f"the last commit row ends at seq {commit.next_seq - 1}, the log at {self.head}; run `refold verify`"
+            )
+            raise StoreCorrupt(message)
+        self.link, self.time_ns = commit.link, commit.time_ns
+        self.streams.renumber()
+        self.tags: set[int] = set(msgspec.msgpack.decode(self.log.row("meta", TAGS_KEY) or b"\x90", type=list[int]))
+        self.kinds_written = {fold.EVENT_TYPES[tag] for tag in self.tags if fold.is_known(tag)}
+        """The event types whose tags are in the store's list of tags."""
+        self.unknown_tags = sorted(tag for tag in self.tags if not fold.is_known(tag))
+        self.is_writable = not self._closed and not self.log.readonly and not self.unknown_tags
+        """Whether events can be appended; ``check_writable`` says why not."""
+
+    # Doors of what is not deterministic.
+
+    def now_ns(self) -> int:
+        """Return the time that an event appended now would get."""
+        return checked_time(max(self.clock_ns(), self.time_ns))
+
+    def keyed_hash(self, content: bytes) -> bytes:
+        """Return a hash that says nothing outside this store."""
+        return keyed_hash(self._hash_key, content)
+
+    # Reading.
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this engine can no longer be used."""
+        return bool(self._closed)
+
+    def check_open(self) -> None:
+        """Raise ``Closed`` after ``close``."""
+        if self._closed:
+            message = f"this memory {self._closed}; open the store again with Memory(path)"
+            raise Closed(message)
+        if self.is_torn or self.streams.is_torn:
+            with self.state_lock:
+                if self.is_torn or self.streams.is_torn:
+                    self.restart()
+
+    def check_writable(self) -> None:
+        """Raise unless events can be appended."""
+        self.check_open()
+        if self.log.readonly:
+            message = "this memory is read-only; open the store without readonly=True to change it"
+            raise ReadOnly(message)
+        if self.unknown_tags:
+            message = f"the store holds events of tags {self.unknown_tags} that this refold does not know; upgrade it"
+            raise ReadOnly(message)
+
+    def read(self, name: str, query: Callable[[fold.State], T], at: int | None = None) -> T:
+        """Return what ``query`` makes of a stream's state, live or at a seq; it must copy what it hands out."""
+        if self.is_writing:
+            self._await_fold()
+        with self.state_lock:
+            self.check_open()
+            self.notice()
+            slot = self.streams.find(name)
+            if slot is None:
+                return query(fold.empty(kind_of(name)))
+            slot.is_used = True
+            answer = query(self.live(slot) if at is None or at >= slot.seq else self._frozen_state(slot, at))
+            self._relieve()
+            return answer
+
+    def _relieve(self) -> None:
+        """Let streams leave RAM if there are too many; not while a commit may be writing to one of them."""
+        try:
+            if self.residents.is_over and not self.is_writing:
+                self.residents.trim(EVICTED_COUNT_MIN)
+            self.residents.relieve()
+        except BaseException:
+            self.is_torn = True
+            raise
+
+    def find(self, name: str) -> Slot | None:
+        """Return the slot of a stream, ``None`` where there is none."""
+        slot = self.streams.known(name)
+        if slot is None:
+            with self.state_lock:
+                self.check_open()
+                slot = self.streams.find(name)
+        return slot
+
+    def live(self, slot: Slot) -> fold.State:
+        """Return the live state of a stream, loaded if it is not."""
+        state = slot.state
+        if state is None:
+            with self.state_lock:
+                state = self.loader.live(slot)
+        return state
+
+    def _frozen_state(self, slot: Slot, at: int) -> fold.State:
+        place = self.streams.place(slot, at)
+        if not place[1]:
+            return fold.empty(slot.kind)
+        state = self._frozen.get(place)
+        if state is None:
+            state = self._frozen[place] = self.loader.state_at(self.streams.at_number(place[0]), place[1])
+            if len(self._frozen) > FROZEN_STATES_MAX:
+                self._frozen.popitem(last=False)
+        else:
+            self._frozen.move_to_end(place)
+        return state
+
+    @property
+    def similarity(self) -> "Similarity":
+        """What is kept of the vectors of memories."""
+        return self.kept.similarity
+
+    def _await_fold(self) -> None:
+        """Let this process's own commit be folded if another one has already committed behind it.
+
+        Without this a read could miss what the other was told is durable. It takes microseconds; the bound is for a
+        caller that holds the state lock, for whom the fold has to wait.
+        """
+        tries = SETTLE_COUNT_MAX
+        while self.is_writing and tries and self.log.passed():
+            time.sleep(0)
+            tries -= 1
+
+    def notice(self) -> None:
+        """Fold what other processes have written since this one last looked.
+
+        Not while this process writes: nobody else can then, and what it writes is folded by the committer.
+        """
+        with self.state_lock:
+            if not self.is_writing and self.log.changed():
+                self.catch_up()
+
+    @guarded
+    def catch_up(self) -> None:
+        """Fold the events behind the head that is known here, all at once: no read sees half of a commit."""
+        try:
+            self.checkpoints.is_shared = True
+            mark = self.log.mark()
+            head = self.log.head()
+            if self.head < head:
+                while self.head < head:
+                    self.loader.bytes_read = 0
+                    page = self.loader.numbered(self.head + 1, min(PAGE_EVENTS, head - self.head))
+                    record_bytes = self.loader.bytes_read // len(page)
+                    for number, event, stamp in page:
+                        self.streams.fold_foreign(number, event, stamp, record_bytes)
+                    self.head += len(page)
+                self._read_marks()
+            self.log.saw(mark)
+        except BaseException:
+            self.is_torn = True
+            raise
+
+    def _reach(self, seq: int) -> None:
+        """Catch up with whoever stored a row of a seq that is not known here yet."""
+        if seq > self.head:
+            self.catch_up()
+
+    def is_open(self, name: str) -> bool:
+        """Return whether a conversation is loaded and open; ``False`` says only that this takes a closer look."""
+        slot = self.streams.known(name)
+        return slot is not None and slot.state is not None and fold.is_open(slot.state)
+
+    def slot(self, name: str) -> Slot | None:
+        """Return where a stream stands, ``None`` where there is none."""
+        if self.is_writing:
+            self._await_fold()
+        with self.state_lock:
+            self.check_open()
+            self.notice()
+            return self.streams.find(name)
+
+    def version(self, name: str) -> int:
+        """Return the version of a stream, 0 where there is none."""
+        slot = self.slot(name)
+        return 0 if slot is None else slot.version
+
+    def last_seq(self, name: str, at: int | None) -> int:
+        """Return the seq of a stream's last event at or before ``at``, 0 where there is none."""
+        with self.state_lock:
+            slot = self.slot(name)
+            if slot is None:
+                return 0
+            last = slot.seq if at is None else self.loader.last_seq(slot, at)
+            self._relieve()
+            return last
+
+    def events(self, name: str, after: int, until: int | None = None) -> Iterator[Recorded]:
+        """Return the events of a stream with ``after < seq <= until``, at most those that there are now."""
+        return self._events(name, after, self.current_head() if until is None else until)
+
+    def _events(self, name: str, after: int, until: int) -> Iterator[Recorded]:
+        while True:
+            with self.state_lock:
+                slot = self.slot(name)
+                if slot is None:
+                    return
+                between = self.loader.seqs_between(slot, after, min(until, slot.seq))
+                page = self.loader.recorded(list(islice(between, PAGE_EVENTS)))
+            if not page:
+                return
+            yield from page
+            after = page[-1].stamp.seq
+
+    def all_events(self, after: int, until: int | None, branch: int = 0) -> Iterator[Recorded]:
+        """Return all events of a branch with ``after < seq <= until``, at most those that there are now."""
+        return self._all_events(after, self.current_head() if until is None else until, branch)
+
+    def _all_events(self, after: int, until: int, branch: int) -> Iterator[Recorded]:
+        while after < until:
+            page, after = self.page(after, until, branch)
+            yield from page
+
+    def bounds(self, branch: int, until: int) -> dict[int, int] | None:
+        """Return up to where the events of which branches count in a branch; ``None`` where there is but one."""
+        with self.state_lock:
+            self.check_open()
+            return self.streams.bounds(branch, until) if branch or self.loader.branches() else None
+
+    def digests_of(self, name: str, at: int | None) -> list[tuple[str, bytes]]:
+        """Return the digests of a stream's views, live or at a seq; none where there is no stream."""
+        with self.state_lock:
+            slot = self.slot(name)
+            return [] if slot is None else self.digests(slot, at)
+
+    def page(self, after: int, until: int, branch: int = 0) -> tuple[list[Recorded], int]:
+        """Return the first events of a branch with ``after < seq <= until``, at most a page, and how far they reach."""
+        with self.state_lock:
+            self.check_open()
+            size = min(PAGE_EVENTS, until - after)
+            return self.loader.page(after + 1, size, self.bounds(branch, until)), after + size
+
+    def digests(self, slot: Slot, at: int | None) -> list[tuple[str, bytes]]:
+        """Return the digests of a stream's views, live or at a seq; those of the head are kept until it moves."""
+        if at is not None and at < slot.seq:
+            last = self.loader.last_seq(slot, at)
+            digests = fold.digests(self._frozen_state(slot, last)) if last else []
+        else:
+            digests = self.head_digests.of(slot)
+        self._relieve()
+        return digests
+
+    def current_head(self) -> int:
+        """Return the seq of the last event, those of another process included."""
+        if self.is_writing:
+            self._await_fold()
+        with self.state_lock:
+            self.check_open()
+            self.notice()
+            return self.head
+
+    # What a commit looks up.
+
+    def answered(self, request: Request) -> Recorded | None:
+        """Return the last event of a request that was answered before; ``LookupError`` if it was not."""
+        row = self.log.row("requests", request.id_hash) or self._answered_before(request)
+        if row is None:
+            raise LookupError
+        if row[: len(request.content_hash)] != request.content_hash:
+            message = "this request_id was used for another request; give each request an id of its own"
+            raise InvalidInput(message)
+        (last,) = SEQ.unpack(row[-SEQ.size :])
+        return self.loader.recorded([last])[0] if last else None
+
+    def answer(self, request: Request) -> list[Event]:
+        """Return all events of a request that was answered before."""
+        last = self.answered(request)
+        row = self.log.row("requests", request.id_hash) or self._answered_before(request)
+        if last is None or row is None:
+            return []
+        (first,) = SEQ.unpack(row[-2 * SEQ.size : -SEQ.size])
+        return [event for event, _ in self.loader.recorded(range(first, last.stamp.seq + 1))]
+
+    def is_answered(self, request: Request) -> bool:
+        """Return whether a request was answered before."""
+        try:
+            self.answered(request)
+        except LookupError:
+            return False
+        return True
+
+    def _answered_before(self, request: Request) -> bytes | None:
+        """Return the row of a request that was answered before the branch was forked.
+
+        One that changed nothing has no seq, so nobody can say when that was: it is decided anew.
+        """
+        for id_hash, until in request.elders:
+            row = self.log.row("requests", id_hash)
+            if row is not None and 0 < SEQ.unpack(row[-SEQ.size :])[0] <= until:
+                return row
+        return None
+
+    def base_state(self, event: Forked | Restored, kind: str) -> fold.State:
+        """Return the state that a fork or a restore starts from: the one looked at last, or else built anew."""
+        wanted = (threading.get_ident(), event.base_stream, event.base_seq, kind)
+        with self.state_lock:
+            return self._looked_at.pop(wanted, None) or self.loader.base_state(event, kind)
+
+    def look_at_base(self, event: Forked | Restored, kind: str) -> fold.State:
+        """Return the state that a fork or a restore would start from, and keep it for the commit that follows."""
+        with self.state_lock:
+            state = self.base_state(event, kind)
+            self._looked_at = {(threading.get_ident(), event.base_stream, event.base_seq, kind): state}
+            return state
+
+
+class Side(NamedTuple):
+    """A state: of a whole branch at a seq, or of one of its streams."""
+
+    branch: int
+    seq: int
+    stream: str | None = None
+
+
+def branches_at(engine: Reading, at: int | None) -> list[Branch]:
+    """Return the branches that were there at a seq, in the order of their forking."""
+    return engine.read(STORE_STREAM, lambda state: list(state.part(SETTINGS).branches), at)
+
+
+def name_of(engine: Reading, branch: int) -> str:
+    """Return the name of a branch, empty for the main line."""
+    return branches_at(engine, None)[branch - 1].name if branch else ""
+
+
+def names(engine: Reading) -> Names:
+    """Return what the numbers in events stand for."""
+    known = ["", *(branch.name for branch in branches_at(engine, None))]
+    return Names(engine.streams.name_of, known.__getitem__, engine.streams.branch_of)
+
+
+def request_prefix(branch: int) -> bytes:
+    """Return what is hashed in front of a request's id: the same id in another branch is another request."""
+    return b"branch" + BRANCH.pack(branch) if branch else b"id"
+
+
+def descends(branches: list[Branch], branch: int, elder: int) -> bool:
+    """Return whether a branch was forked from another one, directly or through others."""
+    while branch:
+        branch = branches[branch - 1].parent
+        if branch == elder:
+            return True
+    return False
+
+
+def depth_of(branches: list[Branch], branch: int) -> int:
+    """Return how many forks lie between a branch and the main line."""
+    depth = 0
+    while branch:
+        branch, depth = branches[branch - 1].parent, depth + 1
+    return depth
+
+
+def differing(engine: Reading, a: Side, b: Side) -> set[str]:
+    """Return the names of the streams that have events on one side only, leaving out the store's own."""
+    with engine.state_lock:
+        bounds = [engine.streams.bounds(side.branch, side.seq) for side in (a, b)]
+        spans = {
+            branch: sorted(bound.get(branch, _begin(engine, branch)) for bound in bounds)
+            for branch in {*bounds[0], *bounds[1]}
+        }
+        begin = min((low for low, high in spans.values() if low < high), default=0)
+        end = max((high for low, high in spans.values() if low < high), default=0)
+    numbers = {
+        number
+        for seq, number, branch in _events_between(engine, begin, end)
+        if branch in spans and spans[branch][0] < seq <= spans[branch][1]
+    }
+    return {engine.streams.name_of(number) for number in numbers} - {STORE_STREAM}
+
+
+def _begin(engine: Reading, branch: int) -> int:
+    """Return the seq behind which a branch may have events."""
+    return engine.streams.branch(branch).seq if branch else 0
+
+
+def _events_between(engine: Reading, after: int, until: int) -> Iterator[tuple[int, int, int]]:
+    """Return seq, stream and branch of the events with ``after < seq <= until``."""
+    while after < until:
+        seqs = range(after + 1, min(after + PAGE_EVENTS, until) + 1)
+        yield from zip(seqs, *_places(engine.log.read_at(seqs)), strict=True)
+        after = seqs[-1]
+
+
+@guarded
+def _places(records: Sequence[bytes]) -> tuple[list[int], list[int]]:
+    """Return the streams and the branches of records."""
+    return [STAMP.unpack_from(record)[0] for record in records], [branch_of(record) for record in records]

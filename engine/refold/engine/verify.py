@@ -1,0 +1,641 @@
+"""Verification: every promise of the log checked against its bytes, and every cache against the fold."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from refold import fold
+from refold.engine import streams
+from refold.engine.backup import MANIFEST_FILE
+from refold.engine.engine import Engine
+from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY
+from refold.engine.states import Loader, Recorded, decoded, digests_of
+from refold.engine.streams import (
+    APPLIED_KEY,
+    NEXT_NUMBER_KEY,
+    Checkpoint,
+    Slot,
+    Streams,
+    checkpoint_of,
+    key_of,
+    number_key,
+    number_of,
+    place_in,
+)
+from refold.engine.walk import Page, Seen, Walk, swept
+from refold.errors import RefoldError, StoreCorrupt, StoreError
+from refold.event import FLAG_BASE, Event, Stamp
+from refold.limits import (
+    EVENT_OVERHEAD_BYTES,
+    GRAPHS_READ_COUNT,
+    HASH_KEY_BYTES,
+    KEYED_HASH_BYTES,
+    PAGE_EVENTS,
+    STORE_ID_BYTES,
+    STREAM_OVERHEAD_BYTES,
+    VERIFY_PARTS_COUNT,
+)
+from refold.log.directory import WRITER_LOCK, holds_store, open_directory
+from refold.log.lmdb_file import DATA_FILE, problems
+from refold.log.lmdb_log import LmdbLog
+from refold.log.protocol import Log, scan
+from refold.log.record import BRANCH, SEQ, STAMP, STREAM
+from refold.results import CACHE, DAMAGE, WRITER, Finding, Report
+
+# The rows beside the log, held against what a walk over it has seen: names, erasures, sources, requests, meta.
+
+_REQUEST_BYTES: Final = KEYED_HASH_BYTES + 2 * SEQ.size
+_SIZES: Final = ((STORE_ID_KEY, STORE_ID_BYTES), (HASH_KEY, HASH_KEY_BYTES))
+_TAGS: Final = msgspec.msgpack.Decoder(list[int])
+
+
+def check_names(log: Log, seen: Seen) -> Iterator[Finding]:
+    """Check that every stream has one number and every number one name."""
+    numbers = {
+        key_of(BRANCH.unpack_from(key)[0], key[BRANCH.size :].decode()): int.from_bytes(number, "big")
+        for key, number in scan(log, "names", b"", PAGE_EVENTS)
+    }
+    given = Counter(numbers.values())
+    named: dict[int, str] = {}
+    for key, packed in scan(log, "streams", b"", PAGE_EVENTS):
+        number = int.from_bytes(key, "big")
+        try:
+            name, branch = place_in(packed)
+        except StoreCorrupt as error:
+            yield Finding("names", 0, str(error), CACHE if number in given else DAMAGE)
+            continue
+        named[number] = key_of(branch, name)
+        if seen.branches.get(number, branch) != branch:
+            said = f"stream number {number} is of branch {branch}, its events are of another"
+            yield Finding("names", 0, said, WRITER if given[number] > 1 else DAMAGE)
+    for number in sorted(seen.heads.keys() - named.keys()):
+        said = f"stream number {number} has events and no name"
+        yield Finding("names", seen.heads[number][1], said, CACHE if number in given else DAMAGE)
+    for number in sorted(named.keys() - seen.heads.keys()):
+        yield Finding("names", 0, f"stream number {number} is named {named[number]!r}, and has no event", CACHE)
+    for number, name in sorted(named.items()):
+        if numbers.pop(name, None) != number:
+            said = f"stream number {number} is named {name!r}, which stands for another number"
+            yield Finding("names", 0, said, CACHE)
+    for name, number in sorted(numbers.items()):
+        yield Finding("names", 0, f"{name!r} stands for stream number {number}, which has another name", CACHE)
+    following = int.from_bytes(log.row("meta", NEXT_NUMBER_KEY) or b"", "big")
+    if named and following <= max(named):
+        yield Finding("names", 0, f"the next stream would get the number {following} again", CACHE)
+
+
+def check_erasures(_: Log, seen: Seen) -> Iterator[Finding]:
+    """Check that the bodies that are gone are those that an event says were erased."""
+    for seq in sorted(seen.marked - seen.erased):
+        yield Finding("erasure", seq, "the body is gone, and no event says that it was erased")
+    for seq in sorted(seen.erased - seen.marked):
+        yield Finding("erasure", seq, "an event says that the body was erased, and it is still there")
+
+
+def check_derived(log: Log, seen: Seen) -> Iterator[Finding]:
+    """Check that the index of sources is that of the events."""
+    stored = {key for key, _ in scan(log, "derived", b"", PAGE_EVENTS)}
+    for key in sorted(stored ^ seen.derived):
+        source, seq = SEQ.unpack(key[:8])[0], SEQ.unpack(key[8:])[0]
+        said = f"the index row from source {source} is missing or stands for nothing"
+        yield Finding("derived", seq, said, CACHE)
+
+
+def check_requests(log: Log, seen: Seen) -> Iterator[Finding]:
+    """Check that each answered request names events of one command, or none."""
+    head = len(seen.commands)
+    for key, row in scan(log, "requests", b"", PAGE_EVENTS):
+        if len(row) != _REQUEST_BYTES or len(key) != KEYED_HASH_BYTES:
+            yield Finding("requests", 0, f"the request row {key.hex()} has {len(key)} and {len(row)} bytes")
+            continue
+        first, last = SEQ.unpack_from(row, KEYED_HASH_BYTES)[0], SEQ.unpack_from(row, KEYED_HASH_BYTES + SEQ.size)[0]
+        if (first, last) == (0, 0):
+            continue
+        said = f"the request row {key.hex()} is answered by seqs {first} to {last}"
+        if not 0 < first <= last <= head:
+            yield Finding("requests", min(first, head), f"{said}, and the log goes from 1 to {head}")
+        elif seen.commands[first - 1] != seen.commands[last - 1]:
+            yield Finding("requests", first, f"{said}, which are of several commands")
+
+
+def check_meta(log: Log, seen: Seen) -> Iterator[Finding]:
+    """Check what the store says of itself: its id, the key of its hashes, the tags that an older program must know."""
+    for key, size in _SIZES:
+        found = log.row("meta", key)
+        if found is None or len(found) != size:
+            held = "nothing" if found is None else f"{len(found)} bytes"
+            yield Finding("meta", 0, f"the row {key.decode()} holds {held}, and should hold {size} bytes")
+    tags = set(_TAGS.decode(log.row("meta", TAGS_KEY) or b"\x90"))
+    for tag in sorted(seen.tags ^ tags):
+        said = "in the log, and not in the list of tags" if tag in seen.tags else "in the list of tags, and not the log"
+        yield Finding("meta", 0, f"tag {tag} is {said}", CACHE)
+
+
+def check_graphs(log: Log, seen: Seen) -> Iterator[Finding]:
+    """Check that each stored graph is of a stream that has events, and is what was stored."""
+    for key, blob in scan(log, "graphs", b"", GRAPHS_READ_COUNT):
+        from refold.index.hnsw import is_intact  # noqa: PLC0415 - loads numpy, where a project has a graph
+
+        number = int.from_bytes(key, "big")
+        if number not in seen.heads:
+            yield Finding("graphs", 0, f"a graph is stored for stream number {number}, which has no event", CACHE)
+        elif not is_intact(blob):
+            yield Finding("graphs", seen.heads[number][1], f"the graph of stream number {number} is damaged", CACHE)
+
+
+ROW_CHECKS: Final = (
+    ("names", check_names, DAMAGE),
+    ("erasure", check_erasures, DAMAGE),
+    ("derived", check_derived, CACHE),
+    ("meta", check_meta, CACHE),
+    ("graphs", check_graphs, CACHE),
+)
+"""What is checked of any log, by the name of the finding for a row that cannot be read, and its fault."""
+
+
+# Folding the whole log anew beside the sweep, and holding every cache against it: checkpoints, digests, live states.
+#
+# A stream whose last event has a checkpoint row leaves RAM there. States of streams that do not fit into their part
+# of ``memory_bytes`` together are left to another pass over the log.
+
+_STAMPED: Final = 7
+"""How many of the header's fields, from the first on, a stamp holds or is found by."""
+
+UNREADABLE: Final = (RefoldError, *streams.UNREADABLE)
+
+
+class _Stream:
+    """One stream as folded so far."""
+
+    __slots__ = ("digests", "events", "name", "row", "rows", "seqs", "state")
+
+    def __init__(self, name: str, state: fold.State, rows: int) -> None:
+        self.name = name
+        self.state = state
+        self.rows = rows
+        """How many checkpoint rows are still to come."""
+        self.row = 0
+        """The seq of the last checkpoint row."""
+        self.events: dict[int, tuple[Event, Stamp]] | None = {} if rows == 1 else None
+        """The events before the only checkpoint row, by their seqs: streams of few events are most in many stores."""
+        self.seqs: list[int] = []
+        """The seqs of the events since the last kept row."""
+        self.digests: tuple[int, list[tuple[str, bytes]]] = (0, [])
+        """The digests of the views at a seq, if they were asked for."""
+
+    def digests_at(self, seq: int) -> list[tuple[str, bytes]]:
+        """Return the digests of the views at the event that was folded last."""
+        if self.digests[0] != seq:
+            self.digests = (seq, fold.digests(self.state))
+        return self.digests[1]
+
+
+class Refolding:
+    """One fold of the whole log; takes the pages of a sweep, and then what was left out in passes of its own."""
+
+    def __init__(self, engine: Engine, zero: Callable[[], tuple[Streams, Loader]]) -> None:
+        self._engine = engine
+        self._from_zero = zero
+        self._memory_bytes = engine.memory_bytes // VERIFY_PARTS_COUNT
+        self._streams: dict[int, _Stream] = {}
+        self._weight = self._folded = self._folded_bytes = 0
+        self._postponed: set[int] = set()
+        self._wanted: set[int] | None = None
+        """The streams of this pass, ``None``: all but those postponed."""
+        self._rows: dict[int, int] = {}
+        """Number of a stream -> how many checkpoint rows it has."""
+        self._due: dict[int, int] = {}
+        """Seq of a checkpoint row -> number of its stream."""
+        self._held: set[int] = set()
+        """The seqs of the checkpoint rows that are what they should be."""
+        self._doubtful: set[int] = set()
+        """Numbers of streams two of whose checkpoint rows stand where one can."""
+        self._digests_due: dict[int, int] = {}
+        self._stops: set[int] = set()
+        """The seqs at which something is cached."""
+        self._applied = 0
+        """Up to which seq checkpoint rows are said to cover every event."""
+        self._findings: list[Finding] = []
+        self.hashed: dict[int, list[tuple[str, bytes]]] = {}
+        """Number of a stream -> the digests of its views at its last event."""
+        self._left: dict[int, tuple[int, int]] = {}
+        """Number of a stream -> version and seq at which it left RAM, because it should end there."""
+        self._schedule()
+
+    @cached_property
+    def zero(self) -> tuple[Streams, Loader]:
+        """What reads the log without any checkpoint row; made when a base pointer or a doubtful row asks for it."""
+        return self._from_zero()
+
+    def _schedule(self) -> None:
+        """Take note of where checkpoint rows and digests stand."""
+        applied = self._engine.log.row("checkpoints", APPLIED_KEY)
+        self._applied = SEQ.unpack(applied)[0] if applied is not None else 0
+        for key, _ in scan(self._engine.log, "checkpoints", b"", PAGE_EVENTS):
+            if len(key) != len(APPLIED_KEY):
+                self._findings.append(Finding("checkpoint", 0, f"{key.hex()} is no key of a checkpoint row", CACHE))
+            elif key != APPLIED_KEY:
+                number, seq = number_of(key), SEQ.unpack(key[4:])[0]
+                self._doubtful |= {number, self._due[seq]} if seq in self._due else set()
+                self._due[seq] = number
+                self._rows[number] = self._rows.get(number, 0) + 1
+        for key, packed in scan(self._engine.log, "digests", b"", PAGE_EVENTS):
+            try:
+                number, seq = int.from_bytes(key, "big"), digests_of(packed)[0]
+            except StoreCorrupt as error:
+                self._findings.append(Finding("digests", 0, str(error), CACHE))
+                continue
+            if seq in self._digests_due:
+                self._findings.append(_stray(seq, number))
+            self._digests_due[seq] = number
+        self._stops = self._due.keys() | self._digests_due.keys()
+
+    def take(self, page: Page) -> None:
+        """Fold a page, and hold what is cached at its seqs against the states."""
+        streams, stops = self._streams, self._stops
+        apply = fold.fold
+        for seq, event, number, version, time_ns, occurred_ns, cause, actor, flags in zip(
+            page.seqs, page.events, *page.columns[:_STAMPED], strict=True
+        ):
+            stream = streams.get(number) or self._begin(number)
+            if stream is None:
+                continue
+            if flags & FLAG_BASE:
+                stream.state = self.zero[1].base_state(event, stream.state.kind.name)
+            stamp = Stamp(seq, stream.name, version, time_ns, occurred_ns, cause, actor, flags)
+            apply(stream.state, stamp, event)
+            if stream.events is not None:
+                stream.events[seq] = (event, stamp)
+            stream.seqs.append(seq)
+            if seq in stops:
+                self._compare(number, stream, seq, version)
+        page_bytes = sum(map(len, page.records)) + EVENT_OVERHEAD_BYTES * len(page.records)
+        self._folded += len(page.records)
+        self._folded_bytes += page_bytes
+        self._weight += page_bytes
+        if self._weight > self._memory_bytes:
+            self._shed()
+
+    def _begin(self, number: int) -> _Stream | None:
+        """Return a stream as it is before its first event; ``None`` if it is not one of this pass."""
+        if number in self._postponed if self._wanted is None else number not in self._wanted:
+            return None
+        if number in self._left:
+            return None  # It goes on behind its head; ``finish`` says so.
+        streams = self._engine.streams
+        name, state = streams.name_of(number), None
+        if streams.branch_of(number):
+            slot = self.zero[0].at_number(number)
+            if slot.base is not None:
+                state = self.zero[1].state_at(self.zero[0].at_number(slot.base[0]), slot.base[1])
+        state = fold.empty(name.partition("/")[0]) if state is None else state
+        self._streams[number] = found = _Stream(name, state, self._rows.get(number, 0))
+        self._weight += STREAM_OVERHEAD_BYTES
+        return found
+
+    def _compare(self, number: int, stream: _Stream, seq: int, version: int) -> None:
+        """Hold what is cached at the seq that was folded last against the state."""
+        if self._due.get(seq) == number:
+            self._compare_row(number, stream, seq, version)
+        if self._digests_due.get(seq) == number:
+            self._compare_digests(number, stream, seq)
+        if not stream.rows and self._engine.streams.at_number(number).seq == seq:
+            self._findings += self._against_live(number, stream, (version, seq))
+            self._left[number] = (version, seq)
+            del self._streams[number]
+
+    def _compare_row(self, number: int, stream: _Stream, seq: int, version: int) -> None:
+        """Take note of a checkpoint row that is the state at its seq, and names the events since the last."""
+        stream.rows -= 1
+        stream.row = seq
+        key = number_key(number) + SEQ.pack(seq)
+        try:
+            row = checkpoint_of(key, self._engine.log.row("checkpoints", key) or b"")
+            if (row.version, row.since) == (version, stream.seqs) and self._holds(stream, row):
+                self._held.add(seq)
+        except UNREADABLE:
+            return  # Whoever looks at it closely says what it is.
+        finally:
+            stream.events = None
+        if row.kept:
+            stream.seqs = []
+
+    def _holds(self, stream: _Stream, row: Checkpoint) -> bool:
+        """Return whether a row holds the state: if it has the same bytes, it does.
+
+        The last row of a stream, from which it is opened, is read as an opening reads it, whatever its bytes are.
+        """
+        if stream.rows and (row.inline, row.pointed) == fold.pack(stream.state):
+            return True
+        found = stream.events
+        if found is None or not found.keys() >= set(row.pointed):
+            located = self._engine.loader.recorded(row.pointed)
+        else:
+            located = [Recorded(*found[seq]) for seq in row.pointed]
+        cached = fold.unpack(stream.state.kind.name, row.inline, located)
+        return fold.contents(cached) == fold.contents(stream.state)
+
+    def _compare_digests(self, number: int, stream: _Stream, seq: int) -> None:
+        del self._digests_due[seq]
+        packed = self._engine.log.row("digests", number_key(number)) or b""
+        if digests_of(packed)[1] != stream.digests_at(seq):
+            said = f"the stored digests of {stream.name} are not those of the fold of its events"
+            self._findings.append(Finding("digests", seq, said, CACHE))
+
+    # Memory.
+
+    def _shed(self) -> None:
+        """Weigh what is held; where it is too much, leave the streams that came last to another pass."""
+        event_bytes = self._folded_bytes // self._folded
+        weights = {number: _weight(stream, event_bytes) for number, stream in self._streams.items()}
+        self._weight = sum(weights.values())
+        while self._weight > self._memory_bytes // 2 and len(weights) > 1:
+            number, weight = weights.popitem()
+            self._weight -= weight
+            del self._streams[number]
+            self._postponed.add(number)
+        # What a single stream takes, it takes.
+        self._weight = min(self._weight, self._memory_bytes // 2)
+
+    def finish(self, heads: dict[int, tuple[int, int]]) -> Iterator[Finding]:
+        """Return what is wrong with the caches: of the streams folded so far, and then of those left out."""
+        yield from self._rest(heads)
+        while self._postponed:
+            self._wanted, self._postponed = self._postponed, set()
+            self._weight = 0
+            for begin in range(0, self._engine.head, PAGE_EVENTS):
+                self.take(self._again(range(begin + 1, min(begin + PAGE_EVENTS, self._engine.head) + 1)))
+                self._wanted -= self._postponed
+            yield from self._rest(heads)
+        for number, left in self._left.items():
+            if heads[number] != left:
+                yield _other_head(self._engine.streams.at_number(number), heads[number])
+        yield from self._findings
+        for seq, number in sorted(self._digests_due.items()):
+            yield _stray(seq, number)
+        for number in sorted(self._doubtful.union(self._due[seq] for seq in self._due.keys() - self._held)):
+            yield from self._closely(number)
+
+    def _again(self, seqs: range) -> Page:
+        """Return a page once more: those of its events that are of the streams of this pass."""
+        wanted = self._wanted or ()
+        numbered = zip(seqs, self._engine.log.read_at(seqs), strict=True)
+        found = [(seq, record) for seq, record in numbered if STREAM.unpack_from(record)[0] in wanted]
+        records = [record for _, record in found]
+        heads = list(map(STAMP.unpack_from, records))
+        columns = list(zip(*heads, strict=True)) or [()] * _STAMPED
+        return Page([seq for seq, _ in found], records, decoded(records, heads), columns)
+
+    def _rest(self, heads: dict[int, tuple[int, int]]) -> Iterator[Finding]:
+        """Hold the streams that are still here against their live states, and let go of them."""
+        for number, stream in self._streams.items():
+            yield from self._against_live(number, stream, heads[number])
+        self._streams = {}
+
+    def _against_live(self, number: int, stream: _Stream, head: tuple[int, int]) -> Iterator[Finding]:
+        self.hashed[number] = digests = stream.digests_at(head[1])
+        live = self._engine.streams.at_number(number)
+        if (live.version, live.seq) != head:
+            yield _other_head(live, head)
+        elif uncovered := next((seq for seq in stream.seqs if stream.row < seq <= self._applied), 0):
+            said = f"no checkpoint row of {live.name} covers it, though they are said to reach up to {self._applied}"
+            yield Finding("checkpoint", uncovered, said, CACHE)
+        elif live.state is not None and not _is_same(live.state, stream.state, digests):
+            said = f"the live state of {live.name} is not the replay of its events"
+            yield Finding("replay", live.seq, said, CACHE)
+
+    def _closely(self, number: int) -> Iterator[Finding]:
+        """Look closely at the checkpoint rows of a stream, one of which is not what it should be at first sight."""
+        rows = list(scan(self._engine.log, "checkpoints", number_key(number), PAGE_EVENTS))
+        streams, loader = self.zero
+        try:
+            yield from _stream_rows(loader, streams.at_number(number), rows)
+        except UNREADABLE as error:
+            said = f"what is stored cannot be read: {type(error).__name__}: {error}"
+            yield Finding("checkpoint", SEQ.unpack(rows[0][0][4:])[0], said, CACHE)
+
+
+def _other_head(live: Slot, head: tuple[int, int]) -> Finding:
+    return Finding("head", live.seq, f"{live.name} is at version {live.version}, its log at {head[0]}", CACHE)
+
+
+def _stray(seq: int, number: int) -> Finding:
+    said = f"the digests of stream number {number} are of a seq that is no event of it"
+    return Finding("digests", seq, said, CACHE)
+
+
+def _weight(stream: _Stream, event_bytes: int) -> int:
+    """Return what a stream takes in RAM, roughly: what would stand in its checkpoint, and the events it points at."""
+    inline, pointed = fold.pack(stream.state)
+    return STREAM_OVERHEAD_BYTES + len(inline) + event_bytes * max(len(pointed), len(stream.events or ()))
+
+
+def _is_same(live: fold.State, replayed: fold.State, digests: list[tuple[str, bytes]]) -> bool:
+    return fold.contents(live) == fold.contents(replayed) or fold.digests(live) == digests
+
+
+def _stream_rows(loader: Loader, slot: Slot, rows: list[tuple[bytes, bytes]]) -> Iterator[Finding]:
+    """Fold a stream from its first event and compare at each checkpoint row."""
+    checkpoints = [checkpoint_of(key, packed) for key, packed in rows]
+    assert all(a.seq < b.seq for a, b in pairwise(checkpoints)), f"checkpoints of {slot.name} out of order"
+    state, at = fold.empty(slot.kind), 0
+    kept = slot.base[1] if slot.base is not None else 0
+    for checkpoint in checkpoints:
+        state = _advance(loader, slot, state, at, checkpoint.seq)
+        at = checkpoint.seq
+        cached = fold.unpack(slot.kind, checkpoint.inline, loader.recorded(checkpoint.pointed))
+        if fold.digests(cached) != fold.digests(state):
+            yield Finding("checkpoint", at, f"the checkpoint of {slot.name} is not the fold of its events", CACHE)
+        # A row of a process that did not know of another's may reach back further; it must leave no gap.
+        begin = min(kept, checkpoint.since[0] - 1) if checkpoint.since else kept
+        since = list(loader.seqs_between(slot, begin, at))
+        version = loader.recorded([at])[0].stamp.version
+        if (checkpoint.version, checkpoint.since) != (version, since):
+            said = f"the checkpoint of {slot.name} names other events than those before it"
+            yield Finding("checkpoint", at, said, CACHE)
+        kept = at if checkpoint.kept else kept
+
+
+def _advance(loader: Loader, slot: Slot, state: fold.State, after: int, until: int) -> fold.State:
+    seqs = list(loader.seqs_between(slot, after, until))
+    for begin in range(0, len(seqs), PAGE_EVENTS):
+        for event, stamp in loader.recorded(seqs[begin : begin + PAGE_EVENTS]):
+            if type(event) in fold.BASE_TYPES:
+                state = loader.base_state(event, slot.kind)
+            fold.fold(state, stamp, event)
+    return state
+
+
+# Verification: every promise of the log checked against its bytes, and every cache against the fold.
+
+
+class Inspection:
+    """One pass over a log and its rows; ``findings`` says what is wrong."""
+
+    def __init__(self, engine: Engine, replayed: Callable[[], tuple[Streams, Loader]]) -> None:
+        self._engine = engine
+        self._refold = partial(Refolding, engine, replayed)
+        self._refolding: Refolding | None = None
+        self._failure: Finding | None = None
+        """What kept the log from being folded anew."""
+        self._seen = Seen()
+
+    @property
+    def streams(self) -> int:
+        """How many streams have events, those of all branches together."""
+        return len(self._seen.heads)
+
+    @property
+    def digests(self) -> dict[int, list[tuple[str, bytes]]]:
+        """Number of a stream -> the digests of its views at its last event, as folded anew."""
+        return {} if self._refolding is None else self._refolding.hashed
+
+    def findings(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
+        """Return what is wrong: the file, the chain, the records, and only if those hold, rows and states."""
+        broken = False
+        for finding in self._file_and_log(progress):
+            broken = True
+            yield finding
+        if not broken:
+            yield from readable("replay", self._states())
+
+    def _file_and_log(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
+        log, head = self._engine.log, self._engine.head
+        problems = log.verify()
+        if problems:
+            # LMDB would follow the pointers of a damaged file, and take the process with it.
+            yield from (Finding("file", 0, problem) for problem in problems)
+            return
+        seen = self._swept(progress)
+        if seen is None:
+            walk = Walk(log, head)
+            seen = walk.seen
+            found = list(readable("chain", walk.findings(progress)))
+            yield from found or [Finding("chain", 0, "the log is not sound, and looks sound event by event")]
+        self._seen = seen
+        for check, findings, fault in ROW_CHECKS:
+            yield from readable(check, findings(log, seen), fault)
+
+    def _swept(self, progress: Callable[[int, int], None]) -> Seen | None:
+        """Sweep the log and fold it anew on the way; ``None`` if it is not sound."""
+        try:
+            self._refolding = self._refold()
+        except UNREADABLE as error:
+            self._failure = unreadable("checkpoint", error, CACHE)
+        try:
+            return swept(self._engine.log, self._engine.head, self._take, progress)
+        except StoreError:
+            return None
+
+    def _take(self, page: Page) -> None:
+        if self._failure is not None or self._refolding is None:
+            return
+        try:
+            self._refolding.take(page)
+        except UNREADABLE as error:
+            self._failure = unreadable("replay", error)
+
+    def _states(self) -> Iterator[Finding]:
+        """Return what is wrong with the caches; the log itself is sound."""
+        if self._failure is not None:
+            yield self._failure
+            return
+        assert self._refolding is not None, "nothing was folded, and nothing says why"
+        yield from readable("requests", check_requests(self._engine.log, self._seen))
+        yield from readable("order", self._inherited(self._refolding))
+        yield from readable("checkpoint", self._applied(), CACHE)
+        yield from self._refolding.finish(self._seen.heads)
+
+    def _inherited(self, refolding: Refolding) -> Iterator[Finding]:
+        """Check that each stream of a branch goes on from the last event that it inherited."""
+        for number, (seq, version, last) in self._seen.begins.items():
+            streams, loader = refolding.zero
+            base = streams.at_number(number).base
+            inherited = (loader.recorded([base[1]])[0].stamp.version, base[1]) if base else (0, 0)
+            if (version, last) != inherited:
+                found = f"goes on from version {version} at seq {last}, and inherited version {inherited[0]}"
+                yield Finding("order", seq, f"stream {number} {found} at seq {inherited[1]}", WRITER)
+
+    def _applied(self) -> Iterator[Finding]:
+        """Check that what says how far the checkpoint rows reach does not reach behind the head."""
+        row = self._engine.log.row("checkpoints", APPLIED_KEY)
+        applied = SEQ.unpack(row)[0] if row is not None else 0
+        if applied > self._engine.head:
+            said = f"checkpoint rows are said to reach up to seq {applied}, and the log ends at {self._engine.head}"
+            yield Finding("checkpoint", self._engine.head, said, CACHE)
+
+
+def readable(check: str, findings: Iterator[Finding], fault: str = DAMAGE) -> Iterator[Finding]:
+    """Return the findings; damaged bytes fail to be read in many ways, and each of them is a finding too."""
+    try:
+        yield from findings
+    except UNREADABLE as error:
+        yield unreadable(check, error, fault)
+
+
+def unreadable(check: str, error: Exception, fault: str = DAMAGE) -> Finding:
+    """Return what reading damaged bytes has raised as a finding."""
+    return Finding(check, 0, f"what is stored cannot be read: {type(error).__name__}: {error}", fault)
+
+
+def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None] | None = None) -> Report:
+    """Return what is wrong with a store whose opening has raised ``reason``, which comes first; it is never sound.
+
+    States are not looked at: those are held against a log that is sound. Raises the reason where that is no damage:
+    there never was a store, or it is of a newer format.
+    """
+    if not (isinstance(reason, StoreCorrupt) or was_store(path)):
+        raise reason
+    found: list[Finding] = []
+    events = streams = 0
+    try:
+        log = LmdbLog(open_directory(path, readonly=True, seed={}))
+    except StoreError:
+        # It is the file itself that LMDB must not be let near.
+        found += readable("file", _file_findings(path))
+        if not found and not isinstance(reason, StoreCorrupt):
+            raise reason from None
+    else:
+        try:
+            walk = Walk(log, 0)
+            found += log.in_stillness(lambda _: readable("chain", _log_findings(log, walk, progress or _silent)))
+            events, streams = walk.head, len(walk.seen.heads)
+        finally:
+            log.close()
+    # Where the log is sound and still cannot be opened, what is kept beside it is at fault.
+    concluded = Report.of(found, events=events, streams=streams, state_hash="")
+    opening = Finding("opening", 0, str(reason), concluded.fault or (CACHE if streams else DAMAGE))
+    return Report.of([opening, *found], events=events, streams=streams, state_hash="")
+
+
+def was_store(path: str) -> bool:
+    """Return whether a store was at a path, whatever its file holds now: somebody wrote to it, or it is a backup."""
+    return any(Path(path, name).exists() for name in (WRITER_LOCK, MANIFEST_FILE))
+
+
+def _file_findings(path: str) -> Iterator[Finding]:
+    if not holds_store(path):
+        yield Finding("file", 0, f"{DATA_FILE} is gone")
+        return
+    for problem in problems(path):
+        yield Finding("file", 0, problem)
+
+
+def _log_findings(log: LmdbLog, walk: Walk, progress: Callable[[int, int], None]) -> Iterator[Finding]:
+    structure = log.verify()
+    if structure:
+        yield from (Finding("file", 0, problem) for problem in structure)
+        return
+    walk.head = log.head()
+    yield from walk.findings(progress)
+    for check, findings, fault in ROW_CHECKS:
+        yield from readable(check, findings(log, walk.seen), fault)
+
+
+def _silent(_done: int, _whole: int) -> None:
+    """Tell nobody."""

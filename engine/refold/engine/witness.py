@@ -1,0 +1,179 @@
+"""Witnessing: a file away from the store is told how far the log came, and the log is held against what it says.
+
+The chain of commit rows gives each seq at which a commit ended one link, which covers everything before it. So a log
+that holds the witnessed seq with the witnessed link is the one that was seen, or goes on from it; one that was cut
+off, rolled back or rewritten is not. The file follows the log on a thread of its own: no writer ever waits for it.
+"""
+
+from functools import partial
+from typing import Final
+from weakref import ref
+
+from refold.engine.reader import Reading
+from refold.errors import NotFound, StoreBusy, StoreCorrupt, StoreError
+from refold.limits import RETRIES_COUNT_MAX, WITNESS_MS
+from refold.log import witness
+from refold.log.protocol import Log
+from refold.log.record import COMMIT, NO_LINK, CommitRow, last_seq_of
+from refold.log.witness import Witnessed
+from refold.results import Finding
+from refold.threads import Bell, Worker
+
+_REMEDY: Final = "restore a backup; if it is meant, remove the witness, and the next opening begins a new one"
+
+
+class Witness:
+    """The witness of an open memory: compared at its opening, told of its log from then on."""
+
+    def __init__(self, reading: Reading, path: str) -> None:
+        self.path = path
+        self._reading = reading
+        self._stop = Bell()
+        self._thread: Worker | None = None
+        self._told = ""
+        """What failed last and was said in the log of the program, so that it is said once."""
+
+    def begin(self) -> None:
+        """Compare the log with the witness, make one where there is none, and follow the log from here on.
+
+        A read-only memory only compares, and raises ``NotFound`` where there is nothing to compare with.
+        """
+        reading = self._reading
+        if not reading.log.readonly and witness.read(self.path) is None:
+            witness.create(self.path, _seen(reading))
+        check(reading, self.path)
+        if not reading.log.readonly:
+            self._thread = Worker(partial(_follow, ref(self), self._stop), "refold-witness")
+            self._thread.start()
+
+    def advance(self) -> None:
+        """Let the file say how far the log is durable; what it said before has to be in the log.
+
+        No lock of the memory is held while the file is read or written, and no transaction is open. Raises
+        ``StoreCorrupt`` where the log is not the one that was seen, ``StoreFull``, ``StoreBusy`` or ``StoreError``
+        where the file cannot be written. It never goes back, and stays where it is once an I/O error stopped a writer.
+        """
+        reading = self._reading
+        for _ in range(RETRIES_COUNT_MAX):
+            known = witness.read(self.path)
+            if known is None:
+                raise StoreError(witness.gone(self.path))
+            with reading.state_lock:
+                if reading.is_closed:
+                    return
+                _refuse(reading, known, self.path)
+                reading.notice()
+                if reading.log.is_suspect:
+                    return  # What the log shows since the disk failed, a loss of power may take.
+                seen = _seen(reading)
+            if seen.seq <= known.seq or witness.replace(self.path, known, seen):
+                return
+        message = f"other processes write the witness {self.path} all the time; it is theirs to keep, flush again"
+        raise StoreBusy(message)
+
+    def keep_up(self) -> None:
+        """Advance; say in the log of the program what fails, once: the next flush or close raises it."""
+        try:
+            self.advance()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the thread tries again
+            if str(error) != self._told:
+                self._told = str(error)
+                _report(error)
+        else:
+            self._told = ""
+
+    def stop(self) -> None:
+        """End the thread; a second call does nothing."""
+        self._stop.ring()
+        if self._thread is not None:
+            self._thread.join()
+
+
+def prepare(path: str, *, has_store: bool, readonly: bool) -> None:
+    """Raise what can be known of a witness before its store is opened, or created."""
+    known = witness.read(path)
+    if known is None:
+        if readonly:
+            raise NotFound(_missing(path))
+        witness.check_room(path)
+    elif not has_store:
+        message = f"there is no store, and the witness {path} saw one reach seq {known.seq}; {_REMEDY}"
+        raise StoreCorrupt(message)
+
+
+def check(reading: Reading, path: str) -> None:
+    """Raise ``StoreCorrupt`` unless the log is the one that the witness saw, ``NotFound`` where there is none."""
+    known = witness.read(path)  # Before the log: others may move both on.
+    if known is None:
+        raise NotFound(_missing(path))
+    _refuse(reading, known, path)
+
+
+def findings(reading: Reading, path: str) -> list[Finding]:
+    """Return what the witness says against the log; raises ``NotFound`` where there is none."""
+    try:
+        known = witness.read(path)
+    except StoreCorrupt as error:
+        return [Finding("witness", 0, str(error))]
+    if known is None:
+        raise NotFound(_missing(path))
+    found = _problem(reading, known, path)
+    return [Finding("witness", *found)] if found else []
+
+
+def _missing(path: str) -> str:
+    return f"there is no witness at {path}; opening the store with witness={path!r} and without readonly=True makes one"
+
+
+def _refuse(reading: Reading, known: Witnessed, path: str) -> None:
+    found = _problem(reading, known, path)
+    if found:
+        raise StoreCorrupt(found[1])
+
+
+def _problem(reading: Reading, known: Witnessed, path: str) -> tuple[int, str] | None:
+    """Return how a log is not the one that was seen, with the first seq that is known to be wrong."""
+    if known.store_id != reading.store_id:
+        other = f"the witness {path} is of store {known.store_id.hex()}, and this is {reading.store_id.hex()}"
+        return 0, f"{other}: give each store a witness of its own; if this one was replaced, {_REMEDY}"
+    head = reading.log.head()
+    if head < known.seq:
+        lost = f"the log ends at seq {head}, and the witness {path} saw seq {known.seq}"
+        return head + 1, f"{lost}: the log was cut off, or an older copy was put in its place; {_REMEDY}"
+    if known.seq and _link_at(reading.log, known.seq) != known.link:
+        other = f"seq {known.seq} has not the link that the witness {path} saw"
+        return known.seq, f"{other}: the log was rewritten, or rolled back and went on; {_REMEDY}"
+    return None
+
+
+def _seen(reading: Reading) -> Witnessed:
+    """Return what a witness sees now: the last commit that a loss of power leaves.
+
+    What is not folded yet may be a commit that is about to fail.
+    """
+    seq = min(reading.log.durable_head(), reading.head)
+    return Witnessed(reading.store_id, seq, _link_at(reading.log, seq) if seq else NO_LINK)
+
+
+def _link_at(log: Log, seq: int) -> bytes:
+    """Return the link of the commit that ends at a seq; no bytes where none does."""
+    row = log.commit_at(seq)
+    if row is None or len(row) != COMMIT.size or last_seq_of(row) != seq:
+        return b""
+    return CommitRow._make(COMMIT.unpack(row)).link
+
+
+def _follow(followed: "ref[Witness]", stop: Bell) -> None:
+    """Keep a witness up until it is closed, or gone with a memory that nobody closed."""
+    while not stop.wait(WITNESS_MS / 1_000):
+        kept = followed()
+        if kept is None:
+            return
+        kept.keep_up()
+        del kept
+
+
+def _report(error: Exception) -> None:
+    import logging  # noqa: PLC0415 - only a failure needs it
+
+    logging.getLogger("refold").error("the witness was not written; flush and close raise this", exc_info=error)

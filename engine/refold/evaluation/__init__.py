@@ -1,0 +1,1 @@
+"""Evaluation of retrieval and eviction on public sets and on one's own store; reports, never state."""

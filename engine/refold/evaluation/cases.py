@@ -1,0 +1,457 @@
+"""Cases of an evaluation: conversations and questions with labelled evidence, out of files or a store."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold import Memory, Message
+from refold.entry import ACTIVE, Entry
+from refold.errors import InvalidInput, NotFound
+from refold.importers import import_file, transcript
+from refold.importers.base import decoded, lines
+from refold.text import countable
+
+WEEK_NS: Final = 7 * 86_400 * 10**9
+
+
+MEMORIES: Final = "memories"
+"""The origin of a case whose items are the memories of a project: they are searched, and no window holds them."""
+
+IMPORTANCE: Final = 0.5
+"""Messages have no importance, so all have the same."""
+
+
+class Item(Struct, frozen=True):
+    """A message, or a memory, as it is searched and evicted.
+
+    ``key`` is how labels cite it, ``session`` what it stands in; ``words`` are its keywords where they are given.
+    """
+
+    seq: int
+    key: str
+    text: str
+    tokens: int
+    role: str
+    call_ids: tuple[str, ...] = ()
+    answers: str | None = None
+    pinned: bool = False
+    session: str | None = None
+    accessed_ns: int = 0
+    occurred_ns: int | None = None
+    importance: float = IMPORTANCE
+    words: tuple[str, ...] | None = None
+
+
+class Question(Struct, frozen=True):
+    """What is looked for once so many items have arrived, and the places of the items that answer it."""
+
+    text: str
+    category: str
+    evidence: frozenset[int]
+    arrived: int
+
+
+class Case(Struct, frozen=True):
+    """One conversation with its questions.
+
+    ``units`` says of each item which unit it belongs to, where it is whole sessions that are to be found; ``None``
+    where it is items. Questions without evidence stand here too, in the source's order, and are not counted.
+    """
+
+    origin: str
+    name: str
+    items: tuple[Item, ...]
+    questions: tuple[Question, ...]
+    units: tuple[int, ...] | None = None
+
+
+def item_of(message: Message) -> Item:
+    """Return a message as it is measured; who speaks stands before what is said, as models are shown it."""
+    event, stamp = message.event, message.stamp
+    said = "\n".join(countable(message.content, message.tool_calls))
+    metadata = message.metadata or {}
+    session = metadata.get("session", metadata.get("batch"))
+    return Item(
+        stamp.seq,
+        str(metadata.get("dia_id") or metadata.get("id") or stamp.seq),
+        said if event.name is None else f"{event.name}: {said}",
+        event.tokens,
+        event.role,
+        event.call_ids,
+        event.answers,
+        event.pinned,
+        None if session is None else str(session),
+        stamp.occurred_ns,
+        None if stamp.occurred_ns == stamp.time_ns else stamp.occurred_ns,
+    )
+
+
+def remembered(entry: Entry) -> Item:
+    """Return a project's memory as it is measured."""
+    return Item(
+        entry.body_seq,
+        entry.id,
+        entry.content,
+        0,
+        "memory",
+        session=entry.session,
+        accessed_ns=entry.accessed_ns or entry.created_ns or 0,
+        occurred_ns=entry.occurred_ns if entry.dated else None,
+        importance=entry.importance,
+        words=entry.words,
+    )
+
+
+def conversations(memory: Memory) -> Iterator[tuple[str, tuple[Item, ...], dict[str, Any]]]:
+    """Return the conversations of a memory that have messages, in the order in which they began.
+
+    Each with its id, its items, and what its source said of it.
+    """
+    said = ((name, list(transcript(memory, name))) for name in memory.conversations())
+    begun = sorted(((name, messages) for name, messages in said if messages), key=lambda pair: pair[1][0].seq)
+    for name, messages in begun:
+        source = (messages[0].metadata or {}).get("source")
+        yield name, tuple(map(item_of, messages)), source if isinstance(source, dict) else {}
+
+
+def projects(memory: Memory) -> Iterator[tuple[str, tuple[Item, ...]]]:
+    """Return the projects of a memory with those of their memories that are searched, in the order of their adding."""
+    for name in memory.projects():
+        yield name, tuple(map(remembered, memory.project(name).list(status=ACTIVE)))
+
+
+def places(items: Sequence[Item]) -> dict[str, int]:
+    """Return the place of each item by its key.
+
+    >>> places([Item(1, "D1:1", "Ada: Hello", 2, "user")])
+    {'D1:1': 0}
+    """
+    return {item.key: place for place, item in enumerate(items)}
+
+
+# What answers what: the labels of public sets, those of a file of queries, and what an agent's own calls tell.
+#
+# A conversation that has no labels is not without needs: when an assistant calls a tool, the names, numbers and dates
+# in its arguments stood somewhere before. The last message that said one of them is what the call needed.
+
+_DIALOGUE: Final = re.compile(r"D(\d+):(\d+)")
+_UNANSWERABLE: Final = "5"
+"""LoCoMo's adversarial questions have no answer in the conversation, so nothing that is found is right."""
+
+_SPAN_WEEKS: Final = 26
+_VALUE_CHARS_MIN: Final = 5
+_TELLING: Final = re.compile(r"\d")
+
+
+def labelled(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
+    """Return a conversation with the questions that its source has, or with those of its own tool calls."""
+    if _asks(source.get("qa")):
+        return _locomo(name, items, source)
+    if _asks_for_sessions(source):
+        return _longmemeval(name, items, source)
+    if _asks(source.get("questions")):
+        return _beam(name, items, source)
+    return Case("tool calls", name, items, tuple(_called(items)))
+
+
+def _asks(value: Any) -> bool:
+    """Return whether something is a list of questions as public sets have them; a source may say anything."""
+    return isinstance(value, list) and all(
+        isinstance(each, dict) and "question" in each for each in cast("list[object]", value)
+    )
+
+
+def _asks_for_sessions(source: dict[str, Any]) -> bool:
+    """Return whether a source has questions with the sessions that answer each, as LongMemEval has them."""
+    asked, cited = source.get("questions"), source.get("answer_session_ids")
+    if not isinstance(asked, list) or not isinstance(cited, list):
+        return False
+    lists = cast("list[object]", cited)
+    return len(cast("list[object]", asked)) == len(lists) and all(isinstance(each, list) for each in lists)
+
+
+def _locomo(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
+    place_of = places(items)
+    questions: list[Question] = []
+    for asked in source["qa"]:
+        turns = _DIALOGUE.findall(" ".join(map(str, _leaves(asked.get("evidence")))))
+        cited = {f"D{one.lstrip('0') or 0}:{two.lstrip('0') or 0}" for one, two in turns}
+        category = str(asked.get("category"))
+        found = () if category == _UNANSWERABLE else (place_of[key] for key in cited if key in place_of)
+        questions.append(Question(str(asked["question"]), category, frozenset(found), len(items)))
+    return Case("LoCoMo", name, items, tuple(questions))
+
+
+def _beam(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
+    """Few messages have a time, so all are drawn out by position, and no word of a date is added to them."""
+    place_of = places(items)
+    span = _SPAN_WEEKS * WEEK_NS
+    timed = tuple(
+        replace(item, accessed_ns=place * span // max(len(items) - 1, 1), occurred_ns=None)
+        for place, item in enumerate(items)
+    )
+    questions = tuple(
+        Question(
+            str(asked["question"]),
+            str(asked.get("type")),
+            frozenset(place_of[str(key)] for key in _leaves(asked.get("source_chat_ids")) if str(key) in place_of),
+            len(items),
+        )
+        for asked in source["questions"]
+    )
+    return Case("BEAM", name, timed, questions)
+
+
+def _longmemeval(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
+    sessions = list(dict.fromkeys(str(item.session) for item in items))
+    number_of = {session: number for number, session in enumerate(sessions)}
+    category = str(source.get("question_type"))
+    questions = [
+        Question(
+            str(text), category, frozenset(number_of[each] for each in _texts(cited) if each in number_of), len(items)
+        )
+        for text, cited in zip(source["questions"], source["answer_session_ids"], strict=True)
+    ]
+    units = tuple(number_of[str(item.session)] for item in items)
+    return Case("LongMemEval", name, items, tuple(questions), units)
+
+
+def _leaves(value: Any) -> list[Any]:
+    """Return everything in a nest of lists and objects, in its order; the nest may be of any depth."""
+    leaves: list[Any] = []
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            waiting.extend(reversed(list(cast("dict[str, Any]", each).values())))
+        elif isinstance(each, list):
+            waiting.extend(reversed(cast("list[object]", each)))
+        elif each is not None:
+            leaves.append(each)
+    return leaves
+
+
+def _texts(value: Any) -> list[str]:
+    return list(map(str, _leaves(value)))
+
+
+def _called(items: tuple[Item, ...]) -> Iterator[Question]:
+    """Yield a question for each call whose arguments repeat what was said before."""
+    asked = ""
+    last: dict[str, tuple[int, int | None]] = {}
+    for place, item in enumerate(items):
+        if item.call_ids:
+            evidence = {_last_saying(items, place, value, last) for value in _values(item.text)} - {None}
+            if evidence:
+                yield Question(asked, "tool call", frozenset(cast("set[int]", evidence)), place)
+        elif item.role == "user":
+            asked = item.text
+
+
+def _last_saying(items: tuple[Item, ...], end: int, value: str, last: dict[str, tuple[int, int | None]]) -> int | None:
+    """Return the last place before ``end`` whose text has a value; no text is looked through twice for the same one."""
+    begin, before = last.get(value, (0, None))
+    found = next((place for place in range(end - 1, begin - 1, -1) if value in items[place].text), before)
+    last[value] = end, found
+    return found
+
+
+def _values(text: str) -> set[str]:
+    """Return the texts in the arguments of calls that tell one thing from another: long enough, and with a digit."""
+    values: set[str] = set()
+    for line in text.splitlines():
+        try:
+            found = _leaves(msgspec.json.decode(line))
+        except (msgspec.DecodeError, RecursionError):
+            continue  # The name of a tool, what was said beside the call, or a nest that no tool could read.
+        values.update(leaf for leaf in found if isinstance(leaf, str) and len(leaf) >= _VALUE_CHARS_MIN)
+    return {value for value in values if _TELLING.search(value)}
+
+
+# Where cases come from: a file of a public set, recorded sessions, or a store, with a file of queries if there is
+# one.
+#
+# Files go through the recorders into a memory in RAM, so that what is measured is what refold would hold: the same
+# messages, tokens and groups. A store is opened read-only and nothing is written to it.
+
+Progress: TypeAlias = Callable[[int, int], None]
+
+_Place: TypeAlias = tuple[str, str]
+"""An origin, and the name of a conversation or a project."""
+
+_DATA_FILE: Final = "data.mdb"
+_DAY: Final = "%Y/%m/%d (%a) %H:%M"
+
+
+class Labelled(msgspec.Struct, frozen=True):
+    """A line of a file of queries: what is asked, and the seqs or ids of the messages, or memories, that answer it."""
+
+    query: str
+    seqs: tuple[int, ...] = ()
+    ids: tuple[str, ...] = ()
+    conversation: str | None = None
+    project: str | None = None
+    category: str = "all"
+
+
+class _Turn(msgspec.Struct):
+    """What is said in a session of LongMemEval."""
+
+    role: str
+    content: str
+
+
+class _Haystack(msgspec.Struct):
+    """An entry of LongMemEval, without its labels."""
+
+    haystack_session_ids: list[str | int]
+    haystack_dates: list[str]
+    haystack_sessions: list[list[_Turn]]
+
+
+def cases_of(path: Path, queries: Path | None = None, progress: Progress | None = None) -> list[Case]:
+    """Return the cases of a file or a store; ``queries`` are JSON lines that label its conversations.
+
+    ``progress`` is told how much of a file is read, (done, all).
+    Raises ``NotFound`` if there is nothing at the path, ``InvalidInput`` for what cannot be read, and for a query whose
+    evidence is in no conversation.
+    """
+    if not path.exists():
+        message = f"there is nothing at {path}; give a file of sessions, or the directory of a store"
+        raise NotFound(message)
+    with _memory(path, progress) as memory:
+        if queries is not None:
+            return _queried(memory, queries)
+        return [labelled(*conversation) for conversation in conversations(memory)]
+
+
+def _memory(path: Path, progress: Progress | None) -> Memory:
+    if (path / _DATA_FILE).is_file():
+        return Memory(path, readonly=True)
+    memory = Memory()
+    if path.is_file() and _is_longmemeval(path):
+        _append_longmemeval(memory, path, progress)
+    else:
+        import_file(memory, path, progress=progress)
+    return memory
+
+
+def _is_longmemeval(path: Path) -> bool:
+    with path.open("rb") as file:
+        return b'"haystack_sessions"' in file.read()
+
+
+def _append_longmemeval(memory: Memory, path: Path, progress: Progress | None) -> None:
+    """Append every haystack as a conversation, its labels where recorders keep them: with the first message."""
+    document = decoded(path.read_bytes(), f"{path} is no JSON", "get it again, whole")
+    haystacks = _haystacks(document, path)
+    for number, (entry, haystack) in enumerate(zip(cast("list[dict[str, Any]]", document), haystacks, strict=True)):
+        chat = memory.conversation(f"longmemeval/{number}-{entry.get('question_id')}")
+        source: dict[str, Any] | None = _with_lists(entry)
+        with memory.batch():
+            for session, date, turns in _sessions(haystack, f"{path}, entry {number + 1}"):
+                for turn in turns:
+                    metadata = {"session": session} | ({"source": source} if source else {})
+                    chat.append(turn.role, turn.content, metadata=metadata, occurred=date)
+                    source = None
+        if progress is not None:
+            progress(number + 1, len(haystacks))
+
+
+def _haystacks(document: Any, path: Path) -> list[_Haystack]:
+    try:
+        return msgspec.convert(document, list[_Haystack])
+    except msgspec.ValidationError as error:
+        message = f"{path} is not as LongMemEval has it: {error}; give its file unchanged"
+        raise InvalidInput(message) from error
+
+
+def _sessions(haystack: _Haystack, place: str) -> Iterator[tuple[str | int, datetime, list[_Turn]]]:
+    """Yield each session with its id and date."""
+    ids, dates, sessions = haystack.haystack_session_ids, haystack.haystack_dates, haystack.haystack_sessions
+    if not len(ids) == len(dates) == len(sessions):
+        message = f"{place} has {len(sessions)} sessions, {len(ids)} ids and {len(dates)} dates; give as many of each"
+        raise InvalidInput(message)
+    for session, date, turns in zip(ids, dates, sessions, strict=True):
+        try:
+            yield session, datetime.strptime(date, _DAY).replace(tzinfo=UTC), turns
+        except ValueError as error:
+            message = f"{place}: {error}; give dates as LongMemEval has them, such as 2023/05/20 (Sat) 02:21"
+            raise InvalidInput(message) from error
+
+
+def _with_lists(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry's labels; the original form has one question, and its variants have many."""
+    labels = {key: value for key, value in entry.items() if not key.startswith("haystack_")}
+    if "question" in labels and "answer_session_ids" in labels:
+        labels |= {"questions": [labels["question"]], "answer_session_ids": [labels["answer_session_ids"]]}
+    return labels
+
+
+def _queried(memory: Memory, path: Path) -> list[Case]:
+    """Return the conversations, and the projects, that queries ask for."""
+    items: dict[_Place, tuple[Item, ...]] = {}
+    ids: dict[_Place, dict[str, int]] = {}
+    for name in memory.conversations():
+        messages = list(transcript(memory, name))
+        items["queries", name] = tuple(map(item_of, messages))
+        ids["queries", name] = {message.id: message.seq for message in messages}
+    for name, each in projects(memory):
+        items[MEMORIES, name] = each
+        ids[MEMORIES, name] = {item.key: item.seq for item in each}
+    questions: dict[_Place, list[Question]] = {home: [] for home in items}
+    labels = _Labels(items, ids)
+    for place, query in _queries(path):
+        home, evidence = labels.answering(query, place)
+        questions[home].append(Question(query.query, query.category, evidence, len(items[home])))
+    if not any(questions.values()):
+        message = f"{path} has no query; give a line of JSON for each"
+        raise InvalidInput(message)
+    return [Case(*home, items[home], tuple(asked)) for home, asked in questions.items() if asked]
+
+
+def _queries(path: Path) -> Iterator[tuple[str, Labelled]]:
+    with path.open("rb") as file:
+        for number, text in lines(file):
+            place = f"{path}, line {number}"
+            try:
+                yield place, msgspec.json.decode(text, type=Labelled)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                message = f'{place}: {error}; give {{"query": TEXT, "seqs": [N, ...]}}, or "ids" for "seqs"'
+                raise InvalidInput(message) from error
+
+
+class _Labels:
+    """Where the messages and memories that queries name stand."""
+
+    def __init__(self, items: dict[_Place, tuple[Item, ...]], ids: dict[_Place, dict[str, int]]) -> None:
+        self._ids = ids
+        self._places = {name: {item.seq: place for place, item in enumerate(each)} for name, each in items.items()}
+
+    def answering(self, query: Labelled, place: str) -> tuple[_Place, frozenset[int]]:
+        """Return the conversation or project that holds all of a query's evidence, and the places of it there."""
+        for name, places in self._places.items():
+            if not _is_meant(query, *name):
+                continue
+            ids = self._ids[name]
+            seqs = {*query.seqs, *(ids.get(each, 0) for each in query.ids)}
+            found = frozenset(places[seq] for seq in seqs if seq in places)
+            if found and len(found) == len(seqs):
+                return name, found
+        named = query.conversation or query.project
+        where = "no conversation holds" if named is None else f"{named!r} does not hold"
+        evidence = f"seqs {list(query.seqs)} and ids {list(query.ids)} together"
+        message = f"{place}: {where} {evidence}; give those of messages, or of memories of a project"
+        raise InvalidInput(message)
+
+
+def _is_meant(query: Labelled, origin: str, name: str) -> bool:
+    if query.conversation is None and query.project is None:
+        return True
+    return name == (query.project if origin == MEMORIES else query.conversation)

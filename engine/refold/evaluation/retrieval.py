@@ -1,0 +1,416 @@
+"""Retrieval evaluated: where rankings put the evidence of each question, with how far a mean is to be trusted."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from zipfile import BadZipFile
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.embedders import Embedder, HashedEmbedder, MiniLmEmbedder, WordLlamaEmbedder
+from refold.errors import InvalidInput, NotFound
+from refold.evaluation.cases import Case, Question
+from refold.index.ranking import RANKINGS, SIGNALS, Columns, Query, Ranking, best, score
+from refold.index.text import terms_of
+from refold.text import keywords
+
+if TYPE_CHECKING:
+    from numpy import float32
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[float32]
+
+
+# How far a mean is to be trusted: the bootstrap, with a seed that is fixed.
+
+SEED: Final = 20_240_501
+RESAMPLES: Final = 2_000
+
+
+_DRAWN_AT_ONCE: Final = 2_000_000
+"""So many values are drawn at once, so that a long list takes no more room than a short one."""
+
+
+class Interval(Struct, frozen=True):
+    """The bounds between which 95 of 100 means lie."""
+
+    low: float
+    high: float
+
+
+def interval(values: Sequence[float], seed: int = SEED) -> Interval:
+    """Return the middle 95 % of the means of values drawn with repetition; of no value, the whole range.
+
+    The same values and seed give the same interval.
+
+    >>> interval([1.0, 1.0, 1.0])
+    Interval(low=1.0, high=1.0)
+    """
+    import numpy  # noqa: PLC0415 - loads when first asked for
+
+    if not values:
+        return Interval(0.0, 1.0)
+    given = numpy.asarray(values, dtype=numpy.float64)
+    random = numpy.random.default_rng(seed)
+    drawn = (random.integers(0, len(given), (rows, len(given))) for rows in _parts(len(given)))
+    means = numpy.concatenate([given[part].mean(axis=1) for part in drawn])
+    low, high = numpy.percentile(means, [2.5, 97.5])
+    return Interval(float(low), float(high))
+
+
+def _parts(count: int) -> Iterator[int]:
+    """Yield how many resamples of so many values are drawn at once, until all are."""
+    step = max(1, _DRAWN_AT_ONCE // count)
+    for begin in range(0, RESAMPLES, step):
+        yield min(step, RESAMPLES - begin)
+
+
+# Vectors of what is searched and of what is asked: made by an embedder, or lying beside the data.
+
+_KINDS: Final = "fiu"
+"""Floating-point numbers and integers, as NumPy calls them."""
+
+_NUMBER_MAX: Final = 1e15
+"""A product of larger numbers might not be finite, and what is no number has no place in an order."""
+
+_PARTS: Final = (("turns", "messages", "items"), ("questions", "queries"))
+
+
+class Embedded(Struct, frozen=True):
+    """A case with a vector for each of its items and for each of its questions."""
+
+    case: Case
+    items: "Vectors"
+    questions: "Vectors"
+
+
+def _minilm() -> Embedder:
+    return MiniLmEmbedder()
+
+
+def _wordllama() -> Embedder:
+    return WordLlamaEmbedder()
+
+
+EMBEDDERS: Final[dict[str, Callable[[], Embedder]]] = {
+    "hash": HashedEmbedder,
+    "minilm": _minilm,
+    "wordllama": _wordllama,
+}
+"""Embedders by the name that the command line has for them."""
+
+
+def embedded(
+    cases: Sequence[Case], embedder: Embedder, progress: Callable[[int, int], None] | None = None
+) -> list[Embedded]:
+    """Return the cases with vectors by an embedder; ``progress`` is told how many cases of how many are done."""
+    import numpy  # noqa: PLC0415 - loads when vectors are needed
+
+    def made(texts: list[str]) -> Any:
+        return numpy.asarray(embedder.embed(texts), dtype=numpy.float32).reshape(len(texts), embedder.dim)
+
+    found: list[Embedded] = []
+    for case in cases:
+        asked = made([question.text for question in case.questions])
+        found.append(Embedded(case, made([item.text for item in case.items]), asked))
+        if progress:
+            progress(len(found), len(cases))
+    return found
+
+
+def stored(cases: Sequence[Case], folder: Path) -> list[Embedded]:
+    """Return the cases with the vectors of a folder: one ``.npy`` of items and one of questions, in the cases' order.
+
+    Raises ``NotFound`` if the folder has not exactly one of each, ``InvalidInput`` if they are no numbers, and if their
+    rows are of other cases or not as long as each other.
+    """
+    sizes = [[len(case.items) for case in cases], [len(case.questions) for case in cases]]
+    items, questions = (
+        _parted(_only(folder, names), parts, folder) for names, parts in zip(_PARTS, sizes, strict=True)
+    )
+    lengths = {rows.shape[1] for rows in (*items, *questions)}
+    if len(lengths) > 1:
+        message = f"{folder} has vectors of {min(lengths)} and of {max(lengths)} numbers; give those of one embedder"
+        raise InvalidInput(message)
+    return [Embedded(*each) for each in zip(cases, items, questions, strict=True)]
+
+
+def _only(folder: Path, names: tuple[str, ...]) -> Path:
+    paths = [path for path in sorted(folder.glob("*.npy")) if any(name in path.stem for name in names)]
+    if len(paths) != 1:
+        message = f"{folder} has {len(paths)} files *.npy of {' or '.join(names)}; give a folder with exactly one"
+        raise NotFound(message)
+    return paths[0]
+
+
+def _parted(path: Path, sizes: list[int], folder: Path) -> "list[Vectors]":
+    import numpy  # noqa: PLC0415 - loads when vectors are needed
+
+    rows = _loaded(path, folder)
+    if rows.ndim != 2 or len(rows) != sum(sizes):  # noqa: PLR2004 - a matrix has two
+        message = f"{path.name} in {folder} has shape {rows.shape}; give one row for each of {sum(sizes)} texts"
+        raise InvalidInput(message)
+    if not numpy.isfinite(rows).all() or numpy.abs(rows).max(initial=0) > _NUMBER_MAX:
+        message = f"{path.name} in {folder} has numbers that are none or above {_NUMBER_MAX:g}; give finite vectors"
+        raise InvalidInput(message)
+    return numpy.split(rows, numpy.cumsum(sizes)[:-1])
+
+
+def _loaded(path: Path, folder: Path) -> "Vectors":
+    import numpy  # noqa: PLC0415 - loads when vectors are needed
+
+    try:
+        with path.open("rb") as file:
+            found: Any = numpy.load(file)
+    except (ValueError, EOFError, MemoryError, BadZipFile) as error:
+        message = f"{path.name} in {folder} is no array ({error}); give what numpy.save wrote of numbers"
+        raise InvalidInput(message) from error
+    kind: Any = getattr(found, "dtype", None)
+    if kind is None or kind.kind not in _KINDS:
+        message = f"{path.name} in {folder} holds {kind or 'several arrays'}; give one array of real numbers"
+        raise InvalidInput(message)
+    with numpy.errstate(over="ignore"):
+        rows: Vectors = found.astype(numpy.float32)
+    return rows
+
+
+DEPTHS: Final = (1, 5, 10, 20)
+ALL: Final = "all"
+
+COMBINATIONS_MAX: Final = 10_000
+"""So many settings can be swept in one pass: the places of all evidence are kept for each."""
+
+_DECIMALS: Final = 6
+"""Scores that are equal to so many decimals stand in the order of their rows, as in ``refold.index.ranking.best``."""
+
+
+def _stemmed(text: str) -> tuple[str, ...]:
+    """Return the keywords of a text without the commonest words and stemmed, as studies of the formula took them."""
+    return tuple(dict.fromkeys(terms_of(" ".join(keywords(text)), "light")[0]))
+
+
+class System(Struct, frozen=True, kw_only=True):
+    """A ranking under its name, whether keywords are stemmed, and whether months count as words of a text."""
+
+    name: str
+    ranking: Ranking
+    is_stemmed: bool = False
+    is_dated: bool = True
+
+    def keywords(self, text: str) -> tuple[str, ...]:
+        """Return the keywords of a text."""
+        return _stemmed(text) if self.is_stemmed else keywords(text)
+
+
+_STEMMED: Final = ("seed", "seed-without-recency", "seed-exponential")
+
+SYSTEMS: Final = (
+    *(System(name=name, ranking=ranking) for name, ranking in RANKINGS.items()),
+    *(System(name=f"{name}, stemmed", ranking=RANKINGS[name], is_stemmed=True) for name in _STEMMED),
+    System(name="bm25, no dates", ranking=RANKINGS["bm25"], is_dated=False),
+    System(name="cosine", ranking=Ranking(name="cosine", cosine=1.0)),
+)
+"""What is compared unless rankings are named: the presets, and the baselines of earlier studies."""
+
+_PLAIN: Final = System(name="plain", ranking=RANKINGS["hybrid"])
+
+
+class Answer(Struct, frozen=True):
+    """One question's answer: from 1 on, the place of each unit of its evidence in the order."""
+
+    category: str
+    ranks: tuple[int, ...]
+
+    def recall(self, depth: int) -> float:
+        """Return which part of the evidence is among the first."""
+        return sum(rank <= depth for rank in self.ranks) / len(self.ranks)
+
+
+class Figures(Struct, frozen=True):
+    """What a system found for the questions of a category: means over questions, and the interval of the recall."""
+
+    system: str
+    category: str
+    questions: int
+    recall: dict[int, float]
+    full: dict[int, float]
+    reciprocal_rank: float
+    recall_interval: Interval
+
+
+def answers(embedded: Sequence[Embedded], system: System) -> list[Answer]:
+    """Return the answer of a system to every question that has evidence, asked when its items have arrived."""
+    found: list[Answer] = []
+    for each in embedded:
+        for question, query, columns in asked(each, system):
+            total, _ = score(system.ranking, query, columns)
+            found.append(Answer(question.category, ranks(total, columns, each, question)))
+    return found
+
+
+def columns_of(embedded: Embedded, system: System) -> Columns:
+    """Return the items of a case as rows that rankings score."""
+    columns = Columns()
+    _grow(columns, embedded, system, len(embedded.case.items))
+    return columns
+
+
+def _grow(columns: Columns, embedded: Embedded, system: System, arrived: int) -> None:
+    """Let items arrive until there are so many."""
+    for row in range(len(columns), arrived):
+        item = embedded.case.items[row]
+        columns.add(
+            row,
+            item.text,
+            keywords=system.keywords(item.text) if item.words is None else item.words,
+            importance=item.importance,
+            accessed_ns=item.accessed_ns,
+            session=item.session,
+            occurred_ns=item.occurred_ns if system.is_dated else None,
+        )
+
+
+def asked(embedded: Embedded, system: System) -> Iterator[tuple[Question, Query, Columns]]:
+    """Yield every question that has evidence, the first asked first, with the rows that are there then.
+
+    It is asked at the moment of the last of them: what comes later neither competes nor says how rare a word is, and no
+    neighbour stands there yet.
+    """
+    columns = Columns()
+    pairs = zip(embedded.case.questions, embedded.questions, strict=True)
+    for question, vector in sorted(pairs, key=lambda pair: pair[0].arrived):
+        if question.evidence:
+            _grow(columns, embedded, system, question.arrived)
+            cosine = embedded.items[: len(columns)] @ vector
+            now_ns = int(columns.accessed_ns().max(initial=0))
+            words = system.keywords(question.text)
+            yield question, Query(text=question.text, keywords=words, now_ns=now_ns, cosine=cosine), columns
+
+
+def ranks(total: "NDArray[float32]", columns: Columns, embedded: Embedded, question: Question) -> tuple[int, ...]:
+    """Return where the evidence stands, in no order; a unit stands where its best item does.
+
+    What comes after the question is not known yet: an agent's own call is answered from what was said before it.
+    """
+    units = embedded.case.units
+    if units is None:
+        return _counted(total, columns, question)
+    rows = (row for row, _ in best(total, columns, len(columns)))
+    order = dict.fromkeys(units[row] for row in rows if row < question.arrived)
+    return tuple(rank for rank, unit in enumerate(order, 1) if unit in question.evidence)
+
+
+def _counted(total: "NDArray[float32]", columns: Columns, question: Question) -> tuple[int, ...]:
+    """Return the ranks of items by counting who stands before each, as ``best`` orders them."""
+    import numpy  # noqa: PLC0415 - loads when the first query comes
+
+    points = numpy.round(total[: question.arrived].astype(numpy.float64), _DECIMALS)
+    importance = columns.importance()[: question.arrived]
+    found: list[int] = []
+    for row in question.evidence:
+        equal = points == points[row]
+        more = (points > points[row]) | (equal & (importance > importance[row]))
+        found.append(1 + int(more.sum()) + int((equal & (importance == importance[row]))[:row].sum()))
+    return tuple(found)
+
+
+def figures(system: str, found: Sequence[Answer], depth: int = 10) -> list[Figures]:
+    """Return the figures over all questions, then those of each category."""
+    kinds = sorted({answer.category for answer in found})
+    groups = [(ALL, list(found))] + [(kind, [each for each in found if each.category == kind]) for kind in kinds]
+    return [_figures(system, kind, group, depth) for kind, group in groups if group and (kind == ALL or len(kinds) > 1)]
+
+
+def _figures(system: str, category: str, group: list[Answer], depth: int) -> Figures:
+    depths = sorted({*DEPTHS, depth})
+    recalls = {each: [answer.recall(each) for answer in group] for each in depths}
+    return Figures(
+        system,
+        category,
+        len(group),
+        {each: _mean(recalls[each]) for each in depths},
+        {each: _mean([float(part == 1) for part in recalls[each]]) for each in depths},
+        _mean([1 / min(answer.ranks) for answer in group]),
+        interval(recalls[depth]),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def grid_of(base: Ranking, sweep: dict[str, tuple[Any, ...]]) -> list[Ranking]:
+    """Return a ranking for every combination of the values that are swept.
+
+    Raises ``InvalidInput`` for a name that is no field of a ranking, for a value that the field cannot have, and for
+    more than ``COMBINATIONS_MAX`` combinations.
+
+    >>> [ranking.cosine for ranking in grid_of(RANKINGS["hybrid"], {"cosine": (0.4, 0.5)})]
+    [0.4, 0.5]
+    """
+    unknown = sorted(set(sweep) - set(Ranking.__struct_fields__) | ({"name"} & set(sweep)))
+    if unknown:
+        fields = ", ".join(field for field in Ranking.__struct_fields__ if field != "name")
+        message = f"{unknown[0]!r} is no field of a ranking that can be swept; give one of {fields}"
+        raise InvalidInput(message)
+    given = [tuple(dict.fromkeys(values)) for values in sweep.values()]
+    count = prod(map(len, given))
+    if count > COMBINATIONS_MAX:
+        message = f"the values that are swept have {count:,} combinations; give at most {COMBINATIONS_MAX:,}"
+        raise InvalidInput(message)
+    combinations = (dict(zip(sweep, values, strict=True)) for values in product(*given))
+    return [replace(base, name=_said(values), **values) for values in combinations]
+
+
+def _said(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def swept(
+    embedded: Sequence[Embedded],
+    rankings: Sequence[Ranking],
+    depth: int = 10,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    system: System = _PLAIN,
+) -> list[Figures]:
+    """Return the figures of every ranking over all questions, the best first, from one pass over the cases.
+
+    Signals are computed once for each shape; rankings that differ in their weights alone share them. ``system`` says
+    how texts are taken, whatever its own ranking.
+    """
+    shapes = _shapes(rankings)
+    found: dict[str, list[Answer]] = {ranking.name: [] for ranking in rankings}
+    for done, each in enumerate(embedded, 1):
+        for question, query, columns in asked(each, system):
+            for shape, sharing in shapes.items():
+                _, parts = score(shape, query, columns)
+                for ranking in sharing:
+                    answer = ranks(_weighed(ranking, parts), columns, each, question)
+                    found[ranking.name].append(Answer(question.category, answer))
+        if progress:
+            progress(done, len(embedded))
+    summed = [figures(name, group, depth)[0] for name, group in found.items() if group]
+    return sorted(summed, key=lambda one: -one.recall[depth])
+
+
+def _shapes(rankings: Sequence[Ranking]) -> dict[Ranking, list[Ranking]]:
+    """Return the rankings by their shapes, each with a weight for every signal that any of them weighs."""
+    signals = {signal for ranking in rankings for signal in ranking.weights()}
+    ones = {signal: float(signal in signals) for signal in SIGNALS}
+    shapes: dict[Ranking, list[Ranking]] = {}
+    for ranking in rankings:
+        shapes.setdefault(replace(ranking, name="shape", **ones), []).append(ranking)
+    return shapes
+
+
+def _weighed(ranking: Ranking, parts: "dict[str, NDArray[float32]]") -> "NDArray[float32]":
+    import numpy  # noqa: PLC0415 - loads when the first query comes
+
+    total = numpy.zeros_like(next(iter(parts.values())))
+    for signal, weight in ranking.weights().items():
+        total += numpy.float32(weight) * parts[signal]
+    return total

@@ -1,1 +1,0 @@
-"""The faces: outermost rooms, each of which may be deleted without a line changing below."""

@@ -1,0 +1,18 @@
+"""Importers: readers of other programs' sessions and memories, each turning a file into what the log holds."""
+
+from refold.importers.memories import MEMORY_FORMATS, ImportedMemories, import_memories, memory_format_of, read_memories
+from refold.importers.sessions import FORMATS, Imported, export_openai, format_of, import_file, transcript
+
+__all__ = [
+    "FORMATS",
+    "MEMORY_FORMATS",
+    "Imported",
+    "ImportedMemories",
+    "export_openai",
+    "format_of",
+    "import_file",
+    "import_memories",
+    "memory_format_of",
+    "read_memories",
+    "transcript",
+]

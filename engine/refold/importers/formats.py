@@ -1,0 +1,417 @@
+"""Formats of recorded sessions: SWE-agent, LoCoMo, BEAM, OpenAI chats.
+
+A conversation is a list of messages, or an object that holds one under ``messages``, ``traj`` or ``conversation``.
+What the log has no field for is kept in metadata, so that ``rendered`` gives every message back as it was.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Final, cast
+
+from refold import Message
+from refold.errors import InvalidInput
+from refold.importers.base import (
+    EXCEPTIONS_KEY,
+    FIELDS,
+    ITEM,
+    SOURCE_KEY,
+    Fields,
+    SourceConversation,
+    SourceMessage,
+    anchor_ns,
+    decoded,
+    lines,
+    metadata,
+    occurred_ns,
+    others,
+    paths,
+    source_message,
+    spoken_ns,
+    whole,
+)
+from refold.memory.conversation import openai
+
+# SWE-agent trajectories: a ``.traj`` file is one run, its ``history`` of messages and its ``trajectory`` of steps.
+#
+# Each entry of the history is a message. A step goes to the message that it made, as ``step`` in its metadata; one
+# that left none in the history is a message of its own, its observation another, both marked ``in_history: false``.
+
+STEP_KEY: Final = "step"
+"""In an assistant message's metadata: the step of the trajectory that it belongs to, as it was."""
+
+IN_HISTORY_KEY: Final = "in_history"
+"""In a message's metadata, ``False`` where the message was made of a step alone."""
+
+_IDS_KEY: Final = "tool_call_ids"
+_LISTS: Final = ("history", "trajectory")
+_SAYINGS: Final = ("response", "thought", "action")
+_SWE_AGENT_MARKS: Final = frozenset({("history", ITEM, "role"), *(("trajectory", ITEM, field) for field in _SAYINGS)})
+
+
+class SweAgentRecorder:
+    """Reads a run of SWE-agent."""
+
+    name = "swe-agent"
+
+    def recognises(self, head: bytes) -> bool:
+        """Return whether the bytes begin an object with a history of messages or a trajectory of steps."""
+        return not _SWE_AGENT_MARKS.isdisjoint(paths(head))
+
+    def conversations(self, file: BinaryIO) -> Iterator[SourceConversation]:
+        """Return the one conversation of a file."""
+        document = whole(file)
+        run = cast("Fields", document) if isinstance(document, dict) else {}
+        history, steps = (_entries(run, key) for key in _LISTS)
+        if not history and not steps:
+            message = "the file has neither a history nor a trajectory; give a .traj file that SWE-agent wrote"
+            raise InvalidInput(message)
+        source = {key: value for key, value in run.items() if key not in _LISTS or not value}
+        yield SourceConversation(1, None, None, iter(_swe_agent_messages(history, steps, source)), "the run")
+
+
+SWE_AGENT: Final = SweAgentRecorder()
+
+
+def _entries(run: Fields, key: str) -> list[Fields]:
+    """Return the objects of a list of the run; one that is absent or null has none."""
+    entries = run.get(key)
+    if entries is None:
+        return []
+    if not isinstance(entries, list):
+        message = f"{key} is no list; give a .traj file that SWE-agent wrote"
+        raise InvalidInput(message)
+    for place, entry in enumerate(cast("list[object]", entries), 1):
+        if not isinstance(entry, dict) or (key == "history" and "role" not in entry):
+            message = f"{key} {place} is no {'message with a role' if key == 'history' else 'step'}; mend or remove it"
+            raise InvalidInput(message)
+    return cast("list[Fields]", entries)
+
+
+def _swe_agent_messages(history: list[Fields], steps: list[Fields], source: Fields) -> list[SourceMessage]:
+    messages: list[SourceMessage] = []
+    lone, made = _matched(history, steps)
+    for place, entry in enumerate(history):
+        messages += [message for step in lone.get(place, ()) for message in _lone(step, len(messages), source)]
+        messages.append(_swe_agent_message(entry, made.get(place), {} if messages else source))
+    for step in lone.get(len(history), ()):
+        messages += _lone(step, len(messages), source)
+    return messages
+
+
+def _matched(history: list[Fields], steps: list[Fields]) -> tuple[dict[int, list[Fields]], dict[int, Fields]]:
+    """Return the steps that no message of the history says, by the place they come before, and the others by theirs.
+
+    A step is matched to the next assistant's message of its words; both lists are in order.
+    """
+    lone: dict[int, list[Fields]] = {}
+    made: dict[int, Fields] = {}
+    waiting: list[Fields] = []
+    begin = 0
+    said = _places(history)
+    for step in steps:
+        places = said.get(step.get("response"), []) if isinstance(step.get("response"), str) else []
+        found = bisect_left(places, begin)
+        if found == len(places):
+            waiting.append(step)
+            continue
+        place = places[found]
+        if waiting:
+            lone[place], waiting = waiting, []
+        made[place] = step
+        begin = place + 1
+    if waiting:
+        lone[len(history)] = waiting
+    return lone, made
+
+
+def _places(history: list[Fields]) -> dict[object, list[int]]:
+    """Return where in the history an assistant says a text."""
+    places: dict[object, list[int]] = {}
+    for place, entry in enumerate(history):
+        if entry["role"] == "assistant":
+            places.setdefault(_text(entry.get("content")), []).append(place)
+    return places
+
+
+def _text(content: object) -> str:
+    """Return the text of a content, which newer runs give in blocks."""
+    blocks = cast("list[object]", content) if isinstance(content, list) else []
+    texts = (cast("Fields", block).get("text") for block in blocks if isinstance(block, dict))
+    return content if isinstance(content, str) else "".join(text for text in texts if isinstance(text, str))
+
+
+def _swe_agent_message(entry: Fields, step: Fields | None, source: Fields) -> SourceMessage:
+    ids = cast("list[object]", entry[_IDS_KEY]) if isinstance(entry.get(_IDS_KEY), list) else []
+    only = ids[0] if len(ids) == 1 else None
+    added = {SOURCE_KEY: source or None, STEP_KEY: step, IN_HISTORY_KEY: None}
+    return source_message(entry, others(entry), added, tool_call_id=only)
+
+
+def _lone(step: Fields, before: int, source: Fields) -> Iterator[SourceMessage]:
+    """Return what the agent said in a step, and what it saw then."""
+    added = {SOURCE_KEY: None if before else source or None, STEP_KEY: step, IN_HISTORY_KEY: False}
+    said = next((step[field] for field in _SAYINGS if isinstance(step.get(field), str) and step[field]), "")
+    yield SourceMessage("assistant", said, metadata=metadata({}, added))
+    seen = step.get("observation")
+    if isinstance(seen, str) and seen:
+        yield SourceMessage("user", seen, metadata={IN_HISTORY_KEY: False})
+
+
+# LoCoMo: a list of samples, each the talk of two people over many sessions.
+#
+# A sample is one conversation, in the project of its ``sample_id``; its first speaker is the user. What a turn shows
+# is said behind its text, as the benchmark does. A turn's metadata keeps its ``session``, its ``dia_id`` and the
+# rest, the first one's the sample's other fields under ``source``: questions, observations, summaries and dates.
+
+_SESSION: Final = re.compile(r"session_([0-9]{1,9})\Z")
+_OWN_FIELDS: Final = ("speaker", "text")
+_ADVICE: Final = "give the benchmark's JSON file, or mend it"
+
+
+class LocomoRecorder:
+    """Reads samples of LoCoMo."""
+
+    name = "locomo"
+
+    def recognises(self, head: bytes) -> bool:
+        """Return whether the bytes begin samples whose conversations have sessions of turns with a ``dia_id``."""
+        return any(_is_turn(path[1:] if path[0] == ITEM else path) for path in paths(head))
+
+    def conversations(self, file: BinaryIO) -> Iterator[SourceConversation]:
+        """Return the conversations of a file, all of which are checked before the first is given."""
+        yield from [_locomo_conversation(place, sample) for place, sample in samples(file)]
+
+
+LOCOMO: Final = LocomoRecorder()
+
+
+def samples(file: BinaryIO) -> Iterator[tuple[str, Fields]]:
+    """Return the samples of a file, each with the place at which it stands."""
+    document = whole(file)
+    listed = cast("list[object]", document) if isinstance(document, list) else [document]
+    for number, sample in enumerate(listed, 1):
+        place = f"sample {number}"
+        if not isinstance(sample, dict) or not isinstance(cast("Fields", sample).get("sample_id"), str):
+            message = f"{place} has no sample_id; {_ADVICE}"
+            raise InvalidInput(message)
+        yield place, cast("Fields", sample)
+
+
+def sessions(sample: Fields) -> list[tuple[int, int | None, Any]]:
+    """Return a sample's sessions in order: number, date and turns."""
+    talk = cast("Fields", sample.get("conversation")) if isinstance(sample.get("conversation"), dict) else {}
+    numbers = sorted(int(found.group(1)) for key in talk if (found := _SESSION.match(key)))
+    return [(number, session_ns(talk, number), talk.get(f"session_{number}")) for number in numbers]
+
+
+def session_ns(talk: Fields, number: int) -> int | None:
+    """Return when a session took place, in nanoseconds since 1970, ``None`` if that is not known."""
+    return spoken_ns(talk.get(f"session_{number}_date_time"))
+
+
+def _is_turn(path: tuple[str, ...]) -> bool:
+    """Return whether a path leads to the ``dia_id`` of a turn."""
+    match path:
+        case ("conversation", session, "[]", "dia_id"):
+            return _SESSION.match(session) is not None
+        case _:
+            return False
+
+
+def _locomo_conversation(place: str, sample: Fields) -> SourceConversation:
+    talk = sample.get("conversation")
+    if not isinstance(talk, dict):
+        message = f"{place} has no conversation; {_ADVICE}"
+        raise InvalidInput(message)
+    sample_id: str = sample["sample_id"]
+    messages = _locomo_messages(place, sample, cast("Fields", talk))
+    return SourceConversation(1, sample_id, sample_id, iter(messages), place)
+
+
+def _locomo_messages(place: str, sample: Fields, talk: Fields) -> list[SourceMessage]:
+    messages: list[SourceMessage] = []
+    answering = talk.get("speaker_b")
+    for number, date_ns, turns in sessions(sample):
+        if not isinstance(turns, list):
+            message = f"{place}, session {number} is no list of turns; {_ADVICE}"
+            raise InvalidInput(message)
+        for position, turn in enumerate(cast("list[object]", turns), 1):
+            fields = _turn(f"{place}, session {number}, turn {position}", turn)
+            role = "assistant" if fields["speaker"] == answering else "user"
+            source = None if messages else _source(sample, talk)
+            added = {SOURCE_KEY: source, "session": number}
+            messages.append(_locomo_message(role, fields, date_ns, added))
+    if not messages:
+        message = f"{place} has no turns; {_ADVICE}"
+        raise InvalidInput(message)
+    return messages
+
+
+def _turn(place: str, turn: object) -> Fields:
+    fields = cast("Fields", turn) if isinstance(turn, dict) else {}
+    missing = [key for key in (*_OWN_FIELDS, "dia_id") if not isinstance(fields.get(key), str)]
+    if missing:
+        message = f"{place} has no {missing[0]} that is a text; {_ADVICE}"
+        raise InvalidInput(message)
+    return fields
+
+
+def _locomo_message(role: str, turn: Fields, date_ns: int | None, added: Fields) -> SourceMessage:
+    rest = {key: value for key, value in turn.items() if key not in _OWN_FIELDS}
+    caption = turn.get("blip_caption")
+    shown = f" [shares image: {caption}]" if isinstance(caption, str) and caption else ""
+    return SourceMessage(
+        role, turn["text"] + shown, name=turn["speaker"], occurred_ns=date_ns, metadata=metadata(rest, added)
+    )
+
+
+def _source(sample: Fields, talk: Fields) -> Fields:
+    """Return a sample without the turns that become messages."""
+    other = {key: value for key, value in talk.items() if not (_SESSION.match(key) and value)}
+    return sample | {"conversation": other}
+
+
+# BEAM: one long conversation a line, with the questions that are asked about it.
+#
+# A message's metadata keeps its ``id``, which the questions cite, its ``batch`` and its ``time_anchor``. An anchor is
+# the day on which that message and those up to the next anchor were written. The questions stand in the first
+# message's metadata, under ``source``.
+
+_BEAM_MARKS: Final = frozenset({("messages", ITEM, "time_anchor"), ("messages", ITEM, "batch")})
+
+
+class BeamRecorder:
+    """Reads conversations of BEAM."""
+
+    name = "beam"
+
+    def recognises(self, head: bytes) -> bool:
+        """Return whether the bytes begin an object whose messages have batches and anchors in time."""
+        return _BEAM_MARKS.issubset(paths(head))
+
+    def conversations(self, file: BinaryIO) -> Iterator[SourceConversation]:
+        """Return the conversations of a file; a line is checked whole before its first message is given."""
+        for line, text in lines(file):
+            advice = "mend the line or get the file again, and import again"
+            yield _beam_conversation(line, decoded(text, f"line {line} is no conversation in JSON", advice))
+
+
+BEAM: Final = BeamRecorder()
+
+
+def _beam_conversation(line: int, document: object) -> SourceConversation:
+    fields = dict(cast("Fields", document)) if isinstance(document, dict) else {}
+    messages = fields.pop("messages", None)
+    if not isinstance(messages, list) or not messages:
+        problem = f"line {line} is no conversation of BEAM; give an object with an id and a list of messages"
+        raise InvalidInput(problem)
+    own_id = fields.pop("id", None)
+    if not isinstance(own_id, str) or not own_id:
+        problem = f"line {line} has no id; give the conversation one, as text"
+        raise InvalidInput(problem)
+    return SourceConversation(line, own_id, None, iter(_beam_messages(line, cast("list[object]", messages), fields)))
+
+
+def _beam_messages(line: int, messages: list[Any], source: Fields) -> list[SourceMessage]:
+    day_ns: int | None = None
+    found: list[SourceMessage] = []
+    for place, message in enumerate(messages, 1):
+        if not isinstance(message, dict) or "role" not in message:
+            problem = f"line {line}, message {place} has no role; give an object with role and content"
+            raise InvalidInput(problem)
+        fields = cast("Fields", message)
+        day_ns = anchor_ns(fields.get("time_anchor")) or day_ns
+        added = {SOURCE_KEY: None if found else source or None}
+        found.append(source_message(fields, others(fields), added, occurred_ns=day_ns))
+    return found
+
+
+_LIST_KEYS: Final = ("messages", "traj", "conversation")
+_ID_KEYS: Final = ("id", "conversation_id", "session_id", "thread_id")
+_DATE_KEYS: Final = ("created_at", "timestamp", "time")
+_OPENAI_MARKS: Final = frozenset({(ITEM, "role"), *((key, ITEM, "role") for key in _LIST_KEYS)})
+
+
+class OpenAIRecorder:
+    """Reads OpenAI chat messages."""
+
+    name = "openai"
+
+    def recognises(self, head: bytes) -> bool:
+        """Return whether the bytes begin a list, or an object that holds one, of things with a role."""
+        return not _OPENAI_MARKS.isdisjoint(paths(head))
+
+    def conversations(self, file: BinaryIO) -> Iterator[SourceConversation]:
+        """Return the conversations of a file."""
+        for line, text in lines(file):
+            advice = "mend the line or remove it, and import again"
+            yield _openai_conversation(line, decoded(text, f"line {line} is no conversation in JSON", advice))
+
+
+OPENAI: Final = OpenAIRecorder()
+
+
+def _openai_conversation(line: int, document: object) -> SourceConversation:
+    if isinstance(document, list):
+        return SourceConversation(line, None, None, _openai_messages(line, cast("list[object]", document), {}))
+    fields = cast("Fields", document) if isinstance(document, dict) else {}
+    key = next((key for key in _LIST_KEYS if isinstance(fields.get(key), list)), None)
+    if key is None:
+        keys = ", ".join(_LIST_KEYS)
+        message = f"line {line} is no conversation; give a list of messages, or an object with one under {keys}"
+        raise InvalidInput(message)
+    messages = fields.pop(key)
+    own_id = _own_id(fields)
+    return SourceConversation(line, own_id, None, _openai_messages(line, messages, fields))
+
+
+def _own_id(fields: Fields) -> str | None:
+    """Take the source's own id out of a conversation's fields."""
+    for key in _ID_KEYS:
+        value = fields.get(key)
+        if isinstance(value, (str, int)) and not isinstance(value, bool) and value != "":
+            return str(fields.pop(key))
+    return None
+
+
+def _openai_messages(line: int, messages: list[Any], fields: Fields) -> Iterator[SourceMessage]:
+    began_ns = next((ns for key in _DATE_KEYS if (ns := occurred_ns(fields.get(key))) is not None), None)
+    for place, message in enumerate(messages, 1):
+        if not isinstance(message, dict) or "role" not in message:
+            problem = f"line {line}, message {place} has no role; give an object with role and content"
+            raise InvalidInput(problem)
+        yield _openai_message(cast("Fields", message), fields if place == 1 else {}, began_ns)
+
+
+def _openai_message(message: Fields, conversation: Fields, began_ns: int | None) -> SourceMessage:
+    rest = others(message)
+    moment_ns = _take_date(rest)
+    occurred = began_ns if moment_ns is None else moment_ns
+    return source_message(message, rest, {SOURCE_KEY: conversation or None}, occurred_ns=occurred)
+
+
+def _take_date(fields: Fields) -> int | None:
+    """Take the first field that is a date out of a message's fields; what only has the name of one stays."""
+    for key in _DATE_KEYS:
+        moment_ns = occurred_ns(fields.get(key))
+        if moment_ns is not None:
+            del fields[key]
+            return moment_ns
+    return None
+
+
+def rendered(message: Message) -> Fields:
+    """Return a message as it was imported: what was absent is absent, what was null is null."""
+    (fields,) = openai([message])
+    exceptions = (message.metadata or {}).get(EXCEPTIONS_KEY)
+    if isinstance(exceptions, dict):
+        fields |= dict.fromkeys(_names(cast("Fields", exceptions).get("null")))
+        for field in _names(cast("Fields", exceptions).get("absent")):
+            fields.pop(field, None)
+    return fields
+
+
+def _names(listed: object) -> list[str]:
+    """Return the fields that are listed; metadata is anybody's, so it may hold anything."""
+    return [field for field in FIELDS if isinstance(listed, list) and field in listed]

@@ -1,0 +1,488 @@
+"""Import of memories from JSON, mem0 and LoCoMo's observations: into their projects, all or none, nothing twice.
+
+What an entry of refold has no field for is kept in its metadata under ``source``. Erased entries, which have nothing to
+say, are left out.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from refold import Entry, Memory, Project
+from refold.errors import EmbeddingMismatch, InvalidInput, LimitExceeded
+from refold.importers.base import (
+    ITEM,
+    SOURCE_KEY,
+    Fields,
+    MemoryReader,
+    SourceMemory,
+    decoded,
+    lines,
+    metadata,
+    occurred_ns,
+    paths,
+)
+from refold.importers.formats import LOCOMO, OPENAI, samples, session_ns, sessions
+from refold.importers.sessions import Progress, import_file, named, opened, recognised, transcript
+from refold.limits import TIME_NS_MAX
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+_LIST_KEYS: Final = ("memories", "entries", "results", "facts")
+_CONTENT_KEYS: Final = ("content", "memory", "text", "fact")
+_SESSION_KEYS: Final = ("source", "session", "session_id", "source_session_id")
+_VECTOR_KEYS: Final = ("vector", "embedding")
+_NS_KEYS: Final = ("occurred_ns", "created_ns")
+_DATE_KEYS: Final = ("occurred", "created_at", "timestamp", "time")
+_PLAIN_KEYS: Final = ("category", "keywords", "importance", "status")
+_MARKS: Final = frozenset(
+    (*prefix, key) for prefix in ((), (ITEM,), *((name, ITEM) for name in _LIST_KEYS)) for key in _CONTENT_KEYS
+)
+
+
+class JsonMemoryReader:
+    """Reads memories in JSON."""
+
+    name = "memories"
+
+    def recognises(self, head: bytes) -> bool:
+        """Return whether the bytes begin things that have a content, and are no messages."""
+        found = _MARKS.intersection(paths(head))
+        # A message has a content as well; it has none of the other names, whatever role mem0 notes of a memory.
+        return any(path[-1] != "content" for path in found) or (bool(found) and not OPENAI.recognises(head))
+
+    def memories(self, path: Path) -> Iterator[SourceMemory]:
+        """Return the memories of a file, all of which are checked before the first is given."""
+        with path.open("rb") as file:
+            found = [memory for line, text in lines(file) for memory in _of_line(line, text)]
+        keys: dict[str, str] = {}
+        for memory in found:
+            if keys.setdefault(memory.key, memory.place) != memory.place:
+                message = f"{memory.place} has the id of {keys[memory.key]}; give each memory an id of its own, or none"
+                raise InvalidInput(message)
+        yield from found
+
+
+JSON_MEMORIES: Final = JsonMemoryReader()
+
+
+def _of_line(line: int, text: bytes) -> Iterator[SourceMemory]:
+    advice = "mend the line or remove it, and import again"
+    document = decoded(text, f"line {line} is no memory in JSON", advice)
+    listed = _listed(document)
+    if listed is None:
+        yield from _json_memory(f"line {line}", str(line), document)
+        return
+    for number, item in enumerate(listed, 1):
+        yield from _json_memory(f"line {line}, memory {number}", f"{line}/{number}", item)
+
+
+def _listed(document: object) -> list[object] | None:
+    """Return the list of memories that a document is or holds, ``None`` if it is one memory."""
+    if isinstance(document, list):
+        return cast("list[object]", document)
+    fields = cast("Fields", document) if isinstance(document, dict) else {}
+    key = next((key for key in _LIST_KEYS if isinstance(fields.get(key), list)), None)
+    return None if key is None else cast("list[object]", fields[key])
+
+
+def _json_memory(place: str, key: str, item: object) -> Iterator[SourceMemory]:
+    fields = {"content": item} if isinstance(item, str) else item
+    rest = dict(cast("Fields", fields)) if isinstance(fields, dict) else {}
+    if rest.get("erased") is True:
+        return
+    content = _take(rest, _CONTENT_KEYS, str)
+    if content is None:
+        keys = ", ".join(_CONTENT_KEYS)
+        message = f"{place} is no memory; give a text, or an object with one under {keys}"
+        raise InvalidInput(message)
+    own_id = rest.get("id")
+    plain = {name: rest.pop(name) for name in _PLAIN_KEYS if rest.get(name) is not None}
+    source = _take(rest, _SESSION_KEYS, str)
+    vector = _take(rest, _VECTOR_KEYS, list)
+    moment_ns = _take_moment(rest)
+    project = _take(rest, ("project",), str)
+    own: Fields = _take(rest, ("metadata",), dict) or {}
+    yield SourceMemory(
+        place,
+        f"id/{own_id}" if isinstance(own_id, (str, int)) and not isinstance(own_id, bool) else key,
+        content,
+        metadata=metadata(own, {SOURCE_KEY: _said(rest) or None}) or None,
+        source=source,
+        vector=vector,
+        occurred_ns=moment_ns,
+        project=project,
+        **plain,
+    )
+
+
+def _take(fields: Fields, keys: tuple[str, ...], kind: type) -> Any:
+    """Take the first field that is of a kind, and not empty, out of a memory's fields."""
+    key = next((key for key in keys if isinstance(fields.get(key), kind) and fields[key]), None)
+    return None if key is None else fields.pop(key)
+
+
+def _take_moment(fields: Fields) -> int | None:
+    """Take the first field that says when it happened, or else when it was made."""
+    for key in _NS_KEYS:
+        value = fields.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= TIME_NS_MAX:
+            del fields[key]
+            return value
+    for key in _DATE_KEYS:
+        moment_ns = occurred_ns(fields.get(key))
+        if moment_ns is not None:
+            # The text of a date says more than its moment: its zone, and how precise it is.
+            return moment_ns
+    return None
+
+
+def _said(fields: Fields) -> Fields:
+    """Return the fields that say something."""
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+# mem0's ``history.db``: each change that mem0 made to its memories, in SQLite, from which those that live are told.
+#
+# The file is opened to be read alone. What became of a memory, row by row as mem0 wrote it, is in its metadata under
+# ``mem0``. mem0 keeps its vectors elsewhere; they are made anew.
+
+MEM0_KEY: Final = "mem0"
+"""In a memory's metadata: its id in mem0, and its history."""
+
+_MAGIC: Final = b"SQLite format 3\x00"
+# The first releases called the texts and the time otherwise.
+_NEW_TEXTS: Final = ("new_memory", "new_value")
+_TIMES: Final = ("created_at", "timestamp")
+_NEEDED: Final = frozenset(("memory_id", "event"))
+_TABLE: Final = "history"
+
+
+class Mem0Reader:
+    """Reads the memories that mem0's history leaves alive."""
+
+    name = "mem0"
+
+    def recognises(self, head: bytes) -> bool:
+        """Return whether the bytes begin a database of SQLite."""
+        return head.startswith(_MAGIC)
+
+    def memories(self, path: Path) -> Iterator[SourceMemory]:
+        """Return the memories that were not deleted, in the order in which they were made."""
+        yield from [memory for rows in _histories(path).values() for memory in _alive(rows)]
+
+
+MEM0: Final = Mem0Reader()
+
+
+def _histories(path: Path) -> dict[str, list[Fields]]:
+    """Return the rows of each memory, in the order in which they were written."""
+    import sqlite3  # noqa: PLC0415 - not every Python has it, and only this format needs it
+
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)) as database:
+            return _grouped(_rows(database))
+    except sqlite3.Error as error:
+        message = f"the file is no database that SQLite can read ({error}); give mem0's history.db, whole"
+        raise InvalidInput(message) from error
+
+
+def _rows(database: "sqlite3.Connection") -> Iterator[Fields]:
+    columns = [str(row[1]) for row in database.execute(f"PRAGMA table_info({_TABLE})")]
+    if not _NEEDED.issubset(columns):
+        message = f"the database has no table {_TABLE} as mem0 makes it; give mem0's history.db"
+        raise InvalidInput(message)
+    # The ids of rows are random and the times may be absent: only the order of writing is sure.
+    for row in database.execute(f"SELECT * FROM {_TABLE} ORDER BY rowid"):  # noqa: S608 - a constant
+        yield {name: value for name, value in zip(columns, row, strict=True) if value is not None}
+
+
+def _grouped(rows: Iterator[Fields]) -> dict[str, list[Fields]]:
+    histories: dict[str, list[Fields]] = {}
+    for row in rows:
+        if any(isinstance(value, bytes) for value in row.values()) or not isinstance(row.get("memory_id"), str):
+            message = f"row {row.get('id')!r} of {_TABLE} is none of mem0's; give mem0's history.db"
+            raise InvalidInput(message)
+        histories.setdefault(row["memory_id"], []).append(row)
+    return histories
+
+
+def _alive(rows: list[Fields]) -> Iterator[SourceMemory]:
+    """Return the memory that a history ends in, none if it was deleted."""
+    last = rows[-1]
+    content = _first(last, _NEW_TEXTS)
+    if last.get("is_deleted") or str(last.get("event")).upper() == "DELETE" or not content:
+        return
+    memory_id: str = last["memory_id"]
+    yield SourceMemory(
+        f"memory {memory_id}",
+        memory_id,
+        content,
+        metadata={MEM0_KEY: {"id": memory_id, "history": rows}},
+        occurred_ns=occurred_ns(_first(rows[0], _TIMES)),
+    )
+
+
+def _first(row: Fields, names: tuple[str, ...]) -> Any:
+    return next((row[name] for name in names if name in row), None)
+
+
+# LoCoMo's observations: facts about the speakers of a sample, each with the turns that say it.
+#
+# A fact goes to the project of its ``sample_id``, beside the conversation. It happened when its session did, and its
+# metadata keeps whom it is about, the session, and the ids that are cited, as they are written: some in a list, some
+# in one text, some of turns that do not exist.
+
+_OBSERVED: Final = re.compile(r"session_([0-9]{1,9})_observation\Z")
+_TURN: Final = re.compile(r"D[0-9]{1,9}:[0-9]{1,9}(?![0-9])")
+_ADVICE: Final = "give the benchmark's JSON file, or mend it"
+_FACT_PARTS: Final = 2
+
+
+class ObservationReader:
+    """Reads the observations of LoCoMo."""
+
+    name = "locomo"
+
+    def recognises(self, head: bytes) -> bool:
+        """Return whether the bytes begin samples of LoCoMo."""
+        return LOCOMO.recognises(head)
+
+    def memories(self, path: Path) -> Iterator[SourceMemory]:
+        """Return the facts of a file, all of which are checked before the first is given."""
+        with path.open("rb") as file:
+            found = [memory for place, sample in samples(file) for memory in _of_sample(place, sample)]
+        if not found:
+            message = f"the samples have no observations; {_ADVICE}, or import it without --facts"
+            raise InvalidInput(message)
+        yield from found
+
+
+OBSERVATIONS: Final = ObservationReader()
+
+
+def _of_sample(place: str, sample: Fields) -> Iterator[SourceMemory]:
+    observed = sample.get("observation", {})
+    if not isinstance(observed, dict):
+        message = f"{place} has an observation that is no object; {_ADVICE}"
+        raise InvalidInput(message)
+    turns = _turns(sample)
+    by_session = cast("dict[str, Any]", observed)
+    numbered = sorted((int(found.group(1)), key) for key in by_session if (found := _OBSERVED.match(key)))
+    for number, key in numbered:
+        for speaker, facts in _facts(f"{place}, {key}", by_session[key]):
+            for position, fact in enumerate(facts, 1):
+                where = f"{place}, {key} of {speaker}, fact {position}"
+                own_key = f"{sample['sample_id']}/{number}/{speaker}/{position}"
+                yield _observation(where, own_key, sample, (number, speaker, fact), turns)
+
+
+def _turns(sample: Fields) -> frozenset[str]:
+    """Return the ids of a sample's turns."""
+    listed = [cast("list[object]", turns) for _, _, turns in sessions(sample) if isinstance(turns, list)]
+    turns = [cast("Fields", turn) for session in listed for turn in session if isinstance(turn, dict)]
+    return frozenset(str(turn.get("dia_id")) for turn in turns)
+
+
+def _facts(place: str, by_speaker: object) -> Iterator[tuple[str, list[object]]]:
+    if not isinstance(by_speaker, dict):
+        message = f"{place} is no object of speakers; {_ADVICE}"
+        raise InvalidInput(message)
+    for speaker, facts in cast("dict[str, Any]", by_speaker).items():
+        if not isinstance(facts, list):
+            message = f"{place} of {speaker} is no list of facts; {_ADVICE}"
+            raise InvalidInput(message)
+        yield speaker, cast("list[object]", facts)
+
+
+def _observation(
+    place: str, key: str, sample: Fields, said: tuple[int, str, Any], turns: frozenset[str]
+) -> SourceMemory:
+    number, speaker, fact = said
+    parts = cast("list[object]", fact) if isinstance(fact, list) else []
+    if len(parts) != _FACT_PARTS or not isinstance(parts[0], str) or not parts[0].strip():
+        message = f"{place} is no pair of a text and the ids of its turns; {_ADVICE}"
+        raise InvalidInput(message)
+    text, cited = parts
+    talk = sample.get("conversation")
+    ids = dict.fromkeys(_TURN.findall(str(cited)))
+    return SourceMemory(
+        place,
+        key,
+        text,
+        metadata={"speaker": speaker, "session": number, "dia_ids": cited},
+        source=f"session_{number}",
+        occurred_ns=session_ns(cast("Fields", talk), number) if isinstance(talk, dict) else None,
+        project=sample["sample_id"],
+        turns=tuple(turn for turn in ids if turn in turns),
+    )
+
+
+# Files of memories: the format from the content, and every memory read and checked before the first is used.
+
+_READERS: Final[tuple[MemoryReader, ...]] = (OBSERVATIONS, MEM0, JSON_MEMORIES)
+MEMORY_FORMATS: Final = tuple(reader.name for reader in _READERS)
+"""The names of the formats of memories that can be imported."""
+
+
+def memory_format_of(path: Path) -> str:
+    """Return the name of the format of a file of memories; ``InvalidInput`` if it is none of ``MEMORY_FORMATS``."""
+    return recognised(path, _READERS, MEMORY_FORMATS).name
+
+
+def read_memories(
+    path: Path,
+    *,
+    format: str | None = None,  # noqa: A002 - the word its users say
+) -> list[SourceMemory]:
+    """Return the memories of a file; ``format=None`` tells the format from the content.
+
+    Raises ``InvalidInput`` with file and place for what is malformed, ``LimitExceeded`` for what is too large.
+    """
+    reader = named(path, _READERS, MEMORY_FORMATS, format)
+    with opened(path):
+        # What is no file that can be read is said in our words before the reader opens it.
+        pass
+    try:
+        return list(reader.memories(path))
+    except (InvalidInput, LimitExceeded) as error:
+        message = f"{path}: {error}"
+        raise type(error)(message) from error
+
+
+# Importing memories: into their projects, with the turns they came from, all of a file or none, and nothing twice.
+#
+# Each memory carries a request id made of format, file, project and its own name there, so that a file may be
+# imported again. A memory whose exact content a project holds already is left as it is.
+
+_PROJECT: Final = "default"
+
+
+class ImportedMemories(Struct, frozen=True):
+    """What an import did: ``memories`` that it added, ``known`` ones that were there before, ``messages`` of turns."""
+
+    file: str
+    format: str
+    projects: tuple[str, ...]
+    memories: int
+    messages: int
+    events: int
+    known: int
+    repeated: bool
+    """Whether the log already had everything, so that nothing was appended."""
+
+
+def import_memories(
+    memory: Memory,
+    path: Path,
+    *,
+    format: str | None = None,  # noqa: A002 - the word its users say
+    project: str | None = None,
+    progress: Progress | None = None,
+) -> ImportedMemories:
+    """Import a file of memories; ``format=None`` tells the format from the content.
+
+    ``project`` is where they go, instead of what the file says; without, what it says, else ``default``. Observations
+    of LoCoMo bring their conversations along, since they cite them. Raises ``InvalidInput`` with file and place for
+    what is malformed, and adds no memory then.
+    """
+    name = memory_format_of(path) if format is None else format
+    found = read_memories(path, format=name)
+    head = memory.head
+    messages = import_file(memory, path, format=LOCOMO.name).messages if name == LOCOMO.name else 0
+    importing = _Importing(memory, name, path, project)
+    importing.add_all(found, progress)
+    events = memory.head - head
+    return ImportedMemories(
+        str(path),
+        name,
+        tuple(sorted(importing.projects)),
+        importing.added,
+        messages,
+        events,
+        importing.known,
+        repeated=not events and importing.known > 0,
+    )
+
+
+class _Importing:
+    """The memories of one file on their way into a memory."""
+
+    def __init__(self, memory: Memory, name: str, path: Path, project: str | None) -> None:
+        self._memory = memory
+        self._name = name
+        self._path = path
+        self._project = project
+        self._turns: dict[str, dict[str | None, int]] = {}
+        """Sample id -> id of a turn -> its seq."""
+        self.projects: dict[str, Project] = {}
+        self.added = 0
+        self.known = 0
+
+    def add_all(self, memories: list[SourceMemory], progress: Progress | None) -> None:
+        """Add memories in one commit: all of them or none."""
+        # Reading inside of the batch would make it depend on conversations that others may go on with.
+        seqs = [self._seqs(memory) for memory in memories]
+        with self._memory.batch():
+            for number, (memory, sources) in enumerate(zip(memories, seqs, strict=True), 1):
+                self.added += self._add(memory, sources)
+                if progress is not None:
+                    progress(number, len(memories))
+        self.known = len(memories) - self.added
+
+    def _seqs(self, memory: SourceMemory) -> list[int]:
+        """Return the seqs of the turns that say a memory."""
+        if not memory.turns or memory.project is None:
+            return []
+        if memory.project not in self._turns:
+            messages = transcript(self._memory, f"{self._name}/{self._path.stem}/{memory.project}")
+            # An erased message has no metadata: nothing can be derived from it any more.
+            kept = [message for message in messages if message.metadata]
+            self._turns[memory.project] = {(message.metadata or {}).get("dia_id"): message.seq for message in kept}
+        turns = self._turns[memory.project]
+        return [turns[turn] for turn in memory.turns if turn in turns]
+
+    def _add(self, memory: SourceMemory, sources: list[int]) -> bool:
+        """Add one memory inside the open batch; return whether it was new."""
+        name = self._project or memory.project or _PROJECT
+        try:
+            entry = self._of(name).add(
+                memory.content,
+                category=memory.category,
+                keywords=memory.keywords,
+                importance=memory.importance,
+                metadata=memory.metadata,
+                source=memory.source,
+                status=memory.status,
+                vector=memory.vector,
+                occurred=memory.occurred_ns,
+                request_id=f"import/{self._name}/{self._path.stem}/{name}/{memory.key}",
+                sources=sources,
+            )
+        except (InvalidInput, LimitExceeded, EmbeddingMismatch) as error:
+            text = _changed(name) if "request_id was used" in str(error) else str(error)
+            problem = f"{self._path}: {memory.place}: {text}"
+            raise type(error)(problem) from error
+        return _is_new(entry)
+
+    def _of(self, name: str) -> Project:
+        if name not in self.projects:
+            self.projects[name] = self._memory.project(name)
+        return self.projects[name]
+
+
+def _is_new(entry: Entry) -> bool:
+    # Inside a batch a new memory has no seq yet; one that answers an earlier request, or was there, has.
+    return entry.seq is None
+
+
+def _changed(project: str) -> str:
+    problem = f"was imported into {project} before, and was another memory then"
+    return f"{problem}; give the file another name to import both"

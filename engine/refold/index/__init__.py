@@ -1,0 +1,1 @@
+"""The index: vectors and words of memories in RAM, and the rankings that search them."""

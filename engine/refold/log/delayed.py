@@ -1,0 +1,550 @@
+"""A log that answers before the disk does: writes go to a tail in RAM, which a thread makes durable moments later.
+
+What a crash takes is the tail, the events of the last ``DELAY_MS_MAX`` milliseconds, and of those whole commands: the
+tail reaches the log below in order, each part of it in one transaction. Reads see the log with its tail.
+"""
+
+import atexit
+import os
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
+from typing import Final, NamedTuple, TypeVar
+from weakref import WeakSet
+
+from refold.errors import Closed, StoreCorrupt, StoreError
+from refold.limits import DELAY_MS_MAX, IDLE_FLUSHES_COUNT_MAX, LMDB_KEY_BYTES_MAX, TAIL_BYTES_MAX
+from refold.log.lmdb_log import LmdbLog
+from refold.log.protocol import TABLES, Erasing, Found, Row, Table
+from refold.log.record import last_seq_of
+from refold.threads import Bell, Worker
+
+# The end of a log that is not on the disk yet: commands in the order in which they were written.
+
+
+class _Part(NamedTuple):
+    """One write, and where it begins."""
+
+    records: Sequence[bytes]
+    commits: Sequence[bytes]
+    rows: Sequence[Row]
+    records_before: int
+    commits_before: int
+    bytes_until: int
+
+
+class Tail:
+    """What was written behind the seq ``behind``.
+
+    A write is in it or not: appending one part is a single step, and everything else is derived from the parts, in
+    steps that may be interrupted and done again.
+    """
+
+    def __init__(self, behind: int) -> None:
+        self.first_seq = behind + 1
+        self._parts: list[_Part] = []
+        self._derived_count = 0
+        self._records: list[bytes] = []
+        self._commits: list[bytes] = []
+        self._rows: dict[Table, dict[bytes, bytes | None]] = {table: {} for table in TABLES}
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def append(self, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row]) -> None:
+        """Put one write at the end."""
+        last = self._parts[-1] if self._parts else _Part((), (), (), 0, 0, 0)
+        added = sum(map(len, records)) + sum(map(len, commits))
+        added += sum(len(key) + len(value or b"") for _, key, value in rows)
+        self._parts.append(
+            _Part(
+                tuple(records),
+                tuple(commits),
+                tuple(rows),
+                last.records_before + len(last.records),
+                last.commits_before + len(last.commits),
+                last.bytes_until + added,
+            )
+        )
+
+    @property
+    def head(self) -> int:
+        """The seq of the last record."""
+        if not self._parts:
+            return self.first_seq - 1
+        last = self._parts[-1]
+        return self.first_seq - 1 + last.records_before + len(last.records)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of records, commit rows and rows."""
+        return self._parts[-1].bytes_until if self._parts else 0
+
+    def _derive(self) -> None:
+        for part in self._parts[self._derived_count :]:
+            self._records[part.records_before :] = part.records
+            self._commits[part.commits_before :] = part.commits
+            for table, key, value in part.rows:
+                self._rows[table][key] = value
+            self._derived_count += 1
+
+    def records(self) -> list[bytes]:
+        """Return all records, to be read only."""
+        self._derive()
+        return self._records
+
+    def commits(self) -> list[bytes]:
+        """Return all commit rows, to be read only."""
+        self._derive()
+        return self._commits
+
+    def commits_after(self, seq: int) -> list[bytes]:
+        """Return the commit rows whose last seq is greater than ``seq``."""
+        commits = self.commits()
+        return commits[bisect_right(commits, seq, key=last_seq_of) :]
+
+    def those_before(self, commits: Sequence[bytes]) -> list[bytes]:
+        """Return those of the commit rows that lie before the tail: the log below may have taken it in already."""
+        return [commit for commit in commits if last_seq_of(commit) < self.first_seq]
+
+    def rows(self, table: Table) -> dict[bytes, bytes | None]:
+        """Return the rows of a table as they were written last, ``None`` for deleted ones; to be read only."""
+        self._derive()
+        return self._rows[table]
+
+    def all_rows(self) -> list[Row]:
+        """Return the rows of all tables, each as it was written last."""
+        self._derive()
+        return [(table, key, value) for table, rows in self._rows.items() for key, value in rows.items()]
+
+
+def just_below(key: bytes) -> bytes:
+    """Return the last possible key before a key."""
+    if key.endswith(b"\0"):
+        return key[:-1]
+    return (key[:-1] + bytes([key[-1] - 1])).ljust(LMDB_KEY_BYTES_MAX, b"\xff")
+
+
+# Turns at writing: to LMDB, which is a write transaction, and to the tail of a log that delays its writes.
+
+
+class DelayedTurn:
+    """A turn at writing to the tail: it waits for other threads alone, as no other process may write."""
+
+    __slots__ = ("_log", "is_open")
+
+    moved = False
+
+    def __init__(self, log: "DelayedLog") -> None:
+        self._log = log
+        self.is_open = True
+
+    def write(
+        self,
+        first_seq: int,
+        records: Sequence[bytes],
+        commits: Sequence[bytes],
+        rows: Sequence[Row] = (),
+        erased: Sequence[Erasing] = (),
+    ) -> None:
+        """Put everything at the end of the tail, not durable on return; what erases goes past it, and is."""
+        if not self.is_open:
+            message = "a turn is open once and writes once; take another turn"
+            raise AssertionError(message)
+        self.is_open = False
+        if erased:
+            self._log.erase(first_seq, records, commits, rows, erased)
+        else:
+            self._log.append(first_seq, records, commits, rows)
+
+
+T = TypeVar("T")
+
+FLUSH_SECONDS: Final = DELAY_MS_MAX / 2 / 1_000
+"""How long a tail grows before it is flushed; the other half of the time is the disk's."""
+
+
+class DelayedLog:
+    """A log in a directory that this process alone writes to; see ``protocol.Log`` for what each method promises.
+
+    Only that ``write`` is durable is promised later: once ``flush`` or ``close`` returned, or as ``durable_head`` says.
+    """
+
+    def __init__(self, inner: LmdbLog) -> None:
+        self.readonly = False
+        assert inner.exclusive, "a log that delays its writes has to be alone: nobody else sees its tail"
+        self._inner = inner
+        self._owner = os.getpid()
+        self._is_closed = False
+        self.turns = threading.RLock()
+        """Held by a thread for its turn."""
+        self._flushing = threading.Lock()
+        self._state = threading.Lock()
+        """Held for every look at the tails, the log below included, so that no read sees one of them move."""
+        head = inner.head()
+        self._durable = head
+        self._waiting = Tail(head)
+        self._written: Tail | None = None
+        """The tail that is on its way to the disk, or whose way failed: older than ``_waiting``."""
+        self._failure: Exception | None = None
+        self._flusher: Worker | None = None
+        self._is_stopping = False
+        self._stop = Bell()
+        _open_logs.add(self)
+
+    def _check_usable(self) -> None:
+        if self._is_closed or os.getpid() != self._owner:
+            message = "the store is closed, or belongs to the process that this one forked from; open it again"
+            raise Closed(message)
+
+    # Writing.
+
+    def in_stillness(self, use: Callable[[DelayedTurn], T]) -> T:
+        """Call ``use`` with a turn in which nothing is written: what was written before is durable."""
+        with self.turns:
+            self.flush()
+            return use(DelayedTurn(self))
+
+    def in_turn(self, use: Callable[[DelayedTurn], T]) -> T:
+        """Call ``use`` with a turn at writing and return its result."""
+        self._check_usable()
+        with self.turns:
+            return use(DelayedTurn(self))
+
+    def write(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
+    ) -> None:
+        """Put everything at the end of the tail; not durable on return."""
+        self.in_turn(lambda turn: turn.write(first_seq, records, commits, rows))
+
+    def append(self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row]) -> None:
+        """Put everything at the end of the tail, once it is not too long; the thread has its turn.
+
+        What an earlier flush raised is raised here, with the seqs that wait, unless it is done by now: nothing is
+        appended to a tail that does not reach the disk.
+        """
+        self._check_usable()
+        if records and first_seq != self.head() + 1:
+            message = f"record {first_seq} is not behind the last, {self.head()}"
+            raise AssertionError(message)
+        if any(not 0 < len(key) <= LMDB_KEY_BYTES_MAX for _, key, _ in rows):
+            # It would fail in every flush, and everything behind it with it.
+            message = f"a key of writing seq {first_seq} has no byte or more than LMDB_KEY_BYTES_MAX"
+            raise StoreError(message)
+        if self._failure is not None or self._inner.is_stopped or self._tail_bytes() > TAIL_BYTES_MAX:
+            self.flush()
+            self._inner.check_writing()
+        with self._state:
+            # Before the append, so that an interrupt between the two leaves no tail that nobody writes.
+            if self._flusher is None or self._flusher.is_over:
+                self._flusher = Worker(self._run, "refold-flusher")
+                self._flusher.start()
+                if not self._flusher.begins():
+                    raise StoreError("no thread could be started that makes writes durable; end others, call again")
+            self._waiting.append(records, commits, rows)
+
+    def _tail_bytes(self) -> int:
+        with self._state:
+            return sum(tail.size_bytes for tail in self._tails())
+
+    def _tails(self) -> tuple[Tail, ...]:
+        """Return the tails that hold something, the older one first."""
+        return tuple(tail for tail in (self._written, self._waiting) if tail)
+
+    def flush(self) -> None:
+        """Write the tail; what was written before the call is durable when it returns.
+
+        Raises what the log below raises. The tail is kept then, and tried again by the thread that flushes and by the
+        next who writes or flushes.
+        """
+        self._check_usable()
+        with self._flushing:
+            if self._written is not None:
+                self._flush_written()
+            with self._state:
+                if not self._waiting:
+                    return
+                self._written, self._waiting = self._waiting, Tail(self._waiting.head)
+            self._flush_written()
+
+    def _flush_written(self) -> None:
+        tail = self._written
+        assert tail is not None
+        try:
+            if self._inner.is_stopped:
+                # What the log below shows of the tail is not known to be durable.
+                self._inner.check_writing()
+            # A flush that was interrupted may have come to its end.
+            if tail.head == self._durable or self._inner.head() < tail.head:
+                self._inner.write(tail.first_seq, tail.records(), tail.commits(), tail.all_rows())
+        except StoreError as error:
+            self._failure = self._with_waiting(error)
+            raise self._failure from error
+        except Exception as error:
+            self._failure = error
+            raise
+        with self._state:
+            self._durable = tail.head
+            self._written = None
+            self._failure = None
+
+    def _with_waiting(self, error: StoreError) -> StoreError:
+        """Return the error with what it leaves undone: nothing that was acknowledged may be dropped in silence."""
+        waiting = f"seqs {self._durable + 1} to {self._waiting.head}" if self._waiting.head > self._durable else "rows"
+        return type(error)(
+            f"{error}; acknowledged and not durable are {waiting}, which are kept in RAM and tried again when somebody "
+            f"writes, flushes or closes"
+        )
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether an I/O error has stopped writing until the store is closed or opened again."""
+        return self._inner.is_stopped
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether an I/O error has left the end of the log below in doubt."""
+        return self._inner.is_suspect
+
+    def resume(self) -> None:
+        """Check the end of the log below, and let the tail be written to it; raises ``StoreError`` if it may not."""
+        self._check_usable()
+        with self._flushing:
+            self._inner.resume()
+
+    def _run(self) -> None:
+        """Flush again and again, until there was nothing to flush for a while."""
+        idle_rounds = 0
+        while not (self._stop.wait(FLUSH_SECONDS) or self._is_stopping):
+            if self._failure is None and not self._tail_bytes():
+                idle_rounds += 1
+                if idle_rounds > IDLE_FLUSHES_COUNT_MAX and self._retire():
+                    return
+                continue
+            idle_rounds = 0
+            try:
+                self.flush()
+            except Exception:  # noqa: BLE001, S112 - it is kept, and raised to the next who writes, flushes or closes
+                continue
+
+    def _retire(self) -> bool:
+        with self._state:
+            if self._tails():
+                return False
+            self._flusher = None
+            return True
+
+    def write_rows(self, rows: Sequence[Row]) -> None:
+        """Put rows beside the log, durably, after all that was written before."""
+        with self.turns:
+            self.flush()
+            self._inner.write_rows(rows)
+
+    def erase(
+        self,
+        first_seq: int,
+        records: Sequence[bytes],
+        commits: Sequence[bytes],
+        rows: Sequence[Row],
+        erased: Sequence[Erasing],
+    ) -> None:
+        """Put everything and replace records, durably, after all that was written before; the thread has its turn."""
+        self.flush()
+        with self._flushing, self._state:
+            try:
+                self._inner.in_turn(lambda turn: turn.write(first_seq, records, commits, rows, erased))
+            finally:
+                # What failed may be there all the same.
+                self._waiting = Tail(self._inner.head())
+                self._durable = self._waiting.first_seq - 1
+
+    def alone(self, use: Callable[[], T]) -> T:
+        """Call ``use`` while no other handle has the store open."""
+        return self._inner.alone(use)
+
+    def sweep(self) -> None:
+        """Put a clean copy of the data file in its place; no thread flushes meanwhile."""
+        with self.turns:
+            self.flush()
+            with self._flushing, self._state:
+                self._inner.sweep()
+
+    # Reading.
+
+    def head(self) -> int:
+        """Return the seq of the last record, that of the tail."""
+        self._check_usable()
+        return self._waiting.head
+
+    def durable_head(self) -> int:
+        """Return the seq of the last record that a crash leaves."""
+        self._check_usable()
+        return self._durable
+
+    def changed(self) -> bool:
+        """Return ``False``: nobody else may write here."""
+        self._check_usable()
+        return False
+
+    def mark(self) -> int:
+        """Return 0: there are no commits of others."""
+        return 0
+
+    def saw(self, mark: int) -> None:
+        """Do nothing, as above."""
+
+    def read(self, first_seq: int, limit: int) -> list[bytes]:
+        """Return up to ``limit`` records from ``first_seq`` on."""
+        self._check_usable()
+        first_seq = max(first_seq, 1)
+        with self._state:
+            tails = self._tails()
+            if not tails:
+                return self._inner.read(first_seq, limit)
+            below = min(max(tails[0].first_seq - first_seq, 0), limit)
+            found = self._inner.read(first_seq, below) if below else []
+            for tail in tails:
+                begin = max(first_seq + len(found) - tail.first_seq, 0)
+                found += tail.records()[begin : begin + limit - len(found)]
+            return found
+
+    def read_at(self, seqs: Sequence[int]) -> list[bytes]:
+        """Return the records at the given seqs."""
+        self._check_usable()
+        with self._state:
+            tails = self._tails()
+            if not tails or not seqs or max(seqs) < tails[0].first_seq:
+                return self._inner.read_at(seqs)
+            if max(seqs) > tails[-1].head:
+                message = f"seq {max(seqs)} is missing; the log ends at {tails[-1].head}"
+                raise StoreCorrupt(message)
+            below = [seq for seq in seqs if seq < tails[0].first_seq]
+            found = dict(zip(below, self._inner.read_at(below), strict=True))
+            for tail in tails:
+                records = tail.records()
+                found |= {seq: records[seq - tail.first_seq] for seq in seqs if tail.first_seq <= seq <= tail.head}
+            return [found[seq] for seq in seqs]
+
+    def commit_at(self, seq: int) -> bytes | None:
+        """Return the commit row of the commit that wrote ``seq``."""
+        found = self.commits(seq - 1, 1) if seq else self.commits(0, 1)
+        return found[0] if found else None
+
+    def commits(self, after: int, limit: int) -> list[bytes]:
+        """Return up to ``limit`` commit rows whose last seq is greater than ``after``."""
+        self._check_usable()
+        with self._state:
+            tails = self._tails()
+            if not tails:
+                return self._inner.commits(after, limit)
+            found: list[bytes] = []
+            if after < tails[0].first_seq - 1:
+                found = tails[0].those_before(self._inner.commits(after, limit))
+            for tail in tails:
+                found += tail.commits_after(after)
+            return found[:limit]
+
+    def row(self, table: Table, key: bytes) -> bytes | None:
+        """Return the value of a row."""
+        self._check_usable()
+        with self._state:
+            for tail in reversed(self._tails()):
+                rows = tail.rows(table)
+                if key in rows:
+                    return rows[key]
+            return self._inner.row(table, key)
+
+    def _rows_of_tails(self, table: Table) -> dict[bytes, bytes | None]:
+        rows: dict[bytes, bytes | None] = {}
+        for tail in self._tails():
+            rows |= tail.rows(table)
+        return rows
+
+    def rows(self, table: Table, first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return up to ``limit`` rows with keys from ``first`` on."""
+        self._check_usable()
+        with self._state:
+            above = {key: value for key, value in self._rows_of_tails(table).items() if key >= first}
+            # So many rows from below that what the tail deletes of them does not make the answer too short.
+            below = self._inner.rows(table, first, limit + len(above))
+        merged: dict[bytes, bytes | None] = {**dict(below), **above}
+        return [(key, value) for key, value in sorted(merged.items()) if value is not None][:limit]
+
+    def row_before(self, table: Table, key: bytes) -> tuple[bytes, bytes] | None:
+        """Return the last row whose key is at most ``key``."""
+        self._check_usable()
+        with self._state:
+            above = self._rows_of_tails(table)
+            below = self._inner.row_before(table, key)
+            while below is not None and below[0] in above:
+                below = self._inner.row_before(table, just_below(below[0]))
+        found = [(known, value) for known, value in above.items() if value is not None and known <= key]
+        return max([*found, below] if below is not None else found, default=None)
+
+    def search(self, markers: Collection[bytes]) -> Found:
+        """Return how often the markers stand in the files, once the tail is in them."""
+        self.flush()
+        return self._inner.search(markers)
+
+    def passed(self) -> bool:
+        """Return whether another process has committed since this one's last turn at writing began and committed."""
+        return False
+
+    def relieve(self) -> None:
+        """Let go of the pages that were read through the memory map."""
+        self._inner.relieve()
+
+    def size_bytes(self) -> int:
+        """Return the size of the data file and of the tail."""
+        return self._inner.size_bytes() + self._tail_bytes()
+
+    def copy(self, into: str) -> None:
+        """Write everything to a new data file in a directory, the tail included."""
+        self.flush()
+        self._inner.copy(into)
+
+    def verify(self) -> list[str]:
+        """Return what LMDB's offline verifier finds in the file, once the tail is in it."""
+        self.flush()
+        return self._inner.verify()
+
+    def close(self) -> None:
+        """Write the tail and release everything; where the tail cannot be written, raise and stay open.
+
+        In a process that forked, nothing is written: the tail is its parent's. A call after one that was cut off does
+        the rest.
+        """
+        is_owner = os.getpid() == self._owner
+        if not self._is_closed and is_owner:
+            with self.turns:
+                if self.is_stopped and self._tail_bytes():
+                    self.resume()
+                self.flush()
+                self._is_closed = True
+        self._is_closed = self._is_stopping = True
+        self._stop.ring()
+        flusher = self._flusher
+        if flusher is not None and is_owner:
+            flusher.join()
+        self._inner.close()
+
+    def flush_at_exit(self) -> None:
+        """Write the tail of a log that nobody closed, unless it is another process's; raises what keeps it back."""
+        if not self._is_closed and os.getpid() == self._owner and self._tail_bytes():
+            if self.is_stopped:
+                self.resume()
+            self.flush()
+
+
+_open_logs: Final[WeakSet[DelayedLog]] = WeakSet()
+
+
+def _flush_all() -> None:
+    """Write the tails of logs that nobody closed before the program ended."""
+    with ExitStack() as stack:
+        for log in _open_logs:
+            stack.callback(log.flush_at_exit)
+
+
+atexit.register(_flush_all)

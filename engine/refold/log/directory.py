@@ -1,0 +1,391 @@
+"""The directory of a store: created atomically, opened, locked, with a reserve for a full disk.
+
+A store is made in a temporary directory beside its path, committed once, and renamed; its parent is flushed. Any
+number of processes may write to it in turns, except beside one that took it for itself alone.
+"""
+
+import errno
+import fcntl
+import io
+import os
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFull, StoreVersion
+from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN, MAP_WAIT_SECONDS, OWNER_WAIT_SECONDS_MAX
+from refold.log.environment import TURN_LOCK, Environment, create_databases, open_lock, share, unshare
+from refold.log.lmdb_file import DATA_FILE
+from refold.log.site import flush
+
+# Ballast: bytes of the disk that a store reserves, so that erasing, which makes room, has room when the disk is full.
+#
+# It is a file beside the data. When erasing, or the clean copy that follows, meets a full disk, its bytes are given
+# back to the disk; they are taken again once the disk has room. No verb that only adds may have them: it would use
+# them up, and a full store could not be emptied any more. A disk without room for ballast is no reason to refuse a
+# store.
+
+T = TypeVar("T")
+
+BALLAST_FILE: Final = "ballast"
+_BLOCK_BYTES: Final = 512
+"""What ``st_blocks`` counts in."""
+_CHUNK: Final = bytes(64 * 1024)
+
+
+def wanted_bytes(data_bytes: int) -> int:
+    """Return how much a store with a data file of this size reserves: room to rewrite it and to copy it, in bounds."""
+    return min(max(2 * data_bytes, BALLAST_BYTES_MIN), BALLAST_BYTES_MAX)
+
+
+def reserved_bytes(path: str) -> int:
+    """Return how many bytes of the disk are reserved in a store's directory."""
+    try:
+        status = os.stat(os.path.join(path, BALLAST_FILE))
+    except OSError:
+        return 0
+    return min(status.st_size, status.st_blocks * _BLOCK_BYTES)
+
+
+class Ballast:
+    """The ballast of the store in a directory."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file = os.path.join(path, BALLAST_FILE)
+        self._is_lent = self._is_given = False
+        self._written_bytes = 0
+        """What was written since it was last compared with the data."""
+
+    def _wanted_bytes(self) -> int:
+        return wanted_bytes(os.stat(os.path.join(self._path, DATA_FILE)).st_size)
+
+    def fill(self) -> bool:
+        """Reserve what is missing, or the least of it, if the disk has twice as much; return whether all is there."""
+        if self._is_lent:
+            return False
+        self._written_bytes = 0
+        wanted, reserved = self._wanted_bytes(), reserved_bytes(self._path)
+        for size_bytes in (wanted, BALLAST_BYTES_MIN):
+            if reserved >= size_bytes:
+                break
+            try:
+                if _free_bytes(self._path) >= 2 * (size_bytes - reserved):
+                    _reserve(self._file, size_bytes)
+                    return size_bytes == wanted
+            except OSError:
+                continue
+        return reserved >= wanted
+
+    def follow(self, written_bytes: int) -> None:
+        """Let the ballast grow with the data, to which so much was added; looked at once in a while."""
+        self._written_bytes += written_bytes
+        if self._written_bytes >= BALLAST_BYTES_MIN:
+            self.fill()
+
+    def lend(self, use: Callable[[], T]) -> T:
+        """Call ``use``, which may have the ballast's room if it asks for it; take the room again afterwards."""
+        self._is_lent = True
+        try:
+            return use()
+        finally:
+            self._is_lent, is_given, self._is_given = False, self._is_given, False
+            if is_given:
+                self._retake()
+            self.fill()
+
+    def give(self) -> bool:
+        """Give the disk its bytes back, where the ballast is lent; return whether that is worth another try."""
+        if not self._is_lent or not self._release():
+            return False
+        self._is_given = True
+        return True
+
+    def _release(self) -> bool:
+        if not reserved_bytes(self._path):
+            return False
+        try:
+            os.truncate(self._file, 0)
+        except OSError:
+            return False
+        return True
+
+    def _retake(self) -> None:
+        """Reserve again what is left of the ballast, before verbs that only add find it."""
+        size_bytes = self._wanted_bytes()
+        while size_bytes >= len(_CHUNK):
+            try:
+                _reserve(self._file, size_bytes)
+            except OSError:
+                self._release()
+                size_bytes //= 2
+            else:
+                return
+
+
+def _free_bytes(path: str) -> int:
+    disk = os.statvfs(path)
+    return disk.f_bavail * disk.f_frsize
+
+
+def _reserve(file: str, size_bytes: int) -> None:
+    """Make the file so long, with blocks of the disk behind all of its bytes."""
+    descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size_bytes)
+        else:
+            for begin in range(0, size_bytes, len(_CHUNK)):
+                os.pwrite(descriptor, _CHUNK[: size_bytes - begin], begin)
+    finally:
+        os.close(descriptor)
+
+
+OWNER_LOCK: Final = "owner.lock"
+WRITER_LOCK: Final = "writer.lock"
+
+
+class Directory:
+    """An opened store directory: its environment and the locks that this handle holds."""
+
+    def __init__(self, path: str, *, readonly: bool, exclusive: bool) -> None:
+        self.path = path
+        self.readonly = readonly
+        self.exclusive = exclusive
+        self.ballast = Ballast(path)
+        self._locks: list[io.FileIO] = []
+        self._environment: Environment | None = None
+
+    def open(self) -> None:
+        """Take the locks and the environment; what is there is given back by ``release``, wherever this ends."""
+        self._locks.append(_lock_owner(self.path))
+        self._environment = share(self.path, self, readonly=self.readonly)
+        if not self.readonly:
+            self._locks.append(_lock_writer(self.path, self._environment, exclusive=self.exclusive))
+            self.ballast.fill()
+
+    @property
+    def environment(self) -> Environment:
+        """The environment of LMDB."""
+        assert self._environment is not None, "the directory is not open"
+        return self._environment
+
+    def alone(self, use: Callable[[], T]) -> T:
+        """Call ``use`` while every other handle on the store is kept out; ``StoreBusy`` where there is one.
+
+        Who asks for that makes room, so the ballast is lent to the call.
+        """
+        owner, environment = self._locks[0], self.environment
+        try:
+            with environment.writing:
+                # One at a time: a lock that is not granted is lost as well, and has to be taken anew before anybody
+                # else.
+                try:
+                    environment.turnstile.enter(always=True)
+                    _take_alone(owner, self.path)
+                finally:
+                    if environment.turnstile.is_held:
+                        environment.turnstile.unlock()
+                        environment.turnstile.is_held = False
+            return self.ballast.lend(use)
+        finally:
+            fcntl.flock(owner, fcntl.LOCK_SH)
+
+    def size_bytes(self) -> int:
+        """Return the size of the data file."""
+        return os.stat(os.path.join(self.path, DATA_FILE)).st_size
+
+    def __del__(self) -> None:
+        """Release what was never closed: a handle that is gone must not keep the store from being opened again.
+
+        It may be collected on any thread, which must not wait: what others open meanwhile finds it gone.
+        """
+        if open_lock.acquire(blocking=False):
+            try:
+                self.release()
+            finally:
+                open_lock.release()
+
+    def release(self) -> None:
+        """Close the environment if no other handle of this process has it, and give the locks back.
+
+        A second call does nothing, and one after a call that was cut off does the rest.
+        """
+        unshare(self)
+        for lock in self._locks:
+            lock.close()
+
+
+def open_directory(path: str, *, readonly: bool, seed: dict[bytes, bytes], exclusive: bool = False) -> Directory:
+    """Return the opened directory; one that does not exist is created with ``seed`` as its first ``meta`` rows.
+
+    Several processes may write, one handle in each; ``exclusive`` wants to be the only one that writes. Raises
+    ``NotFound`` for a missing parent or a missing store opened read-only, ``StoreVersion`` for what is not a store or
+    is a newer one, ``StoreBusy`` where those that hold it leave no room for this handle.
+    """
+    assert not (readonly and exclusive), "a reader has nothing to be exclusive about"
+    path = os.path.abspath(path)
+    if not _exists(path, readonly=readonly):
+        _create(path, seed)
+    directory = Directory(path, readonly=readonly, exclusive=exclusive)
+    try:
+        directory.open()
+    except BaseException:
+        directory.release()
+        raise
+    return directory
+
+
+def holds_store(path: str) -> bool:
+    """Return whether there is a store at the path, or at least its file."""
+    return os.path.isfile(os.path.join(path, DATA_FILE))
+
+
+def _exists(path: str, *, readonly: bool) -> bool:
+    """Return whether there is a store at the path, refusing everything that is neither a store nor room for one."""
+    if "\0" in path:
+        message = f"a path holds a NUL character: {path!r}; give a directory's path"
+        raise InvalidInput(message)
+    if os.path.isfile(os.path.join(path, DATA_FILE)):
+        return True
+    if os.path.exists(path) and not os.path.isdir(path):
+        message = f"{path} is a file, and a store is a directory; give another path, or load an export with Memory.load"
+        raise StoreVersion(message)
+    if os.path.isdir(path) and os.listdir(path):
+        if os.path.isfile(os.path.join(path, DATA_FILE)):
+            return True  # Another process has put its new store in place since the first look.
+        message = f"{path} is a directory with other files and no {DATA_FILE}; give an empty or a new directory"
+        raise StoreVersion(message)
+    if readonly:
+        message = f"there is no store at {path} to open read-only; open it once without readonly=True to create it"
+        raise NotFound(message)
+    parent = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(parent):
+        message = f"the parent directory {parent} of the store does not exist; create it first"
+        raise NotFound(message)
+    return False
+
+
+def _create(path: str, seed: dict[bytes, bytes]) -> None:
+    import tempfile  # noqa: PLC0415 - only creation needs it, and it is slow to import
+
+    path = os.path.abspath(path)
+    parent = os.path.dirname(path)
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{os.path.basename(path)}.", dir=parent) as building:
+            made = os.path.join(building, "store")
+            os.mkdir(made)
+            _create_inside(made, seed)
+            _rename(made, path)
+        flush(parent)
+    except OSError as error:
+        kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+        message = f"creating a store at {path}: {error}; check that the directory is writable and has space"
+        raise kind(message) from error
+
+
+def _create_inside(made: str, seed: dict[bytes, bytes]) -> None:
+    create_databases(made, seed)
+    for name in (OWNER_LOCK, WRITER_LOCK, TURN_LOCK):
+        os.close(os.open(os.path.join(made, name), os.O_CREAT | os.O_RDWR, 0o600))
+    flush(made)
+
+
+def _rename(made: str, path: str) -> None:
+    """Put the new store in place; where another process was quicker, its store is the one."""
+    try:
+        os.rename(made, path)
+    except OSError as error:
+        is_taken = error.errno in (errno.EEXIST, errno.ENOTEMPTY)
+        if not (is_taken and os.path.isfile(os.path.join(path, DATA_FILE))):
+            raise
+
+
+def _take_alone(owner: io.FileIO, path: str) -> None:
+    try:
+        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        fcntl.flock(owner, fcntl.LOCK_SH)
+        message = f"another handle has the store at {path} open, of this process or of another; close it and call again"
+        raise StoreBusy(message) from error
+
+
+def _lock_owner(path: str) -> io.FileIO:
+    """Return the owners' lock, shared; whoever holds it alone is about to replace the file, and soon done."""
+    until = time.monotonic() + OWNER_WAIT_SECONDS_MAX
+    while True:
+        try:
+            return _lock(path, OWNER_LOCK, fcntl.LOCK_SH)
+        except StoreBusy:
+            if time.monotonic() > until:
+                raise
+            time.sleep(MAP_WAIT_SECONDS)
+
+
+def _lock(path: str, name: str, how: int) -> io.FileIO:
+    """Return a lock file on which ``flock(how)`` was taken; closing it gives the lock back, and so does losing it."""
+    file = os.path.join(path, name)
+    try:
+        lock = io.FileIO(file, "r+", opener=lambda name, _: os.open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        message = f"the store at {path} cannot be locked: {error}; check who owns {name} and that it is a file"
+        raise StoreError(message) from error
+    try:
+        fcntl.flock(lock, how | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        message = f"the store at {path} is held by another process ({name}); close it there and open again"
+        raise StoreBusy(message) from error
+    return lock
+
+
+def _lock_writer(path: str, environment: Environment, *, exclusive: bool) -> io.FileIO:
+    """Return the writers' lock, and let every writer know whether there are several; one opens at a time."""
+    with environment.writing:
+        try:
+            environment.turnstile.enter(always=True)
+            if exclusive:
+                return _lock_alone(path)
+            try:
+                lock = _lock(path, WRITER_LOCK, fcntl.LOCK_EX)
+            except StoreBusy:
+                lock = _lock_beside_others(path)
+                environment.turnstile.say(several=True)
+            else:
+                fcntl.flock(lock, fcntl.LOCK_SH)
+                environment.turnstile.say(several=False)
+            return lock
+        finally:
+            if environment.turnstile.is_held:
+                environment.turnstile.unlock()
+                environment.turnstile.is_held = False
+
+
+def _lock_beside_others(path: str) -> io.FileIO:
+    """Return the writers' lock, shared; whoever holds it alone has left its number in the file."""
+    try:
+        return _lock(path, WRITER_LOCK, fcntl.LOCK_SH)
+    except StoreBusy as error:
+        with open(os.path.join(path, WRITER_LOCK), encoding="utf-8") as file:
+            holder = file.read().strip() or "unknown"
+        message = (
+            f"process {holder} holds the store at {path} for itself alone (durability='delayed'); close it there, "
+            f"open it there with durability='durable', or open this one with readonly=True"
+        )
+        raise StoreBusy(message) from error
+
+
+def _lock_alone(path: str) -> io.FileIO:
+    """Return the writers' lock, exclusive, with this process's number in the file."""
+    try:
+        lock = _lock(path, WRITER_LOCK, fcntl.LOCK_EX)
+    except StoreBusy as error:
+        _lock_beside_others(path).close()
+        message = (
+            f"other processes write to the store at {path}, and durability='delayed' wants it for itself alone; "
+            f"close it there, or open this one with durability='durable'"
+        )
+        raise StoreBusy(message) from error
+    lock.truncate(0)
+    lock.write(str(os.getpid()).encode())
+    return lock

@@ -1,0 +1,506 @@
+"""LMDB's environment of a store: one for each file and process, its databases open, one writer at a time.
+
+LMDB may open a file only once in a process, so read-only handles of the same process share the writer's environment.
+"""
+
+import errno
+import fcntl
+import gc
+import io
+import mmap
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+from weakref import WeakSet
+
+import lmdb
+import msgspec
+
+from refold.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
+from refold.limits import MAP_SPARE_BYTES, MAP_STEP_BYTES_MIN, MAP_WAIT_SECONDS, RETRIES_COUNT_MAX, STRUCTURE_BYTES_MAX
+from refold.log.lmdb_file import (
+    DATA_FILE,
+    LOCK_FILE,
+    allocate_lock_file,
+    check_structure,
+    is_granted,
+    of_stopped,
+    of_unknown_place,
+    open_lmdb,
+    problems,
+    translated,
+)
+from refold.log.protocol import TABLES
+from refold.log.record import FORMAT
+from refold.log.site import flush
+from refold.threads import uninterrupted
+
+# The turnstile: a lock before LMDB's own, for processes that write to one store at the same time.
+#
+# LMDB's mutex is robust against the death of its owner, and still loses a wake-up: if a waiter is killed between
+# being woken and taking the mutex, while somebody else has just taken it without knowing of waiters, then the next
+# waiter sleeps for ever on a mutex that is free. A record lock of the system has no such gap, and dies with its
+# process. With the turnstile in front, nobody ever waits at LMDB's mutex.
+#
+# A process that writes alone does not pay for it: a byte in the lock file, mapped by every writer, says whether there
+# are several. Whoever opens the store sets it, and clears it if it finds nobody else. The same byte says that an I/O
+# error has stopped a writer, until one has opened the store and checked the end of the log: noting it in mapped
+# memory takes no call that a broken disk could refuse.
+
+TURN_LOCK: Final = "turn.lock"
+_SEVERAL: Final = 1
+_SUSPECT: Final = 2
+
+
+class Turnstile:
+    """The lock file of one store, opened once in a process: closing a second descriptor would give the lock back.
+
+    Raises ``StoreFull`` and ``StoreError`` where the file cannot be made, mapped or locked.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.is_held = False
+        """Whether the lock may be held: set before it is taken and cleared after it is given back."""
+        self.unlock: Callable[[], object] = _nothing
+        """Gives the lock back in one step, which no signal splits. Every turn ends with it: where ``is_held``."""
+        try:
+            self._file = _open(os.path.join(path, TURN_LOCK))
+            _allocate(self._file.fileno())
+            self._flags = mmap.mmap(self._file.fileno(), 1)
+            self.unlock = partial(fcntl.lockf, self._file, fcntl.LOCK_UN)
+        except OSError as error:
+            raise self._failed("opening", error) from error
+
+    def _failed(self, doing: str, error: OSError) -> StoreError:
+        kind = StoreFull if error.errno in {errno.ENOSPC, errno.EDQUOT} else StoreError
+        return kind(
+            f"{doing} {TURN_LOCK} in {self._path}: {error}; check who owns it, that it is a file, that there is "
+            f"space, and that the file system knows record locks, then open the store again"
+        )
+
+    def enter(self, *, always: bool = False) -> None:
+        """Wait for the turn of every other process, if there are any; a thread at a time, once more or not."""
+        if always or self._flags[0]:
+            self.is_held = True
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX)
+            except OSError as error:
+                raise self._failed("locking", error) from error
+
+    def say(self, *, several: bool) -> None:
+        """Tell every process whether several write; the caller has entered with ``always``."""
+        self._flags[0] = (self._flags[0] & _SUSPECT) | (_SEVERAL if several else 0)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether an I/O error has stopped a writer, and no other has checked the end of the log since."""
+        return bool(self._flags[0] & _SUSPECT)
+
+    def suspect(self) -> None:
+        """Note for every process, and those to come, that the end of the log is to be checked."""
+        self._flags[0] |= _SUSPECT
+
+    def trust(self) -> None:
+        """Note that the end of the log was checked."""
+        self._flags[0] &= ~_SUSPECT
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._flags.close()
+        self._file.close()
+
+
+def _open(path: str) -> io.FileIO:
+    """Open a lock file as an object that closes itself: a bare descriptor would be lost to a signal."""
+    return io.FileIO(path, "r+", opener=lambda name, _: os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def _nothing() -> None:
+    """Do nothing: the lock file is not open yet."""
+
+
+def _allocate(file: int) -> None:
+    """Give the file its byte before it is mapped: writing to a hole on a full disk kills the process."""
+    if os.fstat(file).st_size:
+        return
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, 1)
+    else:
+        os.ftruncate(file, 1)
+
+
+FORMAT_KEY: Final = b"format"
+
+NAMES: Final = ("log", "commits", *TABLES)
+"""The databases of a store."""
+
+LATER_NAMES: Final = frozenset(("graphs",))
+"""Those that the first stores did not have; they are made empty."""
+
+
+class Environment:
+    """One LMDB environment of this process, its databases by name, and the handles that hold it."""
+
+    def __init__(self, path: str, identity: tuple[int, int]) -> None:
+        self.path = path
+        self.identity = identity
+        self.turnstile = Turnstile(path)
+        try:
+            self.env: lmdb.Environment = open_lmdb(path)
+        except BaseException:
+            self.turnstile.close()
+            raise
+        self.handles: WeakSet[object] = WeakSet()
+        """The handles of this process; one that is gone counts no more."""
+        self.writers: WeakSet[object] = WeakSet()
+        """Those that may write: one at most."""
+        self.writing = threading.RLock()
+        """Held by a thread for its turn at writing, and to change the map: LMDB may not do both at once."""
+        self._map_changes = 0
+        self._is_map_changing = False
+        self._renewing = 0
+        """The thread that opens LMDB's environment anew, 0 for none."""
+        self._is_lost = False
+        """Whether LMDB's environment was closed to be opened anew, and that has not succeeded yet."""
+        self.stopped = ""
+        """The I/O error after which nothing is written here any more, empty while there was none."""
+        self.map_bytes: int = self.env.info()["map_size"]
+        try:
+            _check_length(self.env, path)
+            self.env.reader_check()
+            self.databases = self._open_databases()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.env.close()
+        self.turnstile.close()
+
+    def begin_write(self, *, always: bool = False) -> "lmdb.Transaction[bytes]":
+        """Return a write transaction, once nobody else has one; for this thread alone, which holds ``writing``.
+
+        ``always`` takes the turnstile even where the store's writer may not know of this process.
+        """
+        self.turnstile.enter(always=always)
+        attempts = RETRIES_COUNT_MAX
+        while True:
+            try:
+                return self.env.begin(write=True)
+            except lmdb.Error as error:
+                attempts -= 1
+                if not attempts or not self.recover(error):
+                    raise translated(error, "beginning to write", self.path) from error
+
+    def replace(self, made: str) -> None:
+        """Put the data file of another directory in the place of this one, and open it; the old one stays where not.
+
+        The caller holds ``writing`` and the store alone. LMDB's table of readers is of the old file: a new one is put
+        in its place first, with all of its blocks, because none may be had once the old one is gone. A power cut
+        between the two leaves a whole store.
+        """
+        allocate_lock_file(made)
+        uninterrupted(lambda: self._replace(made))
+
+    def _replace(self, made: str) -> None:
+        # On the thread that renews: a handle that is collected on it wants this lock too.
+        with open_lock:
+            if len(self.handles) > 1:
+                message = f"another handle of this process has the store at {self.path} open; close it and call again"
+                raise StoreBusy(message)
+            self._renew(lambda: self._put_in_place(made))
+
+    def _put_in_place(self, made: str) -> None:
+        """Give the names of both files to others, durably; where that is unknown, nothing more is written.
+
+        Whoever wrote to a file whose name a loss of power takes back would lose what was acknowledged.
+        """
+        try:
+            for name in (LOCK_FILE, DATA_FILE):
+                os.rename(os.path.join(made, name), os.path.join(self.path, name))
+            flush(self.path)
+        except OSError as error:
+            if _identity(self.path) == self.identity:
+                raise
+            self.stop(str(error))
+            raise of_unknown_place(error, self.path) from error
+        finally:
+            self.identity = _identity(self.path)
+            _forget(self)
+            _open_environments[self.identity] = self
+
+    def recover(self, error: lmdb.Error) -> bool:
+        """Return whether what failed so may be tried again; here ends what is nobody's fault."""
+        if isinstance(error, lmdb.ReadersFullError):
+            self.env.reader_check()
+            return True
+        if self._renewing == threading.get_ident():
+            # This thread opens the map for one that holds `writing`: there is nothing to wait for.
+            return isinstance(error, lmdb.MapResizedError) and self._enlarge(self._whole_bytes())
+        if isinstance(error, lmdb.MapResizedError):
+            return self._adopt()
+        # A map that changes takes the transactions of other threads with it.
+        while self._is_map_changing:
+            if self.writing.acquire(timeout=MAP_WAIT_SECONDS):
+                self.writing.release()
+        if self._is_lost or isinstance(error, lmdb.PanicError):
+            return self._regain()
+        return self._map_changes > 0
+
+    def stop(self, reason: str) -> None:
+        """Let nothing be written any more until the store is opened again, because of an error of the disk."""
+        self.stopped = self.stopped or reason
+        self.turnstile.suspect()
+
+    def check_writing(self) -> None:
+        """Raise after an I/O error, which stops writing until the store is opened again."""
+        if self.stopped:
+            raise of_stopped(self.stopped, self.path)
+
+    def grow(self) -> bool:
+        """Make the map that is full larger, and return whether the system grants it.
+
+        The thread holds ``writing`` and has no transaction open.
+        """
+        return self._enlarge(self.map_bytes + MAP_STEP_BYTES_MIN)
+
+    def _adopt(self) -> bool:
+        """Make the map as large as the store that another process let grow, and return whether the system grants it.
+
+        The thread that has its turn may wait for what the caller holds, so the caller waits for it in small steps: if
+        it does not end its turn, it has made the map larger itself.
+        """
+        while not self.writing.acquire(timeout=MAP_WAIT_SECONDS):
+            if self._is_readable():
+                return True
+        try:
+            return self._is_readable() or self._enlarge(self._whole_bytes())
+        finally:
+            self.writing.release()
+
+    def is_panicked(self) -> bool:
+        """Return whether LMDB refuses even to read, as it does once it could not write its last page."""
+        try:
+            self.env.begin().abort()
+        except lmdb.PanicError:
+            return True
+        except lmdb.Error:
+            return self._is_lost
+        return False
+
+    def _regain(self) -> bool:
+        """Make a panicked store readable again, unless the thread that has its turn does so first."""
+        while not self.writing.acquire(timeout=MAP_WAIT_SECONDS):
+            if not self.is_panicked():
+                return True
+        try:
+            if self.is_panicked():
+                self.renew()
+            return True
+        finally:
+            self.writing.release()
+
+    def renew(self, meanwhile: Callable[[], None] | None = None) -> None:
+        """Open LMDB's environment anew, with a call while it is closed; the thread holds ``writing``.
+
+        Reads of other threads that are cut off begin again. An interrupt waits until it is open.
+        """
+        uninterrupted(lambda: self._renew(meanwhile))
+
+    def _renew(self, meanwhile: Callable[[], None] | None) -> None:
+        is_held = self.turnstile.is_held
+        self._renewing = threading.get_ident()
+        self._is_map_changing = self._is_lost = True
+        try:
+            self.env.close()
+            try:
+                if meanwhile is not None:
+                    meanwhile()
+            finally:
+                self.env = open_lmdb(self.path)
+                self.map_bytes = self.env.info()["map_size"]
+                self.databases = self._open_databases()
+                self._is_lost = False
+        finally:
+            self._map_changes += 1
+            self._is_map_changing = False
+            self._renewing = 0
+            if is_held:
+                self.turnstile.enter(always=True)
+
+    def _whole_bytes(self) -> int:
+        """Return what the map has to hold: all pages that any process has written."""
+        return (self.env.info()["last_pgno"] + 1) * self.env.stat()["psize"]
+
+    def _is_readable(self) -> bool:
+        try:
+            self.env.begin().abort()
+        except lmdb.Error:
+            return False
+        return True
+
+    def _enlarge(self, needed_bytes: int) -> bool:
+        least_bytes = needed_bytes - self.map_bytes
+        more_bytes = max(self.map_bytes, 2 * least_bytes)
+        while not is_granted(more_bytes + MAP_SPARE_BYTES):
+            if more_bytes == least_bytes:
+                return False
+            more_bytes = max(more_bytes // 2, least_bytes)
+        self._map(self.map_bytes + more_bytes)
+        return True
+
+    def _map(self, map_bytes: int) -> None:
+        self._is_map_changing = True
+        try:
+            self.env.set_mapsize(map_bytes)
+            self.map_bytes = self.env.info()["map_size"]
+        finally:
+            self._map_changes += 1
+            self._is_map_changing = False
+
+    def _open_databases(self) -> dict[str, Any]:
+        """Return the handles of all databases, for all who share the environment.
+
+        The transaction is given, because LMDB's binding would else begin one of its own that waits for other writers
+        with the GIL held. It has to be one that may write: of one that may not, the binding forgets the handles.
+        """
+        try:
+            with self.begin_write(always=True) as txn:
+                check_structure(self.path, STRUCTURE_BYTES_MAX)
+                databases = {
+                    name: self.env.open_db(name.encode(), txn=txn, create=name in LATER_NAMES) for name in NAMES
+                }
+                _check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
+        except lmdb.NotFoundError as error:
+            message = f"{self.path} holds an LMDB file that refold did not write; give another path"
+            raise StoreVersion(message) from error
+        except lmdb.Error as error:
+            raise translated(error, "opening", self.path) from error
+        finally:
+            if self.turnstile.is_held:
+                self.turnstile.unlock()
+                self.turnstile.is_held = False
+        return databases
+
+
+_open_environments: dict[tuple[int, int], Environment] = {}
+open_lock = threading.RLock()
+"""Held to open and to close; a thread may take it again: a handle that is collected then gives its share back."""
+
+
+def share(path: str, handle: object, *, readonly: bool) -> Environment:
+    """Return this process's environment of the file, opened if this handle is the first; one of them may write."""
+    with open_lock:
+        identity = _identity(path)
+        environment = _open_environments.get(identity)
+        if environment is not None and not environment.handles:
+            # Who had it last was cut off while closing it.
+            _close(environment)
+            environment = None
+        if environment is not None:
+            # Before the look whether it is still there: a handle that is collected meanwhile may have closed it.
+            environment.handles.add(handle)
+        if environment is None or _open_environments.get(identity) is not environment:
+            environment = _open_environments[identity] = Environment(path, identity)
+            environment.handles.add(handle)
+        if not readonly:
+            _take_writer(environment, handle)
+        return environment
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.stat(os.path.join(path, DATA_FILE))
+    return status.st_dev, status.st_ino
+
+
+def share_open(path: str, handle: object) -> Environment | None:
+    """Return this process's environment of the file as ``share`` does to a reader, ``None`` if it has none."""
+    with open_lock:
+        identity = _identity(path)
+        environment = _open_environments.get(identity)
+        if environment is not None:
+            environment.handles.add(handle)
+        return _open_environments.get(identity)
+
+
+def _take_writer(environment: Environment, handle: object) -> None:
+    if environment.writers:
+        gc.collect()  # A memory that was dropped without being closed may be left in a cycle.
+    if environment.writers:
+        path = environment.path
+        message = (
+            f"process {os.getpid()} already writes to the store at {path}; close it there, share its Memory, "
+            f"or open this one with readonly=True"
+        )
+        raise StoreBusy(message)
+    environment.writers.add(handle)
+
+
+def unshare(handle: object) -> None:
+    """Give a handle's shares back, and close each environment that it was the last to have; twice does no harm."""
+    with open_lock:
+        for environment in list(_open_environments.values()):
+            environment.writers.discard(handle)
+            environment.handles.discard(handle)
+            if not environment.handles:
+                _close(environment)
+
+
+def _close(environment: Environment) -> None:
+    environment.close()
+    _forget(environment)
+
+
+def _forget(environment: Environment) -> None:
+    for identity in [known for known, other in _open_environments.items() if other is environment]:
+        del _open_environments[identity]
+
+
+def create_databases(path: str, seed: dict[bytes, bytes]) -> None:
+    """Make the file of a new store in an empty directory, with the first rows of its ``meta``."""
+    env = open_lmdb(path)
+    try:
+        with env.begin(write=True) as txn:
+            databases = {name: env.open_db(name.encode(), txn=txn) for name in NAMES}
+            txn.put(FORMAT_KEY, msgspec.msgpack.encode(FORMAT), db=databases["meta"])
+            for key, value in seed.items():
+                txn.put(key, value, db=databases["meta"])
+    except lmdb.Error as error:
+        raise translated(error, "creating a store", path) from error
+    finally:
+        env.close()
+
+
+def _check_length(env: lmdb.Environment, path: str) -> None:
+    """Refuse a file that was cut off: touching what is mapped behind its end would kill the process.
+
+    LMDB may leave pages at the end unwritten that were freed in the commit that took them. Such a file is only padded.
+    """
+    file = os.path.join(path, DATA_FILE)
+    expected = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+    found = os.stat(file).st_size
+    if found >= expected:
+        return
+    found_problems = problems(path)
+    if found_problems:
+        message = f"{file} was cut off: {found} of {expected} bytes are there ({found_problems[0]}); restore a backup"
+        raise StoreCorrupt(message)
+    os.truncate(file, expected)
+
+
+def _check_format(packed: bytes | None, path: str) -> None:
+    if packed is None:
+        message = f"{path} holds an LMDB file that refold did not write; give another path"
+        raise StoreVersion(message)
+    try:
+        found = msgspec.msgpack.decode(packed, type=int)
+    except msgspec.DecodeError as error:
+        message = f"{path} does not say its format ({error}); restore a backup"
+        raise StoreVersion(message) from error
+    if found > FORMAT:
+        message = f"{path} is of format {found}, and this refold reads up to {FORMAT}; upgrade refold"
+        raise StoreVersion(message)

@@ -1,0 +1,203 @@
+"""Looking at a store's files without changing them: no lock is taken, nothing is padded, cleared or created.
+
+Only in its own table, where there is one, does LMDB note us, as it does every reader. What opening a store would refuse
+or mend is told here instead, so that somebody can decide what to do.
+"""
+
+import os
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import lmdb
+
+from refold.errors import StoreCorrupt, StoreVersion
+from refold.log.directory import WRITER_LOCK
+from refold.log.environment import FORMAT_KEY, LATER_NAMES, NAMES, share_open, unshare
+from refold.log.lmdb_file import DATA_FILE, open_to_look, problems, translated
+from refold.log.protocol import Table
+from refold.log.site import SITE_SUFFIX
+
+_META_PAGES: Final = 2
+_LOCKS: Final = "/proc/locks"
+_MOUNTS: Final = "/proc/mounts"
+_Databases: TypeAlias = Mapping[str, Any]
+
+
+class Reader(NamedTuple):
+    """An entry of LMDB's table of readers: who reads, and since which transaction, ``None`` if it does not just now."""
+
+    process: int
+    transaction: int | None
+
+
+class Holder(NamedTuple):
+    """A process that holds the writers' lock."""
+
+    process: int
+    is_alone: bool
+
+
+class Facts(NamedTuple):
+    """What a store's files say; ``format`` and ``rows`` as they are stored, ``None`` where a row is missing."""
+
+    file_bytes: int
+    whole_bytes: int
+    """What its last page says; LMDB may leave pages at the end unwritten that were freed as soon as they were taken."""
+    map_bytes: int
+    page_bytes: int
+    pages: int
+    used_pages: int
+    transaction: int
+    readers: tuple[Reader, ...]
+    problem: str
+    """What LMDB's offline verifier says of a file that is shorter, empty if it is sound; else it is not asked."""
+    format: bytes | None
+    last_record: bytes | None
+    """The key of the last record of the log."""
+    last_commit: tuple[bytes, bytes] | None
+    rows: tuple[bytes | None, ...]
+
+
+def look(path: str, wanted: Sequence[tuple[Table, bytes]]) -> Facts:
+    """Return what a store's files say, with the wanted rows; ``StoreError`` if LMDB cannot read them."""
+    try:
+        with _environment(path) as (env, databases):
+            return _look(env, databases, path, wanted)
+    except lmdb.NotFoundError as error:
+        message = f"{path} holds an LMDB file that refold did not write"
+        raise StoreVersion(message) from error
+    except lmdb.Error as error:
+        raise translated(error, "looking", path) from error
+
+
+class _Handle:
+    """Who looks at an environment that this process has open already."""
+
+
+@contextmanager
+def _environment(path: str) -> Generator[tuple[lmdb.Environment, _Databases]]:
+    """Open the file to read it, or borrow what this process has open already: LMDB opens a file once in a process."""
+    handle = _Handle()
+    shared = share_open(path, handle)
+    if shared is not None:
+        try:
+            yield shared.env, shared.databases
+        finally:
+            unshare(handle)
+        return
+    env = open_to_look(path)
+    try:
+        yield env, {}
+    finally:
+        env.close()
+
+
+def _look(env: lmdb.Environment, databases: _Databases, path: str, wanted: Sequence[tuple[Table, bytes]]) -> Facts:
+    info, main = env.info(), env.stat()
+    pages = info["last_pgno"] + 1
+    facts = Facts(
+        os.stat(os.path.join(path, DATA_FILE)).st_size,
+        *(pages * main["psize"], info["map_size"], main["psize"], pages, 0, info["last_txnid"], _readers(env)),
+        *("", None, None, None, ()),
+    )
+    if facts.file_bytes < facts.whole_bytes:
+        facts = facts._replace(problem=problem(path))
+    if facts.problem:
+        # Who touches what is mapped behind the end of a file is killed.
+        return facts
+    with env.begin() as txn:
+        if not databases:
+            names = [name for name in NAMES if name not in LATER_NAMES or txn.get(name.encode()) is not None]
+            databases = {name: env.open_db(name.encode(), txn=txn, create=False) for name in names}
+        in_use = [main, *(txn.stat(database) for database in databases.values())]
+        last_record, last_commit = (_last(txn, databases[name]) for name in ("log", "commits"))
+        return facts._replace(
+            used_pages=sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in in_use)
+            + _META_PAGES,
+            format=txn.get(FORMAT_KEY, db=databases["meta"]),
+            last_record=last_record[0] if last_record else None,
+            last_commit=last_commit,
+            rows=tuple(txn.get(key, db=databases[table]) for table, key in wanted),
+        )
+
+
+def problem(path: str) -> str:
+    """Return what is wrong with the pages of a store's file, empty if nothing is."""
+    try:
+        return next(iter(problems(path)), "")
+    except StoreCorrupt as error:
+        return str(error)
+
+
+def _last(txn: "lmdb.Transaction[bytes]", database: Any) -> tuple[bytes, bytes] | None:
+    cursor = txn.cursor(database)
+    return cursor.item() if cursor.last() else None
+
+
+def _readers(env: lmdb.Environment) -> tuple[Reader, ...]:
+    """Return LMDB's table of readers, which it gives as text: process, thread, transaction or a dash."""
+    rows = [line.split() for line in env.readers().splitlines()]
+    entries = [row for row in rows if len(row) == 3 and row[0].isdecimal()]  # noqa: PLR2004 - its three columns
+    return tuple(Reader(int(row[0]), int(row[2]) if row[2].isdecimal() else None) for row in entries)
+
+
+class Site(NamedTuple):
+    """A directory in which a backup or a recovered store is made, or was; by which processes, ``None`` if unknown."""
+
+    path: str
+    builders: tuple[Holder, ...] | None
+
+
+def sites(path: str) -> tuple[Site, ...]:
+    """Return what is being built beside a store, or was left there by a crash."""
+    parent = os.path.dirname(os.path.realpath(path))
+    names = sorted(name for name in os.listdir(parent) if name.startswith(".") and name.endswith(SITE_SUFFIX))
+    found = [os.path.join(parent, name) for name in names]
+    return tuple(Site(site, _holders_of(site)) for site in found if os.path.isdir(site))
+
+
+def holders(path: str) -> tuple[Holder, ...] | None:
+    """Return who holds the writers' lock, ``None`` where the system does not say."""
+    return _holders_of(os.path.join(path, WRITER_LOCK))
+
+
+def _holders_of(path: str) -> tuple[Holder, ...] | None:
+    if not os.path.exists(_LOCKS):
+        return None
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return ()
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    with open(_LOCKS, encoding="ascii") as file:
+        rows = [line.split() for line in file]
+    held = [row for row in rows if row[1] == "FLOCK" and row[5] == place]
+    return tuple(Holder(int(row[4]), row[3] == "WRITE") for row in held)
+
+
+def file_system(path: str) -> str | None:
+    """Return the type of the file system that a path lies on, ``None`` where the system does not say."""
+    if not os.path.exists(_MOUNTS):
+        return None
+    with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
+        mounts = [line.split(" ")[1:3] for line in file]
+    here = os.path.join(os.path.realpath(path), "")
+    # A later mount hides an earlier one at the same place; blanks in names are written as \040.
+    best = ("", "")
+    for written, kind in mounts:
+        place = written.replace("\\040", " ")
+        if here.startswith(os.path.join(place, "")) and len(place) >= len(best[0]):
+            best = (place, kind)
+    return best[1] or None
+
+
+def is_running(process: int) -> bool:
+    """Return whether a process of this machine (or container) runs; one of another user counts."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

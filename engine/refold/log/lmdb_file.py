@@ -1,0 +1,348 @@
+"""LMDB's file: mapped with as much address space as there is, its structure verified, its errors translated.
+
+It reads the file as bytes, so nothing in the file can bring the process down. What it finds, and how it says so, is the
+verifier's own: a page that is not plain, or in which anything is off, is left to it. Beyond that, flags have to be
+those that refold sets, and a search has to turn to the page that holds what it is for.
+"""
+
+import errno
+import mmap
+import os
+import resource
+from collections.abc import Sequence
+from functools import cache
+from struct import Struct
+from typing import Any, Final
+
+import lmdb
+
+from refold.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
+from refold.limits import (
+    DATABASES_MAX,
+    DISK_FULL_BYTES,
+    LMDB_HEADER_BYTES,
+    LMDB_KEY_BYTES_MAX,
+    LOCK_BYTES,
+    MAP_BYTES,
+    MAP_BYTES_MIN,
+    READERS_MAX,
+)
+
+# What LMDB raises, in refold's errors: what failed, and the next step.
+
+FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""Numbers of the system that say that there is no space."""
+
+_NOT_OF_DISK: Final = FULL | {errno.ENOMEM, errno.EINVAL, errno.EAGAIN, errno.EACCES, errno.EPERM}
+"""Numbers of the system, which are positive (LMDB's own are not), that say nothing of what reached the disk."""
+
+_TOLD: Final[tuple[tuple[tuple[type[lmdb.Error], ...], type[StoreError], str], ...]] = (
+    (
+        (lmdb.MapFullError,),
+        StoreFull,
+        "this process is granted no more address space; raise the limit (ulimit -v) and call again, reads go on",
+    ),
+    (
+        (lmdb.MapResizedError,),
+        StoreError,
+        "the store has grown, and this process is granted no address space for it; raise the limit (ulimit -v)",
+    ),
+    (
+        (lmdb.ReadersFullError,),
+        StoreBusy,
+        f"READERS_MAX = {READERS_MAX} processes and threads read already; close the store in one and call again",
+    ),
+    ((lmdb.MemoryError,), StoreError, "free memory, or raise the limit of this process (ulimit -v), and call again"),
+    ((lmdb.LockError,), StoreBusy, "close other processes that hold the store open and call again"),
+    (
+        (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError),
+        StoreCorrupt,
+        "run `refold verify` and restore a backup",
+    ),
+    ((lmdb.VersionMismatchError,), StoreVersion, "open it with the refold version that wrote it"),
+    ((lmdb.PanicError,), StoreError, "check the disk, close the store in this process, and open it again"),
+)
+_FULL_NEXT: Final = "no space is left; free disk space or raise the quota and call again, reads go on"
+_OTHER_NEXT: Final = "check the disk, then open the store again"
+_STOPPED_NEXT: Final = (
+    "check the disk, then close the memory and open the store again, which checks the end of the log before anything "
+    "is written; a request_id then tells whether a call was written; reads go on"
+)
+
+
+def translated(error: lmdb.Error, doing: str, path: str) -> StoreError:
+    """Return refold's error for one of LMDB's."""
+    if is_full(error, path):
+        return StoreFull(f"{doing} in {path}: {error}; {_FULL_NEXT}")
+    for kinds, told, following in _TOLD:
+        if isinstance(error, kinds):
+            return told(f"{doing} in {path}: {error}; {following}")
+    return StoreError(f"{doing} in {path}: {error}; {_OTHER_NEXT}")
+
+
+def is_of_disk(error: lmdb.Error, path: str) -> bool:
+    """Return whether the disk failed, so that nobody knows what of a write has reached it."""
+    code = getattr(error, "code", 0)
+    return isinstance(error, lmdb.PanicError) or (code > 0 and code not in _NOT_OF_DISK and not is_full(error, path))
+
+
+def is_full(error: lmdb.Error, path: str) -> bool:
+    """Return whether there was no space for a write."""
+    return getattr(error, "code", 0) in FULL or _is_cut_short(error, path)
+
+
+def of_unknown_outcome(error: lmdb.Error, doing: str, path: str) -> StoreError:
+    """Return what the caller of a write is told that may or may not have reached the disk."""
+    return StoreError(f"{doing} in {path}: {error}; whether it was written is unknown: {_STOPPED_NEXT}")
+
+
+def of_unknown_place(error: OSError, path: str) -> StoreError:
+    """Return what the caller of a sweep is told whose clean copy has its name, though perhaps not on the disk."""
+    return StoreError(f"putting a clean copy of the file in place in {path}: {error}; {_STOPPED_NEXT}")
+
+
+def of_stopped(reason: str, path: str) -> StoreError:
+    """Return what those are told who want to write after an I/O error, whose words are the reason."""
+    return StoreError(f"nothing more is written to {path} since an I/O error ({reason}): {_STOPPED_NEXT}")
+
+
+def _is_cut_short(error: lmdb.Error, path: str) -> bool:
+    """Return whether an error of input or output is one of space: LMDB calls a write so that was cut short."""
+    if getattr(error, "code", 0) != errno.EIO:
+        return False
+    disk = os.statvfs(path)
+    file = os.path.join(path, "data.mdb")
+    size = os.stat(file).st_size if os.path.exists(file) else 0
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    is_at_limit = limit != resource.RLIM_INFINITY and size + DISK_FULL_BYTES > limit
+    return is_at_limit or disk.f_bavail * disk.f_frsize < DISK_FULL_BYTES
+
+
+# LMDB's file opened, with as much address space as the system grants.
+#
+# The map is far larger than any file, and a system may refuse it; a smaller one grows, but not beyond what is
+# granted.
+
+DATA_FILE: Final = "data.mdb"
+LOCK_FILE: Final = "lock.mdb"
+_BLOCK_BYTES: Final = 512
+"""What ``st_blocks`` counts in."""
+
+
+def open_lmdb(path: str) -> lmdb.Environment:
+    """Return the LMDB environment, with as much address space as the system grants."""
+    allocate_lock_file(path)
+    return _open(path, max_readers=READERS_MAX, max_spare_txns=1)
+
+
+def open_to_look(path: str) -> lmdb.Environment:
+    """Return the LMDB environment of a file that is there, without changing it; beside others as one more reader."""
+    return _open(path, readonly=True, create=False, lock=os.path.exists(os.path.join(path, LOCK_FILE)))
+
+
+def _open(path: str, **options: Any) -> lmdb.Environment:
+    file = os.path.join(path, DATA_FILE)
+    file_bytes = os.stat(file).st_size if os.path.exists(file) else None
+    if file_bytes == 0:
+        # LMDB would make an empty database of it, and nobody would see any more that there was a store.
+        message = f"{path} cannot be opened as a store (its {DATA_FILE} is empty); restore a backup, or remove the file"
+        raise StoreVersion(message)
+    file_bytes = file_bytes or 0
+    for map_bytes in (MAP_BYTES, 2 * file_bytes + MAP_BYTES_MIN, file_bytes + MAP_BYTES_MIN):
+        try:
+            env = lmdb.open(path, map_size=map_bytes, max_dbs=DATABASES_MAX, **options)
+        except lmdb.MemoryError:
+            continue
+        except OSError as error:
+            message = f"opening {path}: {error}; check the disk and who owns it, and open it again"
+            raise StoreError(message) from error
+        except lmdb.Error as error:
+            told = translated(error, "opening", path)
+            if isinstance(told, (StoreBusy, StoreFull)) or is_of_disk(error, path):
+                raise told from error
+            message = f"{path} cannot be opened as a store ({error}); run `python -m lmdb verify {path}`"
+            raise StoreVersion(message) from error
+        else:
+            assert env.max_key_size() >= LMDB_KEY_BYTES_MAX, env.max_key_size()
+            return env
+    message = (
+        f"opening {path}: the system does not grant {file_bytes + MAP_BYTES_MIN} bytes of address space, its size and "
+        f"MAP_BYTES_MIN; raise the limit of this process (ulimit -v) and open it again"
+    )
+    raise StoreError(message)
+
+
+def allocate_lock_file(path: str) -> None:
+    """Give LMDB's lock file its blocks before it is mapped: writing to a hole on a full disk kills the process.
+
+    It is made if it is not there. Nobody may have it open here: closing it gives up what LMDB has locked in it.
+    """
+    if not hasattr(os, "posix_fallocate"):
+        return
+    descriptor = -1
+    try:
+        descriptor = os.open(os.path.join(path, LOCK_FILE), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        if os.fstat(descriptor).st_blocks * _BLOCK_BYTES < LOCK_BYTES:
+            os.posix_fallocate(descriptor, 0, LOCK_BYTES)
+    except OSError as error:
+        kind = StoreFull if error.errno in FULL else StoreError
+        step = "free disk space" if kind is StoreFull else "check the disk and who owns it"
+        message = f"opening {path}: {error} for {LOCK_BYTES} bytes of {LOCK_FILE}; {step} and open it again"
+        raise kind(message) from error
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def is_granted(more_bytes: int) -> bool:
+    """Return whether the system grants this much more address space; LMDB would lose its map in trying."""
+    try:
+        mmap.mmap(-1, more_bytes, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ).close()
+    except OSError:
+        return False
+    return True
+
+
+_NODE: Final = Struct("=HHHH")
+"""The head of a row: size of its value, low and high half, flags, size of its key."""
+
+_FREE_FLAGS: Final = 0x08
+"""What LMDB says of its list of free pages, that its keys are numbers; of all other databases here it says nothing."""
+
+_BOUNDS: Final = Struct("=HH")
+
+
+def problems(path: str) -> list[str]:
+    """Return what is wrong with the structure of a store's data file, as it lies on the disk.
+
+    Raises ``StoreCorrupt`` where it is no LMDB file of this machine at all.
+    """
+    offline = _offline()
+    try:
+        with open(os.path.join(path, "data.mdb"), "rb") as file:
+            found: Sequence[str] = _verifier()(file, os.fstat(file.fileno()).st_size).verify()
+    except offline.VerifyError as error:
+        message = f"{path} holds no readable LMDB file ({error}); restore a backup"
+        raise StoreCorrupt(message) from error
+    return list(found)
+
+
+def check_structure(path: str, bytes_max: int) -> None:
+    """Raise ``StoreCorrupt`` where a data file of up to so many bytes would lead LMDB astray; nobody writes meanwhile.
+
+    LMDB trusts what is in its file: a page of the wrong kind or a pointer out of its bounds ends the process.
+    """
+    if os.stat(os.path.join(path, "data.mdb")).st_size > bytes_max:
+        return
+    found = problems(path)
+    if found:
+        message = f"the data file of {path} is damaged ({found[0]}); restore a backup"
+        raise StoreCorrupt(message)
+
+
+@cache
+def _places(count: int) -> Struct:
+    return Struct(f"={count}H")
+
+
+def _offline() -> Any:
+    """Return the module of LMDB's verifier, which has no types."""
+    import lmdb.verify as offline  # noqa: PLC0415 - loaded only by those who ask
+
+    return offline
+
+
+@cache
+def _verifier() -> Any:  # noqa: C901 - a class in a function, of short methods
+    """Return LMDB's verifier, quicker on plain pages, and stricter about separators and flags."""
+    offline = _offline()
+    # The verifier has no other door; a test holds the two against each other.
+    verifier: Any = offline._Verifier  # noqa: SLF001
+    walk_leaf, walk_branch, walk_page = verifier._walk_leaf, verifier._walk_branch, verifier._walk_page  # noqa: SLF001
+    check_named = verifier._validate_named_subdb  # noqa: SLF001
+    lexical = offline._cmp_lexical  # noqa: SLF001
+
+    class Quicker(verifier):  # type: ignore[misc]
+        def load_metas(self) -> None:
+            verifier.load_metas(self)
+            for page, size in ((0, 1), (1, self.psize)):
+                meta = self._read_meta(page, size)
+                if (meta.free.flags, meta.main.flags) != (_FREE_FLAGS, 0):
+                    self.err(f"meta page {page} has flags {meta.free.flags:#x} and {meta.main.flags:#x}")
+
+        def _validate_named_subdb(self, name: str, pgno: int, place: int, found: Any) -> None:
+            check_named(self, name, pgno, place, found)
+            if found.flags:
+                self.err(f"{name} DB: page {pgno} node {place} named sub-DB has flags {found.flags:#x}")
+
+        def _walk_branch(self, ctx: dict[str, Any], pgno: int, buf: bytes, depth: int) -> None:
+            """Walk a page of branches, whose keys say where a search turns."""
+            ctx.setdefault("turns", []).append(iter(_separators(buf)))
+            walk_branch(self, ctx, pgno, buf, depth)
+            ctx["turns"].pop()
+
+        def _walk_page(self, ctx: dict[str, Any], pgno: int, depth: int) -> None:
+            turns = ctx.get("turns")
+            floor = next(turns[-1], b"") if turns and ctx["key_cmp"] is lexical else b""
+            if floor:
+                ctx["floor"] = floor
+                if ctx["last_key"] is not None and ctx["last_key"] >= floor:
+                    self.err(f"{ctx['name']} DB: a search does not turn to page {pgno} where it should")
+            walk_page(self, ctx, pgno, depth)
+
+        def _walk_leaf(self, ctx: dict[str, Any], pgno: int, buf: bytes) -> None:
+            keys, floor = None, ctx.get("floor", b"")
+            if ctx["key_cmp"] is lexical and not ctx["is_free"] and self.hdrsz == LMDB_HEADER_BYTES:
+                keys = plain_keys(buf, ctx["last_key"])
+            if keys is not None and keys[0] >= floor:
+                ctx["last_key"] = keys[-1]
+                ctx["entries"] += len(keys)
+                return
+            if _first_key(buf) < floor:
+                self.err(f"{ctx['name']} DB: a search does not turn to page {pgno} where it should")
+            walk_leaf(self, ctx, pgno, buf)
+
+    return Quicker
+
+
+def _separators(page: bytes) -> list[bytes]:
+    """Return the keys of a page of branches as far as they lie within it, the first of which is empty."""
+    (lower,) = _BOUNDS.unpack_from(page, LMDB_HEADER_BYTES - _BOUNDS.size)[:1]
+    count = (min(lower, len(page)) - LMDB_HEADER_BYTES) // 2
+    places = _places(max(count, 0)).unpack_from(page, LMDB_HEADER_BYTES)
+    return [_key_at(page, place) for place in places]
+
+
+def _key_at(page: bytes, place: int) -> bytes:
+    if place + _NODE.size > len(page):
+        return b""
+    begin = place + _NODE.size
+    return page[begin : begin + _NODE.unpack_from(page, place)[3]]
+
+
+def _first_key(page: bytes) -> bytes:
+    return _key_at(page, _places(1).unpack_from(page, LMDB_HEADER_BYTES)[0])
+
+
+def plain_keys(page: bytes, before: bytes | None) -> list[bytes] | None:
+    """Return the keys of a leaf page of plain rows behind the key ``before``; ``None`` where a closer look is due."""
+    lower, upper = _BOUNDS.unpack_from(page, LMDB_HEADER_BYTES - _BOUNDS.size)
+    size, unpack = len(page), _NODE.unpack_from
+    count = (lower - LMDB_HEADER_BYTES) // 2
+    if count < 1 or not lower <= upper <= size:
+        return None
+    places = _places(count).unpack_from(page, LMDB_HEADER_BYTES)
+    if min(places) < upper or max(places) + _NODE.size > size:
+        return None
+    keys: list[bytes] = []
+    last = b"" if before is None else before
+    for place in places:
+        low, high, flags, key_bytes = unpack(page, place)
+        begin = place + _NODE.size
+        end = begin + key_bytes
+        key = page[begin:end]
+        if flags or high or end + low > size or key <= last:
+            return None
+        keys.append(key)
+        last = key
+    return keys

@@ -1,0 +1,622 @@
+"""The log on LMDB: one directory with ``data.mdb``, ``lock.mdb``, ``owner.lock`` and ``writer.lock``.
+
+It promises that what ``write`` returned from survives a power cut (two flushes per commit, never ``sync=False``, never
+``writemap``) and that no transaction outlives a call. Of a record it reads the header at most, never the array.
+"""
+
+import ctypes
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
+from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
+
+import lmdb
+
+from refold.errors import Closed, ReadOnly, StoreCorrupt, StoreError, StoreFull
+from refold.limits import ENDING_COMMITS_COUNT, HASH_BYTES, PAGE_EVENTS, RETRIES_COUNT_MAX, SEQ_BYTES
+from refold.log.directory import Directory
+from refold.log.environment import Environment
+from refold.log.lmdb_file import DATA_FILE, is_of_disk, of_unknown_outcome, problems, translated
+from refold.log.protocol import Erasing, Found, Log, Overtaken, Row, Table
+from refold.log.record import (
+    ARRAY_BEGIN,
+    COMMIT,
+    NO_LINK,
+    SEQ,
+    CommitRow,
+    covered,
+    header_of,
+    is_intact,
+    last_seq_of,
+    link_after,
+)
+from refold.log.site import flush
+
+# What a read of the log does inside its transaction, which is given and ends with the call.
+
+
+def id_of(txn: "lmdb.Transaction[bytes]") -> int:
+    """Return the number of a transaction: for one that reads, that of the last commit."""
+    return txn.id()
+
+
+def last_item(txn: "lmdb.Transaction[bytes]") -> tuple[bytes, bytes] | None:
+    """Return the last row of the database, ``None`` in an empty one."""
+    cursor = txn.cursor()
+    return cursor.item() if cursor.last() else None
+
+
+def value_of(txn: "lmdb.Transaction[bytes]", key: bytes) -> bytes | None:
+    """Return the value of a row, ``None`` where there is none."""
+    return txn.get(key)
+
+
+def items_from(txn: "lmdb.Transaction[bytes]", first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+    """Return up to ``limit`` rows with keys from ``first`` on."""
+    cursor = txn.cursor()
+    is_there = cursor.set_range(first) if first else cursor.first()
+    return list(islice(cursor.iternext(), limit)) if is_there else []
+
+
+def values_from(txn: "lmdb.Transaction[bytes]", first: bytes, limit: int) -> list[bytes]:
+    """Return the values of up to ``limit`` rows with keys from ``first`` on."""
+    cursor = txn.cursor()
+    return list(islice(cursor.iternext(keys=False), limit)) if cursor.set_range(first) else []
+
+
+def item_before(txn: "lmdb.Transaction[bytes]", key: bytes) -> tuple[bytes, bytes] | None:
+    """Return the last row whose key is at most ``key``."""
+    cursor = txn.cursor()
+    if cursor.set_range(key):
+        if cursor.key() == key:
+            return key, cursor.value()
+        is_there = cursor.prev()
+    else:
+        is_there = cursor.last()
+    return cursor.item() if is_there else None
+
+
+def looked_up(txn: "lmdb.Transaction[bytes]", seqs: Sequence[int]) -> list[bytes]:
+    """Return the records of the seqs, none if one of them is missing."""
+    records: list[Any] = list(map(txn.get, map(SEQ.pack, seqs)))
+    return [] if None in records else records
+
+
+def scanned(txn: "lmdb.Transaction[bytes]", seqs: Sequence[int]) -> list[bytes]:
+    """Return the records of consecutive seqs, none if one of them is missing."""
+    cursor = txn.cursor()
+    if not cursor.set_key(SEQ.pack(seqs[0])):
+        return []
+    records = list(islice(cursor.iternext(keys=False), len(seqs)))
+    is_gapless = len(records) == len(seqs) and cursor.key() == SEQ.pack(seqs[-1])
+    return records if is_gapless else []
+
+
+# Giving mapped pages back: what LMDB has once read through its memory map counts as this process's memory.
+#
+# The pages are clean copies of the file and the system takes them back when it runs short; but who looks at a process
+# from outside, a container's limit included, sees them. Where the system has no ``madvise`` nothing happens.
+
+_MAPS: Final = "/proc/self/maps"
+_DONT_NEED: Final = 4
+"""``MADV_DONTNEED`` on Linux: for a shared map of a file, forget the mapping, keep the file's cached pages."""
+
+
+def release(path: str) -> bool:
+    """Let go of the pages of a file that are mapped here; return whether the system could be asked to."""
+    if not os.path.exists(_MAPS):
+        return False
+    advise = ctypes.CDLL(None, use_errno=True).madvise
+    advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    results = [advise(begin, end - begin, _DONT_NEED) for begin, end in _maps_of(os.path.realpath(path))]
+    return bool(results) and not any(results)
+
+
+def _maps_of(path: str) -> Iterator[tuple[int, int]]:
+    """Return where a file is mapped: the first and the last address of each map."""
+    with open(_MAPS, encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            addresses, permissions, *_, name = [*line.rstrip("\n").split(None, 5), ""][:6]
+            if name == path:
+                assert permissions.endswith("s"), f"{path} is mapped privately"
+                begin, end = addresses.split("-")
+                yield int(begin, 16), int(end, 16)
+
+
+# The end of a log checked: whether its last commits are what their links and commitments say.
+#
+# Everything before them was durable before they began, and LMDB never writes to a page that a commit still needs. So
+# this is what an I/O error leaves in doubt, and all that has to be read before writing goes on.
+
+
+def check_end(log: Log, path: str) -> None:
+    """Raise ``StoreCorrupt`` unless the last ``ENDING_COMMITS_COUNT`` commits are what their links say."""
+    last = log.head()
+    if log.read(last + 1, 1):
+        raise _damaged(path, last + 1, "no commit row covers it")
+    for _ in range(ENDING_COMMITS_COUNT):
+        if last < 1:
+            return
+        last = _check_commit(log, path, last)
+
+
+def _check_commit(log: Log, path: str, last: int) -> int:
+    """Check the commit that ends with a seq, and return that of the last event before it."""
+    try:
+        commit = _row(log, last)
+        previous = _row(log, commit.first_seq - 1)
+        if (commit.next_seq, previous.next_seq) != (last + 1, commit.first_seq) or commit.first_seq > last:
+            raise _damaged(path, last, "its commit row does not follow the one before")
+        parts = [COMMIT.pack(commit.first_seq, commit.next_seq, commit.time_ns, NO_LINK)]
+        for begin in range(commit.first_seq, commit.next_seq, PAGE_EVENTS):
+            for record in log.read_at(range(begin, min(begin + PAGE_EVENTS, commit.next_seq))):
+                header = header_of(record)
+                if len(record) < ARRAY_BEGIN or not is_intact(record, header):
+                    raise _damaged(path, last, "a body of its commit is not what the header commits to")
+                parts += covered(record, header)
+    except StructError as error:
+        raise _damaged(path, last, str(error)) from error
+    if link_after(previous.link, parts) != commit.link:
+        raise _damaged(path, last, "the link of its commit does not fit its records")
+    return commit.first_seq - 1
+
+
+def _row(log: Log, seq: int) -> CommitRow:
+    """Return the commit row that covers a seq; of seq 0 the one before the first."""
+    row = log.commit_at(seq) if seq else None
+    return CommitRow(0, 1, 0, NO_LINK) if row is None else CommitRow._make(COMMIT.unpack(row))
+
+
+def _damaged(path: str, seq: int, reason: str) -> StoreCorrupt:
+    message = (
+        f"the end of the log in {path} was checked after an I/O error, and seq {seq} is damaged: {reason}; "
+        f"open it with readonly=True to read what is there, run `refold verify`, restore a backup"
+    )
+    return StoreCorrupt(message)
+
+
+# What follows a write that failed: who is told what, and when nothing more may be written.
+#
+# After an I/O error nobody knows what has reached the disk: the system may have forgotten pages that it could not
+# write, and LMDB's last page may be there or not. So writing stops in this process until the store is opened again,
+# which reads its end from the disk and checks it.
+
+_KEEPS_CACHE: Final = not hasattr(os, "posix_fadvise")
+
+
+def failed(shared: Environment, error: lmdb.Error, doing: str, txnid: int) -> StoreError:
+    """Return what the caller of a commit is told that failed; the thread has its turn.
+
+    A full disk is an end that is known, and writing goes on when there is space: unless LMDB failed at its last page
+    and others see the commit all the same, which is unknown again.
+    """
+    is_visible = False
+    if shared.is_panicked():
+        try:
+            shared.renew()
+            is_visible = shared.env.info()["last_txnid"] >= txnid
+        except (StoreError, lmdb.Error, OSError):
+            is_visible = True  # Nobody can look; who reads next tries again.
+    if is_visible or is_of_disk(error, shared.path):
+        shared.stop(str(error))
+        return of_unknown_outcome(error, doing, shared.path)
+    return translated(error, doing, shared.path)
+
+
+def settle(path: str) -> None:
+    """Write what is not on the disk yet and forget what is, so that the file is read from the disk; it is not open.
+
+    Raises ``StoreError`` where the disk still fails.
+    """
+    file = os.path.join(path, DATA_FILE)
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+            if not _KEEPS_CACHE:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+        flush(path)  # The file may have got its name from a sweep whose last flush failed.
+    except OSError as error:
+        message = f"{file} cannot be flushed ({error}), so nothing is written to it; check the disk and open it again"
+        raise StoreError(message) from error
+
+
+# Turns at writing: to LMDB, which is a write transaction, and to the tail of a log that delays its writes.
+
+_AnyRow: TypeAlias = tuple[str, bytes, bytes | None]
+"""A row of any database, the log included."""
+
+
+class LmdbTurn:
+    """A write transaction; see ``protocol.Turn`` for what it promises, and ``LmdbLog.in_turn`` for how it ends.
+
+    The transaction is aborted by dropping the only reference to it, so it may stand in no variable, which a traceback
+    would keep. The ``abort`` of LMDB's binding waits until no other thread is inside a read, and two threads that read
+    all the time let it wait for ever.
+    """
+
+    __slots__ = ("_log", "_shared", "is_open", "moved", "txn", "txnid")
+
+    def __init__(self, log: "LmdbLog", shared: Environment) -> None:
+        self._log = log
+        self._shared = shared
+        self.txn: lmdb.Transaction[bytes] | None = None
+        self.is_open = False
+        self.txnid = 0
+        self.moved = False
+
+    def begin(self) -> None:
+        """Begin the transaction; the thread holds ``writing``."""
+        self.is_open = True
+        self.txn = self._shared.begin_write(always=self._log.readonly)
+        self.txnid = self.txn.id()
+        self._log.turn_txnid = self.txnid
+        self.moved = self.txnid != self._log.seen_txnid + 1
+
+    def write(
+        self,
+        first_seq: int,
+        records: Sequence[bytes],
+        commits: Sequence[bytes],
+        rows: Sequence[Row] = (),
+        erased: Sequence[Erasing] = (),
+    ) -> None:
+        """Put everything and commit: durable on return."""
+        replaced: list[_AnyRow] = [("log", SEQ.pack(seq), record) for seq, record in erased]
+        if self.commit(first_seq, records, commits, [*replaced, *rows] if erased else rows):
+            self._log.seen_txnid = self.txnid
+
+    def commit(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[_AnyRow]
+    ) -> bool:
+        """Put everything and end the transaction, in any case; return whether there was something to commit.
+
+        A transaction that finds the map full is begun again in a larger one, and one that finds the disk full with the
+        room of the ballast, if that is lent; unless others came between.
+        """
+        if not self.is_open:
+            message = "a turn is open once and writes once; take another turn"
+            raise AssertionError(message)
+        doing = _doing(first_seq, records, rows)
+        try:
+            self._shared.check_writing()
+            while True:
+                try:
+                    return self._put_and_commit(first_seq, records, commits, rows)
+                except lmdb.MapFullError as error:
+                    if not self._shared.grow():
+                        raise translated(error, doing, self._shared.path) from error
+                except lmdb.Error as error:
+                    told = failed(self._shared, error, doing, self.txnid)
+                    if not (isinstance(told, StoreFull) and self._log.ballast.give()):
+                        raise told from error
+                self._begin_again()
+        finally:
+            self.txn, self.is_open = None, False
+            # Other processes need not wait for the fold of what was written.
+            turnstile = self._shared.turnstile
+            if turnstile.is_held:
+                turnstile.unlock()
+                turnstile.is_held = False
+
+    def _begin_again(self) -> None:
+        self.txn = self._shared.begin_write()
+        if self.txn.id() != self.txnid:
+            path = self._shared.path
+            message = f"another process wrote to {path} while this one made room; nothing was written, call again"
+            raise Overtaken(message)
+
+    def _put_and_commit(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[_AnyRow]
+    ) -> bool:
+        assert self.txn is not None
+        databases = self._shared.databases
+        try:
+            if records:
+                self._append(first_seq, records)
+            for commit in commits:
+                last_key = SEQ.pack(last_seq_of(commit))
+                if not self.txn.put(last_key, commit, db=databases["commits"], append=True):
+                    self._refuse(f"the commit row of seq {last_seq_of(commit)}")
+            # LMDB gives the number of a transaction that changed nothing to the next one, whoever that belongs to.
+            is_changed = self._put(rows) or bool(records) or bool(commits)
+            if is_changed:
+                self.txn.commit()
+                self._log.ballast.follow(sum(map(len, records)))
+            return is_changed
+        finally:
+            self.txn = None
+
+    def _append(self, first_seq: int, records: Sequence[bytes]) -> None:
+        assert self.txn is not None
+        database = self._shared.databases["log"]
+        if len(records) == 1:
+            if not self.txn.put(SEQ.pack(first_seq), records[0], db=database, append=True):
+                self._refuse(f"the record of seq {first_seq}")
+            return
+        keys = map(SEQ.pack, range(first_seq, first_seq + len(records)))
+        items = zip(keys, records, strict=True)
+        if self.txn.cursor(db=database).putmulti(items, append=True) != (len(records), len(records)):
+            self._refuse(f"one of {len(records)} records from seq {first_seq} on")
+
+    def _refuse(self, what: str) -> NoReturn:
+        """Raise, because LMDB did not append; no ``assert``: a check of a write must not go away with ``python -O``."""
+        message = f"{what} is not behind the last one of {self._shared.path}; run `refold verify` and restore a backup"
+        raise StoreCorrupt(message)
+
+    def _put(self, rows: Sequence[_AnyRow]) -> bool:
+        """Put or delete the rows, and return whether that changed anything."""
+        assert self.txn is not None
+        databases = self._shared.databases
+        is_changed = False
+        for table, key, value in rows:
+            if value is None:
+                is_changed |= self.txn.delete(key, db=databases[table])
+            else:
+                is_changed |= self.txn.put(key, value, db=databases[table])
+        return is_changed
+
+
+def _doing(first_seq: int, records: Sequence[bytes], rows: Sequence[_AnyRow]) -> str:
+    return f"writing seqs {first_seq} to {first_seq + len(records) - 1} and {len(rows)} rows"
+
+
+T = TypeVar("T")
+
+
+class LmdbLog:
+    """A log in a directory; see ``protocol.Log`` for what each method promises."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._path = directory.path
+        self._shared = directory.environment
+        self.ballast = directory.ballast
+        """What a turn that meets a full disk may ask for room: it is lent to those who have the store ``alone``."""
+        self._is_closed = False
+        self.readonly = directory.readonly
+        self.exclusive = directory.exclusive
+        try:
+            self._attach()
+            self.seen_txnid = self.turn_txnid = self._reading("opening", id_of)
+            """The last transaction that is no news: this log wrote it, or its reader knows of it."""
+            if not self.readonly and (self._shared.stopped or self.is_suspect):
+                self.resume()
+        except BaseException:
+            directory.release()  # A traceback may hold it, or the thread that renewed.
+            raise
+
+    def _attach(self) -> None:
+        """Take what is looked up in every read from the environment, which is another one once it was renewed."""
+        self._begin = self._shared.env.begin
+        self._tables = self._shared.databases
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            message = f"the store in {self._path} is closed; open it again with Memory({self._path!r})"
+            raise Closed(message)
+
+    # Reading.
+
+    def _reading(self, doing: str, read: Callable[..., T], *arguments: Any, database: str = "") -> T:
+        """Return what ``read`` finds in a transaction of its own, which ends with the call."""
+        if self._is_closed:
+            self._check_open()
+        attempts = RETRIES_COUNT_MAX
+        while True:
+            try:
+                txn = self._begin(db=self._tables[database] if database else None)
+                try:
+                    return read(txn, *arguments)
+                finally:
+                    txn.abort()
+            except lmdb.Error as error:
+                attempts -= 1
+                if not attempts or not self._shared.recover(error):
+                    raise translated(error, doing, self._path) from error
+                self._attach()
+
+    def head(self) -> int:
+        """Return the seq of the last record, from the last commit row."""
+        found = self._reading("reading the head", last_item, database="commits")
+        if found is None:
+            return 0
+        key, commit = found
+        if len(commit) != COMMIT.size or SEQ.pack(last_seq_of(commit)) != key:
+            message = f"the last commit row of {self._path} is damaged; restore a backup"
+            raise StoreCorrupt(message)
+        return last_seq_of(commit)
+
+    def durable_head(self) -> int:
+        """Return the seq of the last record: what was written is durable."""
+        return self.head()
+
+    def flush(self) -> None:
+        """Fill the ballast if the disk has room again; what was written is durable."""
+        if not self.readonly:
+            self.ballast.fill()
+
+    def read(self, first_seq: int, limit: int) -> list[bytes]:
+        """Return up to ``limit`` records from ``first_seq`` on."""
+        return self._reading("reading records", values_from, SEQ.pack(first_seq), limit, database="log")
+
+    def read_at(self, seqs: Sequence[int]) -> list[bytes]:
+        """Return the records at the given seqs; neighbours are scanned, which costs a third of a look-up."""
+        if not seqs:
+            return []
+        is_run = list(seqs) == list(range(seqs[0], seqs[0] + len(seqs)))
+        records = self._reading("reading records", scanned if is_run else looked_up, seqs, database="log")
+        if not records:
+            message = f"a record among seqs {seqs[0]} to {seqs[-1]} is missing in {self._path}; run `refold verify`"
+            raise StoreCorrupt(message)
+        return records
+
+    def commit_at(self, seq: int) -> bytes | None:
+        """Return the commit row of the commit that wrote ``seq``."""
+        found = self._reading("reading a commit row", values_from, SEQ.pack(seq), 1, database="commits")
+        return found[0] if found else None
+
+    def commits(self, after: int, limit: int) -> list[bytes]:
+        """Return up to ``limit`` commit rows whose last seq is greater than ``after``."""
+        return self._reading("reading commit rows", values_from, SEQ.pack(after + 1), limit, database="commits")
+
+    def row(self, table: Table, key: bytes) -> bytes | None:
+        """Return the value of a row."""
+        return self._reading("reading a row", value_of, key, database=table)
+
+    def rows(self, table: Table, first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return up to ``limit`` rows with keys from ``first`` on."""
+        return self._reading("reading rows", items_from, first, limit, database=table)
+
+    def row_before(self, table: Table, key: bytes) -> tuple[bytes, bytes] | None:
+        """Return the last row whose key is at most ``key``."""
+        return self._reading("reading a row", item_before, key, database=table)
+
+    def changed(self) -> bool:
+        """Return whether others may have written since the last ``saw`` (about a tenth of a microsecond)."""
+        return self._reading("looking for changes", id_of) != self.seen_txnid
+
+    def mark(self) -> int:
+        """Return the number of the last transaction."""
+        return self._reading("looking for changes", id_of)
+
+    def saw(self, mark: int) -> None:
+        """Take note that the reader knows of all transactions up to a number."""
+        self.seen_txnid = mark
+
+    # Writing.
+
+    def in_stillness(self, use: Callable[[LmdbTurn], T]) -> T:
+        """Call ``use`` with a turn in which nothing is written; of a read-only log, too."""
+        self._check_open()
+        return self._in_turn(use)
+
+    def in_turn(self, use: Callable[[LmdbTurn], T]) -> T:
+        """Call ``use`` with a turn at writing and return its result."""
+        self._check_open()
+        if self.readonly:
+            message = f"the store in {self._path} is open read-only; open it without readonly=True to write"
+            raise ReadOnly(message)
+        self._shared.check_writing()
+        return self._in_turn(use)
+
+    def _in_turn(self, use: Callable[[LmdbTurn], T]) -> T:
+        # `with` of a lock that is written in C is one step for signals, on its way in and out, and so is any call of
+        # C. A Python function is not: a signal may end it before its first line. So what ends the turn stands here.
+        shared = self._shared
+        turn = LmdbTurn(self, shared)
+        with shared.writing:
+            try:
+                turn.begin()
+                return use(turn)
+            finally:
+                turn.txn, turn.is_open = None, False
+                if shared.turnstile.is_held:
+                    shared.turnstile.unlock()
+                    shared.turnstile.is_held = False
+
+    def write(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
+    ) -> None:
+        """Append records with their commit rows, and put the rows: one durable transaction."""
+
+        def use(turn: LmdbTurn) -> None:
+            # Where others came between, the number stays, so that the next look tells of them.
+            if turn.commit(first_seq, records, commits, rows) and not turn.moved:
+                self.seen_txnid = turn.txnid
+
+        self.in_turn(use)
+
+    def write_rows(self, rows: Sequence[Row]) -> None:
+        """Put rows beside the log in one durable transaction."""
+        self.write(0, (), (), rows)
+
+    def alone(self, use: Callable[[], T]) -> T:
+        """Call ``use`` while no other handle has the store open, and a full disk has the ballast's room."""
+        self._check_open()
+        return self._directory.alone(use)
+
+    def sweep(self) -> None:
+        """Put a clean copy of the data file in its place."""
+        from refold.log.clean_copy import sweep  # noqa: PLC0415 - loaded only by those who erase
+
+        with self._shared.writing:
+            try:
+                sweep(self._shared, self.ballast)
+            finally:
+                self._attach()
+                self.seen_txnid = self.turn_txnid = self._reading("sweeping", id_of)
+
+    def search(self, markers: Collection[bytes]) -> Found:
+        """Return how often the markers stand in the files of the store."""
+        from refold.log.search import search  # noqa: PLC0415 - as above
+
+        return search(self._path, markers)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether an I/O error has stopped writing until the store is opened again."""
+        return bool(self._shared.stopped)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether an I/O error, of this process or of another, has left the end of the log in doubt."""
+        return self._shared.turnstile.is_suspect
+
+    def check_writing(self) -> None:
+        """Raise after an I/O error, which stops writing until the store is opened again."""
+        self._shared.check_writing()
+
+    def resume(self) -> None:
+        """Check the end of the log as the disk holds it, and let writing go on; raises ``StoreError`` if it may not."""
+        shared = self._shared
+        with shared.writing:
+            try:
+                shared.turnstile.enter(always=True)
+                shared.renew(lambda: settle(self._path))
+                check_end(self, self._path)
+                shared.stopped = ""
+                shared.turnstile.trust()
+            finally:
+                if shared.turnstile.is_held:
+                    shared.turnstile.unlock()
+                    shared.turnstile.is_held = False
+
+    def passed(self) -> bool:
+        """Return whether another process has committed since this one's last turn at writing began and committed."""
+        return self._reading("looking for changes", id_of) > self.turn_txnid
+
+    def relieve(self) -> None:
+        """Let go of the pages that were read through the memory map."""
+        release(os.path.join(self._path, DATA_FILE))
+
+    def size_bytes(self) -> int:
+        """Return the size of the data file."""
+        return self._directory.size_bytes()
+
+    def copy(self, into: str) -> None:
+        """Write everything that is committed to a new data file in a directory."""
+        self._check_open()
+        from refold.log.clean_copy import copy  # noqa: PLC0415 - loaded only by those who ask, as below
+
+        try:
+            copy(self._shared, into)
+        except StoreError:
+            self._check_open()  # Closed meanwhile, it is no fault of the disk.
+            raise
+
+    def verify(self) -> list[str]:
+        """Return what LMDB's offline verifier finds; it reads the file as it lies on disk."""
+        return problems(self._path)
+
+    def close(self) -> None:
+        """Release the environment and the locks."""
+        self._is_closed = True
+        self._directory.release()
+
+
+assert SEQ.size == SEQ_BYTES
+assert COMMIT.size == SEQ_BYTES * 3 + HASH_BYTES

@@ -1,0 +1,252 @@
+"""The log in RAM: the same behaviour without a disk, for ``Memory()`` and for tests."""
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, TypeVar
+
+from refold.errors import InvalidInput, ReadOnly, StoreCorrupt
+from refold.log.protocol import TABLES, Erasing, Found, Row, Table
+from refold.log.record import COMMIT, last_seq_of
+
+T = TypeVar("T")
+
+
+class _Change(NamedTuple):
+    """What one turn writes, the rows as the tables are to have them."""
+
+    first_seq: int
+    records: tuple[bytes, ...]
+    commits: tuple[bytes, ...]
+    rows: tuple[Row, ...]
+    erased: tuple[Erasing, ...]
+
+
+class RamTurn:
+    """A turn at writing to RAM: there is nobody to wait for."""
+
+    __slots__ = ("_log", "_was_written")
+
+    moved = False
+
+    def __init__(self, log: "RamLog") -> None:
+        self._log = log
+        self._was_written = False
+
+    def write(
+        self,
+        first_seq: int,
+        records: Sequence[bytes],
+        commits: Sequence[bytes],
+        rows: Sequence[Row] = (),
+        erased: Sequence[Erasing] = (),
+    ) -> None:
+        """Put everything at once."""
+        if self._was_written:
+            message = "a turn writes once; take another turn"
+            raise AssertionError(message)
+        self._was_written = True
+        self._log.commit(_Change(first_seq, tuple(records), tuple(commits), tuple(rows), tuple(erased)))
+
+
+class RamLog:
+    """A log that keeps nothing beyond the process.
+
+    A change is committed by one assignment, to ``_change``. Putting it into lists and tables takes many steps, each of
+    which may be done again: where an interrupt cuts them off, the next call does them from the first one on.
+    """
+
+    def __init__(self, *, readonly: bool = False) -> None:
+        self.readonly = readonly
+        self._lock = threading.Lock()
+        self._change: _Change | None = None
+        self._records: list[bytes] = []
+        self._commits: list[bytes] = []
+        self._lasts: list[int] = []
+        self._tables: dict[Table, dict[bytes, bytes]] = {table: {} for table in TABLES}
+        self._keys: dict[Table, list[bytes]] = {table: [] for table in TABLES}
+
+    def commit(self, change: _Change) -> None:
+        """Put everything: all of it or, where this is cut off before, nothing."""
+        self._refuse_readonly()
+        head = self.head()
+        assert not change.records or change.first_seq == head + 1, f"seq {change.first_seq} after {head}"
+        with self._lock:
+            self._change = change
+            self._apply()
+
+    def _whole(self) -> None:
+        """Finish what an interrupt cut off, or wait for the thread that is at it; before each read."""
+        if self._change is not None:
+            with self._lock:
+                self._apply()
+
+    def _apply(self) -> None:
+        change = self._change
+        if change is None:
+            return  # Another thread has done it.
+        if change.records:
+            self._records[change.first_seq - 1 :] = change.records
+        if change.commits:
+            place = bisect_left(self._lasts, change.first_seq)
+            self._commits[place:] = change.commits
+            self._lasts[place:] = map(last_seq_of, change.commits)
+        for table, key, value in change.rows:
+            held, keys = self._tables[table], self._keys[table]
+            place = bisect_left(keys, key)
+            is_there = keys[place : place + 1] == [key]
+            if value is None:
+                held.pop(key, None)
+                if is_there:
+                    del keys[place]
+            else:
+                held[key] = value
+                if not is_there:
+                    keys.insert(place, key)
+        for seq, record in change.erased:
+            self._records[seq - 1] = record
+        self._change = None
+
+    def head(self) -> int:
+        """Return the seq of the last record."""
+        self._whole()
+        return len(self._records)
+
+    def durable_head(self) -> int:
+        """Return the seq of the last record."""
+        return self.head()
+
+    def flush(self) -> None:
+        """Do nothing: there is no disk."""
+
+    def in_stillness(self, use: Callable[[RamTurn], T]) -> T:
+        """Call ``use`` with a turn in which nothing is written."""
+        return use(RamTurn(self))
+
+    def in_turn(self, use: Callable[[RamTurn], T]) -> T:
+        """Call ``use`` with a turn at writing and return its result."""
+        self._refuse_readonly()
+        return use(RamTurn(self))
+
+    def write(
+        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
+    ) -> None:
+        """Append records and their commit rows, and put the rows."""
+        self.commit(_Change(first_seq, tuple(records), tuple(commits), tuple(rows), ()))
+
+    def write_rows(self, rows: Sequence[Row]) -> None:
+        """Put rows beside the log."""
+        self.write(0, (), (), rows)
+
+    def _refuse_readonly(self) -> None:
+        if self.readonly:
+            message = "this log is read-only; open it without readonly=True to write"
+            raise ReadOnly(message)
+
+    def read(self, first_seq: int, limit: int) -> list[bytes]:
+        """Return up to ``limit`` records from ``first_seq`` on."""
+        self._whole()
+        return self._records[max(first_seq, 1) - 1 : max(first_seq, 1) - 1 + limit]
+
+    def read_at(self, seqs: Sequence[int]) -> list[bytes]:
+        """Return the records at the given seqs."""
+        self._whole()
+        records = self._records
+        for seq in seqs:
+            if not 1 <= seq <= len(records):
+                message = f"seq {seq} is missing; the log ends at {len(records)}"
+                raise StoreCorrupt(message)
+        return [records[seq - 1] for seq in seqs]
+
+    def commit_at(self, seq: int) -> bytes | None:
+        """Return the commit row of the commit that wrote ``seq``."""
+        self._whole()
+        place = bisect_left(self._lasts, seq)
+        return self._commits[place] if place < len(self._commits) else None
+
+    def commits(self, after: int, limit: int) -> list[bytes]:
+        """Return up to ``limit`` commit rows whose last seq is greater than ``after``."""
+        self._whole()
+        begin = bisect_right(self._lasts, after)
+        return self._commits[begin : begin + limit]
+
+    def row(self, table: Table, key: bytes) -> bytes | None:
+        """Return the value of a row."""
+        self._whole()
+        return self._tables[table].get(key)
+
+    def rows(self, table: Table, first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return up to ``limit`` rows with keys from ``first`` on."""
+        self._whole()
+        keys = self._keys[table]
+        begin = bisect_left(keys, first)
+        return [(key, self._tables[table][key]) for key in keys[begin : begin + limit]]
+
+    def row_before(self, table: Table, key: bytes) -> tuple[bytes, bytes] | None:
+        """Return the last row whose key is at most ``key``."""
+        self._whole()
+        keys = self._keys[table]
+        place = bisect_right(keys, key)
+        return (keys[place - 1], self._tables[table][keys[place - 1]]) if place else None
+
+    def alone(self, use: Callable[[], T]) -> T:
+        """Call ``use``: nobody else can have the log open."""
+        return use()
+
+    def sweep(self) -> None:
+        """Do nothing: what was replaced is gone."""
+
+    def search(self, markers: Collection[bytes]) -> Found:
+        """Return how often the markers stand in records and rows."""
+        self._whole()
+        held = [*self._records, *(value for rows in self._tables.values() for value in rows.values())]
+        return Found(0, sum(map(len, held)), sum(part.count(marker) for part in held for marker in markers))
+
+    def changed(self) -> bool:
+        """Return ``False``: nobody else can write here."""
+        return False
+
+    def mark(self) -> int:
+        """Return 0: there are no commits of others."""
+        return 0
+
+    def saw(self, mark: int) -> None:
+        """Do nothing, as above."""
+
+    def passed(self) -> bool:
+        """Return whether another process has committed since this one's last turn at writing began and committed."""
+        return False
+
+    @property
+    def is_stopped(self) -> bool:
+        """Return ``False``: there is no disk that could fail."""
+        return False
+
+    @property
+    def is_suspect(self) -> bool:
+        """Return ``False``, as above."""
+        return False
+
+    def resume(self) -> None:
+        """Do nothing: writing never stops."""
+
+    def relieve(self) -> None:
+        """Do nothing: all of it is meant to be in RAM."""
+
+    def size_bytes(self) -> int:
+        """Return the bytes of all records, commit rows and rows."""
+        self._whole()
+        rows = sum(len(key) + len(value) for held in self._tables.values() for key, value in held.items())
+        return sum(map(len, self._records)) + COMMIT.size * len(self._commits) + rows
+
+    def copy(self, into: str) -> None:
+        """Refuse: there is no file to copy."""
+        message = f"a memory in RAM has no file to copy to {into}; export it, and load the export into a new store"
+        raise InvalidInput(message)
+
+    def verify(self) -> list[str]:
+        """Return nothing: there is no file."""
+        return []
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""

@@ -1,0 +1,263 @@
+"""Search for byte strings in every file of a directory, in the time of reading it a few times over.
+
+How many strings are looked for at once is in ``log/search.py``, which loads numpy.
+"""
+
+import mmap
+import os
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refold.limits import MARKER_BYTES_MIN, OCCURRENCES_COUNT_MAX
+from refold.log.directory import BALLAST_FILE
+from refold.log.environment import TURN_LOCK
+from refold.log.lmdb_file import LOCK_FILE
+from refold.log.protocol import Found
+
+# Looking for many byte strings in one file at once, in the time that reading it takes a few times over.
+#
+# A string of at least ``MARKER_BYTES_MIN`` bytes covers aligned words of eight bytes wherever it stands. So it is
+# looked for by eight runs of its words, one for each place between two words of the file where it may begin: of all
+# its runs those that the file holds most seldom, as a sample of it says. The file is read once as words. The hash of
+# each run of them is looked up in a table, and what is in the table is compared, in the end byte for byte. Every
+# occurrence is found, once: at its place one of the eight runs of the string begins at a word. Of a string that
+# stands everywhere, such as a line of blanks, ``OCCURRENCES_COUNT_MAX`` are counted.
+
+_Words: TypeAlias = NDArray[np.uint64]
+_Places: TypeAlias = NDArray[np.intp]
+_Counts: TypeAlias = NDArray[np.int32]
+
+_WORD_BYTES: Final = 8
+_RUNS: Final = (1, 2, 4, 16)
+"""How many words a run may have: the most that a string covers wherever it begins. Longer runs are rarer."""
+
+_CHUNK_WORDS: Final = 1 << 16
+"""Words that are hashed at a time: what of them is in use stays in the processor's cache."""
+
+_SAMPLED: Final = 16
+"""Of how many chunks one is sampled."""
+
+_STARTS_MAX: Final = 1 << 20
+"""Runs of all strings among which the rarest ones are chosen, and of one of them at most:"""
+_STARTS_EACH_MAX: Final = 256
+
+_PAIRS_MAX: Final = 1 << 17
+"""Places with a string that may stand there, compared at a time: this bounds what memory it takes."""
+
+_BUCKETS_EACH: Final = 32
+"""Buckets of the table for each run that is looked for, as far as ``_BITS`` allows."""
+_BITS: Final = (16, 22)
+
+_ODD: Final = 0x9E3779B97F4A7C15
+_MIX: Final = np.uint64(0xD6E8FEB86659FD93)
+_POWERS: Final = {1 << power: np.uint64(pow(_ODD, 1 << power, 1 << 64)) for power in range(_RUNS[-1].bit_length())}
+
+assert all(longer % run == 0 for run, longer in pairwise(_RUNS)), "a run is made of shorter ones"
+assert _RUNS[0] * _WORD_BYTES + _WORD_BYTES - 1 <= MARKER_BYTES_MIN
+
+
+class _Wanted(NamedTuple):
+    """Strings that are looked for by runs of one length, and their runs, those of one bucket behind each other."""
+
+    strings: Sequence[bytes]
+    lengths: _Places
+    probes: tuple[tuple[_Places, _Words], ...]
+    """Places in each string, with the words that begin there: its end, its beginning and its middle."""
+    numbers: _Places
+    """Which string each run is of."""
+    offsets: _Places
+    """Where in its string each run begins."""
+    first: _Counts
+    """Bucket -> its first run, which is the next one's first if it has none; one more at the end."""
+    is_wanted: NDArray[np.bool_]
+    """Bucket -> whether it has any run."""
+    left: _Counts
+    """How often each string is still counted."""
+
+
+def count(content: mmap.mmap, strings: Sequence[bytes]) -> int:
+    """Return how often any of the strings, each of ``MARKER_BYTES_MIN`` bytes or more, stands in a mapped file."""
+    shift = np.uint64(64 - _bits(8 * len(strings)))
+    words = np.frombuffer(content, np.uint64, len(content) // _WORD_BYTES)
+    groups = _by_run(strings)
+    seen = _sampled(words, list(groups), shift)
+    wanted = {run: _wanted(group, run, seen.pop(run), shift) for run, group in groups.items()}
+    found = 0
+    for begin in range(0, len(words), _CHUNK_WORDS):
+        chunk = words[begin : begin + _CHUNK_WORDS + _RUNS[-1] - 1]
+        for run, buckets in _buckets(chunk, list(groups), shift):
+            found += _count_in(content, wanted[run], buckets[:_CHUNK_WORDS], begin)
+        _forget(content, begin)
+    return found
+
+
+def _bits(runs: int) -> int:
+    least, most = _BITS
+    return min(max((runs * _BUCKETS_EACH).bit_length(), least), most)
+
+
+def _by_run(strings: Sequence[bytes]) -> dict[int, list[bytes]]:
+    """Return the strings by the longest run that each covers wherever it begins, shorter runs first."""
+    groups: dict[int, list[bytes]] = {run: [] for run in _RUNS}
+    for string in strings:
+        groups[max(run for run in _RUNS if run * _WORD_BYTES + _WORD_BYTES - 1 <= len(string))].append(string)
+    return {run: group for run, group in groups.items() if group}
+
+
+def _buckets(
+    words: _Words, runs: Sequence[int], shift: np.uint64, apart: int = 1
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield, for each length of a run, the buckets of all runs; the words of one lie ``apart`` from each other."""
+    hashes, length = words, 1
+    for run in runs:
+        while length < run:
+            hashes = hashes[: -apart * length] * _POWERS[length] + hashes[apart * length :]
+            length *= 2
+        yield run, ((hashes * _MIX) >> shift).view(np.int64)
+
+
+def _sampled(words: _Words, runs: Sequence[int], shift: np.uint64) -> dict[int, _Counts]:
+    """Return, for each length of a run, how often each bucket is met in a part of the words."""
+    size = 1 << (64 - int(shift))
+    seen = {run: np.zeros(size, np.int32) for run in runs}
+    for begin in range(0, len(words), _CHUNK_WORDS * _SAMPLED):
+        for run, buckets in _buckets(words[begin : begin + _CHUNK_WORDS], runs, shift):
+            seen[run] += np.bincount(buckets, minlength=size).astype(np.int32)
+    return seen
+
+
+def _wanted(strings: Sequence[bytes], run: int, seen: _Counts, shift: np.uint64) -> _Wanted:
+    """Return the strings with the rarest of their runs for each place where they may begin."""
+    lengths = np.array([len(string) for string in strings], np.intp)
+    begins = np.cumsum(lengths) - lengths
+    blob = b"".join(strings)
+    ((_, buckets),) = _buckets(_unaligned(blob), [run], shift, apart=_WORD_BYTES)
+    numbers, offsets = _starts(lengths - run * _WORD_BYTES + 1)
+    found = buckets[begins[numbers] + offsets]
+    ways = numbers * _WORD_BYTES + offsets % _WORD_BYTES
+    order = np.lexsort((offsets, seen[found], ways))
+    chosen = order[np.flatnonzero(np.diff(ways[order], prepend=-1))]
+    chosen = chosen[np.argsort(found[chosen], kind="stable")]
+    counts = np.bincount(found[chosen], minlength=len(seen))
+    left = np.full(len(strings), OCCURRENCES_COUNT_MAX, np.int32)
+    first = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    places = (lengths - _WORD_BYTES, np.zeros_like(lengths), (lengths - _WORD_BYTES) // 2)
+    grams = _unaligned(blob)
+    probes = tuple((place, grams[begins + place]) for place in places)
+    return _Wanted(strings, lengths, probes, numbers[chosen], offsets[chosen], first, counts > 0, left)
+
+
+def _unaligned(content: Any) -> _Words:
+    """Return the words that begin at each byte; a view."""
+    return np.ndarray((len(content) - _WORD_BYTES + 1,), np.uint64, content, strides=(1,))
+
+
+def _starts(counts: _Places) -> tuple[_Places, _Places]:
+    """Return numbers of strings and offsets in them where runs begin, given how many runs each has, at least eight.
+
+    They come in blocks of eight, one for each place between two words. Of long strings only some blocks are taken,
+    spread from beginning to end: what they share with others may be in front or behind.
+    """
+    blocks = -(-counts // _WORD_BYTES)
+    most = max(min(_STARTS_MAX // len(counts), _STARTS_EACH_MAX) // _WORD_BYTES, 1)
+    taken = np.minimum(blocks, most)
+    each = taken * _WORD_BYTES
+    numbers = np.repeat(np.arange(len(counts)), each)
+    within = np.arange(len(numbers)) - np.repeat(np.cumsum(each) - each, each)
+    block, place = np.divmod(within, _WORD_BYTES)
+    block = block * (blocks - 1)[numbers] // np.maximum(taken - 1, 1)[numbers]
+    offsets = block * _WORD_BYTES + place
+    is_there = offsets < counts[numbers]
+    return numbers[is_there], offsets[is_there]
+
+
+def _count_in(content: mmap.mmap, wanted: _Wanted, buckets: NDArray[np.int64], begin: int) -> int:
+    """Return how many strings stand where a run of theirs begins at a word of this chunk."""
+    at = np.flatnonzero(wanted.is_wanted.take(buckets))
+    first = wanted.first[buckets[at]]
+    counts = wanted.first[buckets[at] + 1] - first
+    until: _Places = np.cumsum(counts)
+    found = done = 0
+    while done < len(at):
+        bound = int(until[done]) - int(counts[done]) + _PAIRS_MAX
+        end = max(int(np.searchsorted(until, bound, "right")), done + 1)
+        places = (at[done:end] + begin) * _WORD_BYTES
+        found += _count_pairs(content, wanted, places, first[done:end], counts[done:end])
+        done = end
+    return found
+
+
+def _count_pairs(content: mmap.mmap, wanted: _Wanted, places: _Places, first: _Counts, counts: _Counts) -> int:
+    """Return how many strings stand where one of their runs, so many from the first on, begins at its place."""
+    which = np.repeat(np.arange(len(counts)), counts)
+    runs = first[which] + np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+    numbers = wanted.numbers[runs]
+    begins = places[which] - wanted.offsets[runs]
+    is_inside = (begins >= 0) & (begins + wanted.lengths[numbers] <= len(content)) & (wanted.left[numbers] > 0)
+    numbers, begins = numbers[is_inside], begins[is_inside]
+    grams = _unaligned(content)
+    for offsets, words in wanted.probes:
+        is_same = grams[begins + offsets[numbers]] == words[numbers]
+        numbers, begins = numbers[is_same], begins[is_same]
+    found = 0
+    pairs: Iterable[tuple[int, int]] = zip(begins.tolist(), numbers.tolist(), strict=True)
+    for at, number in pairs:
+        string = wanted.strings[number]
+        if wanted.left[number] and content[at : at + len(string)] == string:
+            wanted.left[number] -= 1
+            found += 1
+    return found
+
+
+def _forget(content: mmap.mmap, begin: int) -> None:
+    """Let the system take back the pages that were just read: they are not to count as this process's memory."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        chunk_bytes = _CHUNK_WORDS * _WORD_BYTES
+        at = begin * _WORD_BYTES
+        content.madvise(mmap.MADV_DONTNEED, at, min(chunk_bytes, len(content) - at))
+
+
+assert _CHUNK_WORDS * _WORD_BYTES % mmap.PAGESIZE == 0
+
+
+_LEFT_OUT: Final = frozenset((LOCK_FILE, TURN_LOCK, BALLAST_FILE))
+"""Files that hold numbers of processes and transactions alone, and one to which nothing is ever written. A process that
+closes one of the first two gives up all its locks on it: LMDB would take it for dead."""
+
+
+def search(directory: str, markers: Iterable[bytes]) -> Found:
+    """Return how often any of the markers, or what base64 makes of one, stands in a file below the directory."""
+    forms = {form for marker in markers for form in (marker, *_encoded(marker))}
+    assert all(len(form) >= MARKER_BYTES_MIN for form in forms), "a marker that is too short to look for"
+    files = searched_bytes = occurrences = 0
+    for place, _, names in os.walk(directory):
+        for name in names:
+            if name in _LEFT_OUT:
+                continue
+            with open(os.path.join(place, name), "rb") as file:
+                length = os.fstat(file.fileno()).st_size
+                files, searched_bytes = files + 1, searched_bytes + length
+                occurrences += _count(file.fileno(), length, sorted(forms))
+    return Found(files, searched_bytes, occurrences)
+
+
+def _encoded(marker: bytes) -> Iterable[bytes]:
+    """Return what base64 makes of the marker at each of the three places where it may begin in a longer string."""
+    for before in range(3):
+        encoded = b64encode(bytes(before) + marker)
+        # What the neighbours have a share in: characters of the first and of the last group.
+        begin, end = -(-before * 8 // 6), len(encoded) - (4 if (before + len(marker)) % 3 else 0)
+        yield encoded[begin:end]
+
+
+def _count(file: int, length: int, forms: Sequence[bytes]) -> int:
+    """Return how often a form stands in a file."""
+    if length < MARKER_BYTES_MIN or not forms:
+        return 0
+    # It is closed when nobody holds it any more: views of it may outlive an error in the traceback.
+    return count(mmap.mmap(file, length, prot=mmap.PROT_READ), forms)

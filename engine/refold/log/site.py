@@ -1,0 +1,164 @@
+"""Building a directory that appears whole or not at all: beside its place, under a name that says so, and renamed.
+
+What a crash leaves is the building site, never the directory. The next one who builds for the same place clears it
+away; who builds holds a lock on the site, so that no two builders meet.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFull
+
+SITE_SUFFIX: Final = ".refold-unfinished"
+_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_TAKEN: Final = frozenset((errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR))
+
+
+@contextmanager
+def building(path: str, what: str, *, outside: str, may_be_empty: bool) -> Generator[str]:
+    """Give a directory to fill, which stands at the path, flushed, once the block ends well; else nothing is left.
+
+    ``outside`` is a directory that the path may not lie in; ``may_be_empty`` allows an empty directory at the path.
+    Raises ``InvalidInput`` where something else is there, ``NotFound`` without a parent, ``StoreBusy`` if somebody
+    builds for the same path, ``StoreFull`` and ``StoreError`` where the disk refuses.
+    """
+    target = os.path.realpath(path)
+    _check_free(target, what, outside=outside, may_be_empty=may_be_empty)
+    with _telling(f"making {what} at {path}"):
+        site, lock = _take_site(target, what)
+        try:
+            made = os.path.join(site, "store")
+            os.mkdir(made)
+            yield made
+            _flush_all(made)
+            _put_in_place(made, target, what)
+        finally:
+            shutil.rmtree(site, ignore_errors=True)
+            os.close(lock)
+
+
+def _check_free(target: str, what: str, *, outside: str, may_be_empty: bool) -> None:
+    parent = os.path.dirname(target)
+    if not os.path.isdir(parent):
+        message = f"the parent directory {parent} of {what} does not exist; create it first"
+        raise NotFound(message)
+    outside = os.path.realpath(outside)
+    if os.path.commonpath((outside, target)) == outside:
+        message = f"{target} lies in the store at {outside}; give a path outside of it"
+        raise InvalidInput(message)
+    if os.path.lexists(target) and not (may_be_empty and os.path.isdir(target) and not os.listdir(target)):
+        raise InvalidInput(_taken(target, what, may_be_empty=may_be_empty))
+
+
+def _taken(target: str, what: str, *, may_be_empty: bool = False) -> str:
+    place = "a path where nothing is, or an empty directory" if may_be_empty else "a path where nothing is"
+    return f"{target} is there already, and {what} never replaces anything; give {place}"
+
+
+@contextmanager
+def _telling(doing: str) -> Generator[None]:
+    """Let errors of the disk say what was being done, and what to do next."""
+    try:
+        yield
+    except OSError as error:
+        kind = StoreFull if error.errno in _FULL else StoreError
+        following = "free disk space or raise the quota" if kind is StoreFull else "check that its parent is writable"
+        message = f"{doing}: {error}; nothing was left there, {following} and call again"
+        raise kind(message) from error
+
+
+def _take_site(target: str, what: str) -> tuple[str, int]:
+    """Return the building site for a path, empty, and the descriptor that locks it."""
+    parent, name = os.path.split(target)
+    site = os.path.join(parent, f".{name}{SITE_SUFFIX}")
+    while True:
+        with suppress(FileExistsError):
+            os.mkdir(site, 0o700)
+        try:
+            lock = os.open(site, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # Whoever had it has just finished.
+        try:
+            _lock_site(lock, site, what)
+            if _is_at(lock, site):
+                _clear(site)
+                return site, lock
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)
+
+
+def _lock_site(lock: int, site: str, what: str) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        message = f"somebody is making {what} there at this moment ({site}); wait for it, or give another path"
+        raise StoreBusy(message) from error
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    """Return whether an open directory is still the one at the path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _clear(site: str) -> None:
+    """Take away what a crash has left."""
+    with os.scandir(site) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            else:
+                os.unlink(entry.path)
+
+
+def _flush_all(directory: str) -> None:
+    """Flush every file of a directory, and the directory."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            flush(entry.path)
+    flush(directory)
+
+
+def _put_in_place(made: str, target: str, what: str) -> None:
+    """Give a directory its name, durably; taken away again where that is not sure."""
+    try:
+        os.rename(made, target)
+        flush(os.path.dirname(target))
+    except OSError as error:
+        if os.path.lexists(made):
+            if error.errno not in _TAKEN:
+                raise
+            raise InvalidInput(_taken(target, what)) from error
+        _take_back(target, made, what)
+        raise
+
+
+def _take_back(target: str, made: str, what: str) -> None:
+    try:
+        os.rename(target, made)
+    except OSError as error:
+        if os.path.lexists(made):
+            return
+        message = (
+            f"{what} stands at {target}, whole, but a loss of power may still take it ({error}); check the disk, "
+            f"remove it and call again"
+        )
+        raise StoreError(message) from error
+
+
+def flush(path: str) -> None:
+    """Make a file, or the names in a directory, durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

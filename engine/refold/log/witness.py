@@ -1,0 +1,224 @@
+"""The witness's file: which store's log was seen to reach which seq, with which link; ``engine/FORMAT.md`` draws it.
+
+Two slots hold that, each with a checksum, and a change is written over the older one in place. So a crash at any
+instant leaves one of them whole, nothing is left for others to find but the file itself, and a disk that is full by
+then refuses nothing. Bytes only: that the log still holds what the file says is the engine's to see.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from struct import Struct
+from typing import Final, NamedTuple
+
+from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
+from refold.limits import HASH_BYTES, RETRIES_COUNT_MAX, WITNESS_WAIT_SECONDS_MAX
+from refold.log.site import flush
+from refold.text import blake2b
+
+MAGIC: Final = b"REFOLDWT"
+FORMAT: Final = 1
+"""The format of the file. A reader refuses a higher one."""
+
+FRONT: Final = Struct(">8sB7x16sQ32s")
+"""magic, format, store_id, seq, link: what the checksum covers."""
+
+SLOT: Final = Struct(">8sB7x16sQ32s32s")
+"""The same, and then the checksum."""
+
+SLOT_BYTES: Final = 4_096
+"""Where the second slot begins: a page further on, so that no sector holds bytes of both."""
+
+_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_POLL_SECONDS: Final = 0.002
+_flush = getattr(os, "fdatasync", os.fsync)
+"""The file's size never changes, so its content is all that has to reach the disk."""
+
+assert SLOT.size == FRONT.size + HASH_BYTES
+
+
+class Witnessed(NamedTuple):
+    """What a witness saw: of which store, the last seq, and the link of the commit that ends there."""
+
+    store_id: bytes
+    seq: int
+    link: bytes
+
+
+def packed(witnessed: Witnessed) -> bytes:
+    """Return the bytes of a slot that are used."""
+    front = FRONT.pack(MAGIC, FORMAT, *witnessed)
+    return front + blake2b(front, digest_size=HASH_BYTES).digest()
+
+
+def read(path: str) -> Witnessed | None:
+    """Return what the witness says, ``None`` where there is no file.
+
+    Raises ``StoreCorrupt`` where neither slot is whole, ``StoreVersion`` for a newer format, ``InvalidInput`` for what
+    is no file, ``StoreError`` where the system refuses.
+    """
+    try:
+        with _opened(path, os.O_RDONLY) as file:
+            return _told(_slots(file, path), path)
+    except FileNotFoundError:
+        return None
+
+
+def create(path: str, witnessed: Witnessed) -> bool:
+    """Make the file, whole or not at all; return whether it was made: where there is one already, it is kept."""
+    import tempfile  # noqa: PLC0415 - only creation needs it, and it is slow to import
+
+    try:
+        parent, name = os.path.split(os.path.abspath(path))
+        file, building = tempfile.mkstemp(prefix=f".{name}.", dir=parent)
+        try:
+            _write(file, packed(witnessed).ljust(SLOT_BYTES, b"\0") * 2, 0)
+            os.fsync(file)
+            os.link(building, path)
+        finally:
+            os.close(file)
+            os.unlink(building)
+        flush(parent)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise _translated(error, "creating", path) from error
+    return True
+
+
+def replace(path: str, known: Witnessed, witnessed: Witnessed) -> bool:
+    """Write what was seen, durably, if the file still says what is ``known`` of it; return whether it did.
+
+    Nobody else writes meanwhile. Raises ``StoreBusy`` where another process does not let go of the file, and what
+    ``read`` raises.
+    """
+    try:
+        with _opened(path, os.O_RDWR) as file, _locked(file, path):
+            slots = _slots(file, path)
+            if _told(slots, path) != known:
+                return False
+            older = slots.index(known) ^ 1
+            _write(file, packed(witnessed), older * SLOT_BYTES)
+            _flush(file)
+            return True
+    except FileNotFoundError as error:
+        raise StoreError(gone(path)) from error
+
+
+def gone(path: str) -> str:
+    """Return what to say of a witness that was there before."""
+    return f"the witness {path} is gone; put it back, or open the store again to begin a new one"
+
+
+def check_room(path: str) -> None:
+    """Raise ``NotFound`` where there is no directory for a witness to be made in."""
+    parent = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(parent):
+        message = f"the parent directory {parent} of the witness does not exist; create it first"
+        raise NotFound(message)
+
+
+@contextmanager
+def _opened(path: str, how: int) -> Generator[int]:
+    """Open the file; ``FileNotFoundError`` is for the caller, everything else that fails is told."""
+    try:
+        file = os.open(path, how | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _translated(error, "opening", path) from error
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            message = f"the witness {path} is not a file; give the path of a file"
+            raise InvalidInput(message)
+        yield file
+    except OSError as error:
+        raise _translated(error, "using", path) from error
+    finally:
+        os.close(file)
+
+
+def _translated(error: OSError, doing: str, path: str) -> InvalidInput | StoreError:
+    """Return refold's error for one of the system's."""
+    if isinstance(error, IsADirectoryError):
+        return InvalidInput(f"the witness {path} is a directory; give the path of a file")
+    kind = StoreFull if error.errno in _FULL else StoreError
+    return kind(
+        f"{doing} the witness {path}: {error}; what was acknowledged is in the store. Check who owns the file and that "
+        f"its disk has space, then flush or open the store again"
+    )
+
+
+@contextmanager
+def _locked(file: int, path: str) -> Generator[None]:
+    """Keep other writers of the file out; in small steps, because who holds it may have been stopped."""
+    end = time.monotonic() + WITNESS_WAIT_SECONDS_MAX
+    while not _is_taken(file):
+        if time.monotonic() > end:
+            message = (
+                f"another process holds the witness {path} for more than WITNESS_WAIT_SECONDS_MAX = "
+                f"{WITNESS_WAIT_SECONDS_MAX} s; see which one has been stopped, then flush again"
+            )
+            raise StoreBusy(message)
+        time.sleep(_POLL_SECONDS)
+    try:
+        yield
+    finally:
+        # By name: a child that forked meanwhile has the file open too, and would keep the lock.
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _is_taken(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _slots(file: int, path: str) -> list[Witnessed | None]:
+    """Return what the slots say, ``None`` for one that is damaged.
+
+    It is read without a lock: a writer changes one slot alone. Only where two followed each other within one read are
+    both in doubt, and then it is read once more.
+    """
+    slots: list[Witnessed | None] = []
+    for _ in range(RETRIES_COUNT_MAX):
+        content = os.pread(file, 2 * SLOT_BYTES, 0)
+        slots = [_unpacked(content[begin : begin + SLOT.size], path) for begin in (0, SLOT_BYTES)]
+        if any(slots):
+            break
+    return slots
+
+
+def _unpacked(content: bytes, path: str) -> Witnessed | None:
+    if len(content) < SLOT.size:
+        return None
+    magic, form, store_id, seq, link, checksum = SLOT.unpack(content)
+    if magic == MAGIC and checksum == blake2b(content[: FRONT.size], digest_size=HASH_BYTES).digest():
+        if form > FORMAT:
+            message = f"the witness {path} is of format {form}, and this refold reads up to {FORMAT}; upgrade refold"
+            raise StoreVersion(message)
+        return Witnessed(store_id, seq, link)
+    return None
+
+
+def _told(slots: list[Witnessed | None], path: str) -> Witnessed:
+    """Return what the newer slot says; a witness never goes back, so that is the one of the higher seq."""
+    told = [slot for slot in slots if slot is not None]
+    if not told:
+        message = (
+            f"the witness {path} is damaged, or no witness: neither of its slots is whole. Put a copy of it back; if "
+            f"you trust the store as it is, remove the file, and the next opening begins a new witness"
+        )
+        raise StoreCorrupt(message)
+    return max(told, key=lambda witnessed: witnessed.seq)
+
+
+def _write(file: int, content: bytes, place: int) -> None:
+    if os.pwrite(file, content, place) != len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

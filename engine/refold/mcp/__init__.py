@@ -1,0 +1,55 @@
+"""The Model Context Protocol, both ways: tools of other programs' servers, and a memory as a server."""
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from refold.errors import InvalidInput
+from refold.mcp.client import McpStatus as McpStatus
+from refold.mcp.client import McpToolset as McpToolset
+from refold.mcp.connection import McpFailed as McpFailed
+from refold.mcp.connection import McpServer as McpServer
+from refold.mcp.connection import servers_of as servers_of
+from refold.mcp.schemas import plain_schema as plain_schema
+
+if TYPE_CHECKING:
+    from refold.mcp.resources import Binding
+    from refold.mcp.server import MemoryServer
+
+
+# A memory as a server of the Model Context Protocol: tools, resources and prompts, over stdio and loopback HTTP.
+#
+# ``serve`` runs one; ``memory_server`` makes one that is connected in the same process. Both need the extra ``mcp``,
+# which is loaded when it is first asked for.
+
+
+def memory_server(binding: "Binding") -> "MemoryServer":
+    """Return a server of a memory; its ``low_level`` is one of the SDK, and ``mcp.Client`` takes it as it is.
+
+    Raises ``InvalidInput`` where the extra ``mcp`` is not installed.
+    """
+    check_installed()
+    from refold.mcp.server import MemoryServer
+
+    return MemoryServer(binding)
+
+
+def serve(binding: "Binding", *, http_port: int | None = None) -> None:
+    """Serve a memory until the client leaves or the process is told to end: over stdio, or over HTTP on a port.
+
+    Port 0 takes one that is free. Raises ``InvalidInput`` where the extra ``mcp`` is not installed, ``OSError`` for a
+    port that is taken.
+    """
+    server = memory_server(binding)
+    from refold.mcp import server as mcp_server
+
+    if http_port is None:
+        mcp_server.over_stdio(server)
+    else:
+        mcp_server.over_http(server, http_port)
+
+
+def check_installed() -> None:
+    """Raise ``InvalidInput``, with what to install, where the extra ``mcp`` is not installed."""
+    if find_spec("mcp") is None:
+        message = "a server of the Model Context Protocol needs the package 'mcp'; run: pip install 'refold[mcp]'"
+        raise InvalidInput(message)

@@ -1,0 +1,608 @@
+"""JSON schemas of others made plain: what every provider takes, and nothing that was valid is refused.
+
+References within the schema are written out, alternatives joined where they can be. A rule that providers do not take
+is dropped from the schema and told in the description: so a plain schema may accept more than the one it was made of,
+and never less. Nothing is fetched.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, cast
+from urllib.parse import unquote, urljoin
+
+import msgspec
+
+from refold import checks
+from refold.errors import InvalidInput, RefoldError
+from refold.limits import (
+    MCP_ALTERNATIVES_COUNT_MAX,
+    MCP_CHECKS_COUNT_MAX,
+    MCP_DESCRIPTION_CHARS_MAX,
+    MCP_NOTE_CHARS_MAX,
+    MCP_SCHEMA_BYTES_MAX,
+    MCP_SCHEMA_DEPTH_MAX,
+    MCP_SCHEMA_PARTS_COUNT_MAX,
+    TOOL_SCHEMA_BYTES_MAX,
+)
+
+# References of JSON schemas: where they lead within a schema, in the words of its draft; nothing is fetched; pure.
+
+_OLD_DRAFTS: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
+"""Those in which nothing beside a reference counts, and anchors are written as identifiers."""
+
+_OLDEST_DRAFTS: Final = ("draft-03", "draft-04")
+"""Those in which an identifier is called ``id``, and ``const`` means nothing."""
+
+_VALUES: Final = frozenset({"const", "enum", "default", "examples"})
+"""What holds values, which may look like schemas and are none."""
+
+
+class Place(NamedTuple):
+    """Where in a schema its reading stands: the document that references are of, those that are open, and how deep."""
+
+    document: Any
+    known: dict[object, Any]
+    """Documents by their URI, and anchors by their document and name; filled when somebody first asks."""
+    root: Any
+    uri: str = ""
+    draft: str = ""
+    open: tuple[tuple[int, str], ...] = ()
+    depth: int = 0
+
+    @property
+    def is_old(self) -> bool:
+        """Whether nothing beside a reference counts here."""
+        return any(draft in self.draft for draft in _OLD_DRAFTS)
+
+    @property
+    def is_oldest(self) -> bool:
+        """Whether ``const`` means nothing here."""
+        return any(draft in self.draft for draft in _OLDEST_DRAFTS)
+
+    def below(self) -> "Place":
+        """One schema further in."""
+        return self._replace(depth=self.depth + 1)
+
+    def inside(self, schema: Mapping[str, Any]) -> "Place":
+        """The place of a schema that is met here: a document of its own, if it has an identifier."""
+        identifier = self._identifier(schema)
+        if not identifier or identifier.startswith("#") or schema is self.document:
+            return self
+        return self._replace(document=schema, uri=_joined(self.uri, identifier), draft=_draft_of(schema) or self.draft)
+
+    def anchors(self, schema: Mapping[str, Any]) -> list[object]:
+        """The names by which a schema may be referred to within its document."""
+        identifier = self._identifier(schema)
+        if self.is_old:
+            return [identifier[1:]] if identifier.startswith("#") else []
+        return [schema.get("$anchor"), schema.get("$dynamicAnchor")]
+
+    def _identifier(self, schema: Mapping[str, Any]) -> str:
+        found = schema.get("id" if self.is_oldest else "$id")
+        return found if isinstance(found, str) and not (self.is_old and "$ref" in schema) else ""
+
+
+def root_of(schema: Mapping[str, Any]) -> Place:
+    """Return the place where the reading of a schema begins."""
+    return Place(None, {}, schema, draft=_draft_of(schema)).inside(schema)._replace(document=schema)
+
+
+def resolved(reference: object, place: Place) -> tuple[Mapping[str, Any], Place] | None:
+    """Return the schema that a reference leads to, and its place; ``None`` for what is not within the whole schema."""
+    if not isinstance(reference, str):
+        return None
+    uri, _, fragment = reference.partition("#")
+    found = _index(place).get(_joined(place.uri, uri)) if uri else place
+    if found is None:
+        return None
+    held = found._replace(open=place.open, depth=place.depth)
+    fragment = unquote(fragment)
+    if fragment and not fragment.startswith("/"):
+        anchored = _index(place).get((id(held.document), fragment))
+        return None if anchored is None else (anchored, held)
+    return _pointed(fragment.split("/")[1:], held)
+
+
+def _index(place: Place) -> dict[object, Any]:
+    """Return where documents and anchors are, of the whole schema."""
+    if place.known:
+        return place.known
+    for schema, held in _within(place.root):
+        if schema is held.document:
+            place.known.setdefault(held.uri, held)
+        for anchor in held.anchors(schema):
+            place.known.setdefault((id(held.document), anchor), schema)
+    return place.known
+
+
+def _pointed(parts: list[str], place: Place) -> tuple[Mapping[str, Any], Place] | None:
+    found = place.document
+    for part in parts:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping) and name in found:
+            found = cast("Mapping[str, object]", found)[name]
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(cast("list[object]", found)):
+            found = cast("list[object]", found)[int(name)]
+        else:
+            return None
+        place = place.inside(cast("Mapping[str, Any]", found)) if isinstance(found, Mapping) else place
+    if isinstance(found, bool):
+        return {} if found else {"not": {}}, place
+    return (cast("Mapping[str, Any]", found), place) if isinstance(found, Mapping) else None
+
+
+def _within(root: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Place]]:
+    """Yield every schema within one, itself first, each with its place; only so many are looked at."""
+    left: list[tuple[object, Place]] = [(root, root_of(root))]
+    for _ in range(MCP_SCHEMA_PARTS_COUNT_MAX):
+        if not left:
+            return
+        found, held = left.pop()
+        if isinstance(found, Mapping):
+            inner = cast("Mapping[str, Any]", found)
+            held = held.inside(inner)
+            yield inner, held
+            left += [(value, held) for key, value in inner.items() if key not in _VALUES]
+        elif isinstance(found, list):
+            left += [(value, held) for value in cast("list[object]", found)]
+
+
+def _draft_of(schema: Mapping[str, Any]) -> str:
+    found = schema.get("$schema")
+    return found if isinstance(found, str) else ""
+
+
+def _joined(base: str, reference: str) -> str:
+    """Return the URI that a reference names, without its fragment."""
+    try:
+        return urljoin(base, reference).partition("#")[0]
+    except ValueError:
+        return reference.partition("#")[0]
+
+
+# Plain schemas joined: all of two, or any of several; what comes of it accepts at least what it should; pure.
+
+Schema: TypeAlias = dict[str, Any]
+
+
+def rule(key: str, value: object) -> str:
+    """Return a rule as the note of a description tells it."""
+    try:
+        said = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        said = "..."
+    return f"{key}: {said}"[:MCP_NOTE_CHARS_MAX]
+
+
+def noted(schema: Schema, note: str) -> Schema:
+    """Return a schema whose description also says a note."""
+    described = "\n".join(filter(None, (schema.get("description"), f"({note})")))
+    return {**schema, "description": described[:MCP_DESCRIPTION_CHARS_MAX]}
+
+
+def merged(one: Schema, other: Schema) -> Schema:
+    """Return a schema that accepts whatever both accept, and as little else as can be said plainly."""
+    found, notes = dict(one), list[str]()
+    for key, value in other.items():
+        if key in found and key not in _JOINED and found[key] != value:
+            notes.append(rule(key, value))
+        found[key] = _JOINED.get(key, _first)(found[key], value) if key in found else value
+    return noted(found, "; ".join(notes)) if notes else found
+
+
+def union(branches: Sequence[Schema]) -> Schema:
+    """Return one schema of objects that accepts whatever one of several does; what differs is told, not checked."""
+    names = dict.fromkeys(name for branch in branches for name in branch.get("properties", {}))
+    if len(names) * len(branches) > MCP_ALTERNATIVES_COUNT_MAX:
+        return noted({}, "one of more alternatives than are shown")
+    properties = {name: _property(name, branches) for name in names}
+    needed = [frozenset(branch.get("required", ())) for branch in branches]
+    required = [
+        name for name in (branches[0].get("required", ()) if branches else ()) if all(name in one for one in needed)
+    ]
+    said = [" ".join(sorted(branch.get("required", ()))) or "nothing" for branch in branches]
+    needs = f"one of these sets is required: {'; '.join(said)}" if len(set(said)) > 1 else ""
+    found: Schema = {"properties": properties}
+    if branches and all(branch.get("additionalProperties") is False for branch in branches):
+        found["additionalProperties"] = False
+    if required:
+        found["required"] = required
+    texts = [str(branch["description"]) for branch in branches if branch.get("description")]
+    found = noted(found, f"one of: {' | '.join(texts)}") if texts else found
+    for branch in branches:
+        left = {key: value for key, value in branch.items() if key not in _UNITED}
+        found = noted(found, rule("one of", left)) if left else found
+    return noted(found, needs) if needs else found
+
+
+_UNITED: Final = frozenset({"type", "properties", "required", "additionalProperties", "description", "default"})
+
+
+def _property(name: str, branches: Sequence[Schema]) -> Schema:
+    """Return what a property may be in one of several objects, or in all of them."""
+    known: list[Any] = []
+    for branch in branches:
+        held = branch.get("properties", {}).get(name)
+        if held is None and branch.get("additionalProperties") is False:
+            continue
+        others = branch.get("additionalProperties")
+        known.append(held if held is not None else others if isinstance(others, dict) else {})
+    different: dict[object, Any] = {}
+    for held in known:
+        different.setdefault(_frozen(held), held)
+    distinct = list(different.values())
+    if len(distinct) == 1:
+        return dict(distinct[0])
+    if {} not in distinct:
+        return {"anyOf": distinct}
+    shown = msgspec.json.encode([schema for schema in distinct if schema]).decode()
+    return noted({}, f"one of: {shown}")
+
+
+def intersection(one: Any, other: list[Any]) -> list[Any]:
+    """Return the values that stand in both lists; where there are none, those of the first."""
+    if one is None:
+        return other
+    others = set(map(_frozen, other))
+    return [value for value in one if _frozen(value) in others] or one
+
+
+def _frozen(value: object) -> object:
+    """Return what two values share exactly if they are one in JSON, where 1 is 1.0 and true is no number."""
+    if isinstance(value, list):
+        return ("list", *map(_frozen, cast("list[object]", value)))
+    if isinstance(value, dict):
+        return frozenset((key, _frozen(held)) for key, held in cast("dict[str, object]", value).items())
+    return isinstance(value, bool), value
+
+
+def _first(one: Any, _: Any) -> Any:
+    return one
+
+
+def kinds_of(kinds: Any) -> list[str]:
+    """Return the types that a schema names, one or several, each once, as a list."""
+    return [kinds] if isinstance(kinds, str) else list(dict.fromkeys(cast("list[str]", kinds)))
+
+
+def _types(one: Any, other: Any) -> Any:
+    """Return the types that both allow; an integer is a number."""
+    ones, others = kinds_of(one), kinds_of(other)
+    both = [kind for kind in ones if kind in others or (kind == "integer" and "number" in others)]
+    both += [kind for kind in others if kind == "integer" and "number" in ones and kind not in both]
+    return one if not both else both[0] if len(both) == 1 else both
+
+
+def _properties(one: dict[str, Schema], other: dict[str, Schema]) -> dict[str, Schema]:
+    found = dict(one)
+    for name, held in other.items():
+        found[name] = merged(found[name], held) if name in found else held
+    return found
+
+
+def _others(one: Any, other: Any) -> Any:
+    """Return what both allow of further properties."""
+    if one is False or other is False:
+        return False
+    if one is True or other is True:
+        return other if one is True else one
+    return merged(one, other)
+
+
+def _texts(one: str, other: str) -> str:
+    return one if other in one else f"{one}\n{other}"[:MCP_DESCRIPTION_CHARS_MAX]
+
+
+def _names(one: Any, other: Any) -> Any:
+    return list(dict.fromkeys((*one, *other)))
+
+
+def _either(one: Any, other: Any) -> Any:
+    return one or other
+
+
+def _more(one: Any, other: Any) -> Any:
+    return max(one, other)
+
+
+def _less(one: Any, other: Any) -> Any:
+    return min(one, other)
+
+
+_JOINED: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "type": _types,
+    "properties": _properties,
+    "required": _names,
+    "enum": intersection,
+    "items": merged,
+    "additionalProperties": _others,
+    "description": _texts,
+    "uniqueItems": _either,
+    "default": _first,
+    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), _more),
+    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), _less),
+}
+"""How the two values of a word become one; of any other word the first stays."""
+
+
+_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+_SILENT: Final = frozenset(
+    ("$schema", "$id", "id", "$comment", "$anchor", "$dynamicAnchor", "$vocabulary", "$defs", "definitions", "examples")
+) | frozenset(("title", "readOnly", "writeOnly", "deprecated", "$ref", "allOf", "anyOf", "oneOf", "const"))
+"""What says nothing of an instance, and what is worked on by itself."""
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in cast("list[object]", value))
+
+
+def _is_type(value: object) -> bool:
+    kinds = cast("list[object]", value) if isinstance(value, list) else [value]
+    return bool(kinds) and all(isinstance(kind, str) and kind in _TYPES for kind in kinds)
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_some(value: object) -> bool:
+    return isinstance(value, list) and bool(cast("list[object]", value))
+
+
+def _is_anything(_: object) -> bool:
+    return True
+
+
+_COUNTS: Final = (
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+)
+_KEPT: Final[dict[str, Callable[[object], bool]]] = {
+    "type": _is_type,
+    "description": _is_text,
+    "default": _is_anything,
+    "enum": _is_some,
+    "required": _is_texts,
+    "format": _is_text,
+    "pattern": _is_text,
+    "uniqueItems": _is_flag,
+    **dict.fromkeys(_COUNTS, _is_count),
+}
+"""What stays as it is, if it is what the specification says it is."""
+
+
+def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a tool's arguments in the form that every provider takes: an object with properties.
+
+    Every object that is valid for the schema is valid for what is returned, which is no larger than
+    ``TOOL_SCHEMA_BYTES_MAX``; of one that would be larger, less and less depth is kept, and of one that is over
+    ``MCP_SCHEMA_BYTES_MAX`` nothing. Raises ``InvalidInput`` for a
+    schema of something that is no object, and for one that JSON cannot hold.
+
+    >>> plain_schema({"$defs": {"n": {"type": "integer"}}, "properties": {"count": {"$ref": "#/$defs/n"}}})
+    {'type': 'object', 'properties': {'count': {'type': 'integer'}}}
+    """
+    depth = 0 if _is_larger(schema) else MCP_SCHEMA_DEPTH_MAX
+    while depth:
+        found = _root(_Reader(depth).read(schema, root_of(schema)))
+        if _size_bytes(found) <= TOOL_SCHEMA_BYTES_MAX:
+            return found
+        depth //= 2
+    return {"type": "object", "properties": {}, "description": "(the schema is too large to be shown)"}
+
+
+def _is_larger(schema: Mapping[str, Any]) -> bool:
+    """Return whether a schema is too large to be read, looking at no more of it than that takes."""
+    left: list[object] = [schema]
+    size = 0
+    while left and size <= MCP_SCHEMA_BYTES_MAX:
+        held = left.pop()
+        size += len(held) if isinstance(held, str) else 1
+        if isinstance(held, Mapping):
+            named = cast("Mapping[str, object]", held)
+            size += sum(map(len, map(str, named)))
+            left += named.values()
+        elif isinstance(held, list):
+            left += cast("list[object]", held)
+    return size > MCP_SCHEMA_BYTES_MAX
+
+
+def _size_bytes(schema: Schema) -> int:
+    try:
+        return len(msgspec.json.encode(schema))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        message = f"the schema holds what JSON cannot ({error}); the server has to mend it"
+        raise InvalidInput(message) from error
+
+
+def _root(schema: Schema) -> dict[str, Any]:
+    """Return a schema as the root that providers ask for: an object with properties, and no alternatives."""
+    kinds = schema.get("type", "object")
+    if kinds != "object" and "object" not in kinds:
+        checks.invalid(f"the arguments are of type {checks.shown(kinds)}; a tool takes an object")
+    branches = schema.pop("anyOf", None)
+    if branches is not None:
+        schema = merged(schema, union([branch for branch in _flat(branches) if _may_be_object(branch)]))
+    rest = {key: value for key, value in schema.items() if key not in {"type", "properties", "default"}}
+    return {"type": "object", "properties": schema.get("properties", {}), **rest}
+
+
+def _flat(branches: list[Schema]) -> list[Schema]:
+    """Return alternatives in the place of alternatives of alternatives."""
+    flat: list[Schema] = []
+    for branch in branches:
+        rest = {key: value for key, value in branch.items() if key != "anyOf"}
+        flat += [merged(rest, inner) for inner in _flat(branch["anyOf"])] if "anyOf" in branch else [branch]
+    return flat
+
+
+def _may_be_object(schema: Schema) -> bool:
+    return "object" in schema.get("type", "object")
+
+
+class _Reader:
+    """One reading of a schema, down to a depth and a number of parts."""
+
+    def __init__(self, depth_max: int) -> None:
+        self._depth_max = depth_max
+        self._parts = 0
+
+    def read(self, schema: object, place: Place) -> Schema:
+        """Return a schema in its plain form."""
+        if not isinstance(schema, Mapping):
+            return noted({}, "no value is valid") if schema is False else {}
+        self._parts += 1
+        given = cast("Mapping[str, Any]", schema)
+        if place.depth >= self._depth_max or self._parts > MCP_SCHEMA_PARTS_COUNT_MAX:
+            return noted(_outline(given, described_only="$ref" in given), "not all of it is shown")
+        return self._joined(given, place.inside(given))
+
+    def _joined(self, schema: Mapping[str, Any], place: Place) -> Schema:
+        """Return what a schema says by itself, by its reference, and by all that it is joined of."""
+        is_alone = "$ref" in schema and place.is_old
+        found = _outline(schema, described_only=True) if is_alone else self._own(schema, place)
+        if "$ref" in schema:
+            found = merged(found, self._referred(schema["$ref"], place))
+        for part in _schemas(None if is_alone else schema.get("allOf")):
+            found = merged(found, self.read(part, place.below()))
+        for word in ("anyOf", "oneOf"):
+            branches = [self.read(part, place.below()) for part in _schemas(None if is_alone else schema.get(word))]
+            if branches:
+                found = merged(found, _alternatives(branches))
+        return found
+
+    def _own(self, schema: Mapping[str, Any], place: Place) -> Schema:
+        """Return what a schema says by itself."""
+        found: Schema = {}
+        for key, value in schema.items():
+            if key in _KEPT and _KEPT[key](value):
+                found[key] = value
+            elif key not in _SILENT and key not in _NESTED and not key.startswith("x-"):
+                found = noted(found, rule(key, value))
+        if found.get("default", 0) is None:
+            del found["default"]
+        if "const" in schema and not place.is_oldest:
+            found["enum"] = intersection(found.get("enum"), [schema["const"]])
+        if "description" in found:
+            found["description"] = found["description"][:MCP_DESCRIPTION_CHARS_MAX]
+        return self._nested(schema, place, found)
+
+    def _nested(self, schema: Mapping[str, Any], place: Place, found: Schema) -> Schema:
+        """Add the schemas of properties and items."""
+        properties = schema.get("properties")
+        if isinstance(properties, Mapping):
+            named = cast("Mapping[str, object]", properties)
+            found["properties"] = {str(name): self.read(held, place.below()) for name, held in named.items()}
+        others, items = schema.get("additionalProperties"), schema.get("items")
+        if others is not None and "patternProperties" not in schema:
+            found["additionalProperties"] = others if isinstance(others, bool) else self.read(others, place.below())
+        elif others is not None:
+            found = noted(found, rule("additionalProperties", others))
+        if isinstance(items, Mapping) and "prefixItems" not in schema:
+            found["items"] = self.read(cast("object", items), place.below())
+        elif items is not None and items is not True:
+            found = noted(found, rule("items", cast("object", items)))
+        return found
+
+    def _referred(self, reference: object, place: Place) -> Schema:
+        """Return what a reference leads to; where that is itself, or elsewhere, what can be said of it."""
+        found, name = resolved(reference, place), str(reference)
+        if found is None:
+            return noted({}, f"as {name[:MCP_NOTE_CHARS_MAX]}, which is not here")
+        target, there = found
+        opened = (id(there.document), name.partition("#")[2])
+        if opened in place.open:
+            said = _outline(target) if "$ref" not in target and "allOf" not in target else {}
+            return noted(said, f"recursive {name.rpartition('/')[2] or name}")
+        return self.read(target, there.below()._replace(open=(*place.open, opened)))
+
+
+_NESTED: Final = frozenset({"properties", "additionalProperties", "items"})
+
+
+def _schemas(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def _outline(schema: Mapping[str, Any], *, described_only: bool = False) -> Schema:
+    """Return a schema's description, and its type if it is wanted."""
+    wanted = ("description",) if described_only else ("type", "description")
+    return {key: schema[key] for key in wanted if key in schema and _KEPT[key](schema[key])}
+
+
+def _alternatives(branches: list[Schema]) -> Schema:
+    """Return alternatives as one schema where there is one beside null, else as ``anyOf``."""
+    others = [branch for branch in branches if branch.get("type") != "null"]
+    if len(others) == len(branches):
+        return branches[0] if len(branches) == 1 else {"anyOf": branches}
+    if len(others) != 1 or "anyOf" in others[0]:
+        return {"anyOf": branches} if others else {"type": "null"}
+    found = dict(others[0])
+    if "type" in found:
+        kinds = kinds_of(found["type"])
+        found["type"] = [*kinds, *(["null"] if "null" not in kinds else [])]
+    if "enum" in found and None not in found["enum"]:
+        found["enum"] = [*found["enum"], None]
+    return found
+
+
+# What a remote tool returns, held against what it said that it returns, in so many steps, whatever it said.
+#
+# The schema comes from the server, and so may be one that no check comes to an end with: of patterns that backtrack
+# for ever, of references that double at each step. So the plain schema is what counts, without patterns, and the
+# steps are counted; what was not found to be wrong by then is taken as it is.
+
+_CHECKED: Final = (
+    *("type", "enum", "required", "properties", "additionalProperties", "items", "anyOf"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+)
+
+
+class _EnoughError(Exception):
+    """So many steps were made."""
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, (list, dict)) else 0  # pyright: ignore[reportUnknownArgumentType]
+
+
+def checker_of(schema: Mapping[str, Any]) -> Callable[[object], str]:
+    """Return a function that says what is wrong with a value, nothing where nothing was found."""
+    from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # noqa: PLC0415 - of the extra `mcp`
+    from jsonschema.validators import create  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+
+    left = [0]
+
+    def counted(check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+        def steps(validator: Any, said: Any, value: Any, held: Any) -> Iterator[Any]:
+            left[0] -= 1 + _length(said) + _length(value)
+            if left[0] < 0:
+                raise _EnoughError
+            yield from check(validator, said, value, held) or ()
+
+        return steps
+
+    words = {word: counted(Draft202012Validator.VALIDATORS[word]) for word in _CHECKED}
+    try:
+        validator: Any = create(Draft202012Validator.META_SCHEMA, words)(plain_schema(schema))
+    except RefoldError as error:
+        fault = f"its schema of results is none: {error}"
+        return lambda _: fault
+
+    def fault_of(value: Any) -> str:
+        left[0] = MCP_CHECKS_COUNT_MAX
+        try:
+            found = next(validator.iter_errors(value), None)
+        except Exception:  # noqa: BLE001 - enough steps, a multiple of zero: what cannot be checked is taken as it is
+            return ""
+        return "" if found is None else str(found.message)[:MCP_NOTE_CHARS_MAX]
+
+    return fault_of

@@ -1,1 +1,0 @@
-"""Measuring retrieval and eviction on public sets and on one's own store; reports, never state."""

@@ -1,0 +1,643 @@
+"""Options that every mutation takes, arguments of the constructor, times as callers give them, all checked."""
+
+import datetime as dates
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
+
+from refold import checks, fold
+from refold.engine import batch as batches
+from refold.engine import reader
+from refold.engine.engine import Engine
+from refold.engine.reader import Request
+from refold.engine.streams import STORE_STREAM, Slot, key_of
+from refold.engine.transaction import (
+    ANY,
+    EXISTS,
+    NO_STREAM,
+    Decide,
+    Deferred,
+    Noted,
+    Pending,
+    Verb,
+    check_version,
+    place_of,
+)
+from refold.entry import EmbedderSwitched
+from refold.errors import Closed, InvalidInput, NotFound, ReadOnly
+from refold.event import ConversationEnded, ConversationOpened, Event, Stamp, pack_json
+from refold.fold import State
+from refold.limits import MEMORY_BYTES_MIN, NAME_BYTES_MAX, TIME_NS_MAX, VECTOR_DIMENSIONS_MAX
+from refold.log.protocol import Log
+from refold.message import Message, MessageAppended
+from refold.text import TokenCounter
+from refold.views.base import Keyed, V
+from refold.views.journal import Note
+from refold.views.scratchpad import SCRATCH, ScratchpadCleared
+from refold.views.state import STATE, RoundEnded
+from refold.views.window import POLICY
+
+if TYPE_CHECKING:
+    from refold.embedders import Embedder
+    from refold.engine.ticks import Ticks
+    from refold.memory.vectors import Embedding
+
+
+# Times and seqs as callers give them.
+
+_EPOCH = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
+_REST_OF_MICROSECOND_NS = 999
+"""A datetime counts microseconds: it means the whole of its last one."""
+
+_MICROSECOND = dates.timedelta(microseconds=1)
+
+
+def nanoseconds(moment: object, what: str) -> int:
+    """Return a moment given as nanoseconds since 1970 or as an aware datetime."""
+    if isinstance(moment, dates.datetime):
+        moment = _nanoseconds_of(moment, what)
+    if not isinstance(moment, int) or isinstance(moment, bool):
+        message = (
+            f"{what} must be nanoseconds or an aware datetime, not {type(moment).__name__} ({checks.shown(moment)})"
+        )
+        raise InvalidInput(message)
+    if not -TIME_NS_MAX <= moment <= TIME_NS_MAX:
+        message = f"{what} is {checks.shown(moment)}, beyond the 64 bits of nanoseconds: the years 1678 to 2261"
+        raise InvalidInput(message)
+    return int(moment)
+
+
+def _nanoseconds_of(moment: dates.datetime, what: str) -> int:
+    if moment.utcoffset() is None:
+        message = f"{what} is the naive datetime {moment}; give it a time zone, such as datetime.UTC"
+        raise InvalidInput(message)
+    return (moment - _EPOCH) // _MICROSECOND * 1_000
+
+
+def seq_at(engine: Engine, at: object, head: int | None = None) -> int:
+    """Return the seq that ``at`` means: itself, or the last one acknowledged at or before an aware datetime."""
+    last = engine.current_head()
+    return seq_in(engine.log, last, at, last if head is None else head)
+
+
+def seq_in(log: Log, head: int, at: object, limit: int) -> int:
+    """Return the seq that ``at`` means in a log that ends at ``head``, up to a limit."""
+    if isinstance(at, dates.datetime):
+        return min(reader.seq_at_time(log, head, _nanoseconds_of(at, "at") + _REST_OF_MICROSECOND_NS), limit)
+    if not isinstance(at, int) or isinstance(at, bool):
+        message = f"at must be a seq or an aware datetime, not {type(at).__name__} ({checks.shown(at)})"
+        raise InvalidInput(message)
+    if not 0 <= at <= limit:
+        message = (
+            f"seq {checks.shown(at)} is not in this log, which runs from 0 (empty) to {limit}; "
+            f"give a seq that has happened"
+        )
+        raise InvalidInput(message)
+    return int(at)
+
+
+def day_of(day: object, what: str) -> str:
+    """Return a day as ``YYYY-MM-DD``, given as a date or as such a string."""
+    if isinstance(day, dates.datetime):
+        message = f"{what} is a datetime; give its date, in the time zone you mean"
+        raise InvalidInput(message)
+    if isinstance(day, dates.date):
+        return day.isoformat()
+    try:
+        return dates.date.fromisoformat(checks.text(day, what)).isoformat()
+    except ValueError as error:
+        message = f"{what} is {checks.shown(day)}; give a date or a string such as '2026-11-21'"
+        raise InvalidInput(message) from error
+
+
+def day_at(time_ns: int, timezone: str) -> str:
+    """Return the day of a moment in a time zone."""
+    moment = _EPOCH + dates.timedelta(microseconds=time_ns // 1_000)
+    return moment.astimezone(zone(timezone)).date().isoformat()
+
+
+def days_before(day: str, count: int) -> str:
+    """Return the day ``count`` days before a day; the first of all days if there is none so early."""
+    date = dates.date.fromisoformat(day)
+    return (date - dates.timedelta(days=min(count, date.toordinal() - 1))).isoformat()
+
+
+def zone(timezone: object) -> dates.tzinfo:
+    """Return a time zone by its IANA name."""
+    if not isinstance(timezone, str):
+        message = f"timezone must be an IANA name such as 'Europe/Oslo', not {checks.shown(timezone)}"
+        raise InvalidInput(message)
+    if timezone == "UTC":
+        return dates.UTC
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - UTC, the default, does without
+
+    try:
+        return ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        message = (
+            f"time zone {timezone!r} is not known here; give an IANA name such as 'Europe/Oslo', or install tzdata"
+        )
+        raise NotFound(message) from error
+
+
+# Arguments of the memory itself: what its constructor was given, paths, pages of names.
+
+
+def paged(after: str | None, limit: int | None) -> tuple[str | None, int | None]:
+    """Return the two ends of a page of names, checked."""
+    known = None if after is None else checks.text(after, "after", NAME_BYTES_MAX, "NAME_BYTES_MAX")
+    return known, None if limit is None else checks.count(limit, "limit")
+
+
+def is_delayed(durability: object, *, readonly: bool) -> bool:
+    """Return whether writes are acknowledged before they are on the disk."""
+    if durability not in ("durable", "delayed"):
+        checks.invalid(f"durability is {checks.shown(durability)}; give 'durable' or 'delayed'")
+    if durability == "delayed" and readonly:
+        checks.invalid("durability='delayed' says how to write, and readonly=True forbids it; drop one")
+    return durability == "delayed"
+
+
+def checked_place(path: object, *, readonly: bool, clears: bool) -> str | None:
+    """Return the path of a store, ``None`` for one in RAM, that can be opened in this way."""
+    if path is None and readonly:
+        checks.invalid("a memory in RAM is empty, so readonly=True makes no sense; give a path")
+    checked = None if path is None else checked_path(path)
+    if checks.flag(clears, "clear_scratchpads_on_open") and readonly:
+        checks.invalid("clear_scratchpads_on_open=True changes the store, and readonly=True forbids it; drop one")
+    return checked
+
+
+def checked_embedder(embedder: object) -> "Embedder | None":
+    """Return an embedder that has all that one needs."""
+    if embedder is None:
+        return None
+    from refold.embedders import Embedder  # noqa: PLC0415 - loaded only by those who chose one
+
+    if not isinstance(embedder, Embedder):
+        checks.invalid(f"embedder needs an id, a dim and embed(texts), which {checks.shown(embedder)} lacks")
+    checks.name(embedder.id, "embedder.id")
+    checks.integer(embedder.dim, "embedder.dim", 1, VECTOR_DIMENSIONS_MAX, "VECTOR_DIMENSIONS_MAX")
+    return embedder
+
+
+def checked_bytes(memory_bytes: object) -> int:
+    """Return the bound of what stays in RAM."""
+    if not isinstance(memory_bytes, int) or isinstance(memory_bytes, bool) or memory_bytes < MEMORY_BYTES_MIN:
+        shown = checks.shown(memory_bytes)
+        checks.invalid(f"memory_bytes is {shown}; give an int of at least MEMORY_BYTES_MIN = {MEMORY_BYTES_MIN}")
+    return memory_bytes
+
+
+def check_doors(**doors: object) -> None:
+    """Check the functions that are the doors of what is not deterministic."""
+    for option, door in doors.items():
+        if not callable(door):
+            checks.invalid(f"{option} must be a function, not {type(door).__name__} ({checks.shown(door)})")
+
+
+def checked_counter(counter: object) -> TokenCounter:
+    """Return a token counter that has all that one needs."""
+    if not isinstance(counter, TokenCounter):
+        checks.invalid(f"token_counter needs an id and count(text), which {checks.shown(counter)} lacks")
+    checks.name(counter.id, "token_counter.id")
+    return counter
+
+
+def checked_witness(witness: object, store: str | None) -> str | None:
+    """Return the path of a witness: elsewhere than the store, with which it would be rolled back."""
+    if witness is None:
+        return None
+    path = checked_path(witness, "witness")
+    if store is None:
+        checks.invalid("a memory in RAM keeps nothing that a witness could tell of; give a path, or drop witness")
+    inside = os.path.realpath(store)
+    if os.path.commonpath([inside, os.path.realpath(path)]) == inside:
+        shown = checks.shown(witness)
+        checks.invalid(f"witness {shown} lies in the store {store} and would be rolled back with it; put it elsewhere")
+    return path
+
+
+def checked_path(path: object, name: str = "path") -> str:
+    """Return a path as a string that a file system takes."""
+    if isinstance(path, os.PathLike):
+        path = os.fspath(cast("os.PathLike[str]", path))
+    if not isinstance(path, str):
+        checks.invalid(f"{name} must be a str or a path, not {type(path).__name__} ({checks.shown(path)})")
+    if not path:
+        checks.invalid(f"{name} is empty; give a path")
+    try:
+        storable = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        storable = False
+    if not storable:
+        checks.invalid(f"{name} {checks.shown(path)} holds a NUL or a lone surrogate, which no file system takes")
+    return path
+
+
+# Decisions on a state: to set a value that is not there yet, to delete one that is, to drop what there is.
+
+
+def setting(entries: Callable[[State], Keyed[V]], key: str, value: V, event: Callable[[int, int], Event]) -> Decide:
+    """Return the decision to set a key; ``event(prior, place)`` is made only if the value is another one."""
+
+    def decide(state: State) -> Event | None:
+        held = entries(state)
+        return None if held.values.get(key) == value else event(*held.prior(key))
+
+    return decide
+
+
+def deleting(entries: Callable[[State], Keyed[V]], key: str, event: Callable[[int, int], Event]) -> Decide:
+    """Return the decision to delete a key; ``event(prior, place)`` is made only if the key is there."""
+
+    def decide(state: State) -> Event | None:
+        prior, place = entries(state).prior(key)
+        return event(prior, place) if prior else None
+
+    return decide
+
+
+def clearing(cited: tuple[int, ...]) -> Decide:
+    """Return the decision to empty the scratchpad."""
+    return lambda state: None if state.part(SCRATCH).is_empty else ScratchpadCleared(cited)
+
+
+def ending_round(cited: tuple[int, ...]) -> Decide:
+    """Return the decision to drop the temporary state."""
+    return lambda state: RoundEnded(cited) if state.part(STATE).has_temp else None
+
+
+def ending(cited: tuple[int, ...]) -> Decide:
+    """Return the decision to end a conversation: nothing where there is nothing to drop."""
+
+    def decide(state: State) -> Event | None:
+        idle = state.part(SCRATCH).is_empty and not state.part(STATE).has_temp
+        return None if idle else ConversationEnded(cited)
+
+    return decide
+
+
+T = TypeVar("T")
+
+Sources: TypeAlias = Sequence[Any]
+"""What a mutation was derived from: seqs, or results that have one."""
+
+Progress: TypeAlias = Callable[[int, int], None] | None
+"""What is called with how much is done, and how much there is."""
+
+
+class Options(NamedTuple):
+    """What every mutation takes beside its own arguments."""
+
+    expected: object = ANY
+    request_id: str | None = None
+    sources: Sequence[Any] = ()
+
+
+class Released:
+    """What stands in the place of the engine once the handle on a fork was closed."""
+
+    is_closed = True
+
+    def __getattr__(self, _: str) -> NoReturn:
+        """Refuse every use."""
+        message = "this handle on a fork is closed; take another one with memory.fork(name)"
+        raise Closed(message)
+
+
+class Door:
+    """What the handles of one memory share: the engine, the branch, and the defaults that a constructor gave."""
+
+    __slots__ = (
+        "_embedding",
+        "_main",
+        "_switches",
+        "_switching",
+        "_ticks",
+        "_unsettled",
+        "branch",
+        "counter",
+        "embedder",
+        "engine",
+        "path",
+        "timezone",
+        "window_tokens",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        counter: TokenCounter,
+        timezone: str,
+        window_tokens: int,
+        path: str | None,
+        embedder: "Embedder | None" = None,
+        branch: int = 0,
+        main: "Door | None" = None,
+    ) -> None:
+        self.embedder = embedder
+        """The embedder that the caller chose, ``None`` for the built-in one."""
+        self._embedding: Embedding | None = None
+        self._switches: list[tuple[int, int, Embedding]] = []
+        """Of the main line's door: branch, seq and what has made vectors there since, for each reembedding."""
+        self._switching = threading.Lock()
+        self._unsettled: tuple[int, int, Embedding] | None = None
+        """Of the main line's door: a reembedding that was cut off, with the head before its last commit."""
+        self.branch = branch
+        self.engine = engine
+        self.counter = counter
+        self.timezone = timezone
+        self.window_tokens = window_tokens
+        self.path = path
+        self._ticks: Ticks | None = None
+        self._main = self if main is None else main
+
+    @property
+    def ticks(self) -> "Ticks":
+        """What the tasks of event loops write through, the same for all branches."""
+        if self._main is not self:
+            return self._main.ticks
+        if self._ticks is None:
+            from refold.engine.ticks import Ticks  # noqa: PLC0415 - asyncio is loaded only by those who use it
+
+            self._ticks = Ticks(self.engine)
+        return self._ticks
+
+    @property
+    def embedding(self) -> "Embedding":
+        """What makes vectors of texts, the same for all branches but those that were embedded anew."""
+        return self.embedding_at(None)
+
+    def embedding_at(self, at: int | None) -> "Embedding":
+        """Return what made vectors of texts at a seq, as far as this memory has seen it change."""
+        main = self._main
+        if main._unsettled is not None:  # noqa: SLF001 - its own kind
+            main._settle_switch()  # noqa: SLF001
+        if main._switches:  # noqa: SLF001
+            with self.engine.state_lock:
+                bounds = self.engine.streams.bounds(self.branch, self.engine.head if at is None else at)
+            for branch, seq, switched in reversed(main._switches):  # noqa: SLF001
+                if seq <= bounds.get(branch, 0):
+                    return switched
+        if main._embedding is None:  # noqa: SLF001
+            from refold.memory.vectors import Embedding  # noqa: PLC0415 - loaded only by those who remember
+
+            main._embedding = Embedding(main.embedder)  # noqa: SLF001
+        return main._embedding  # noqa: SLF001
+
+    def switch(self, embedding: "Embedding", commit: Callable[[], int | None]) -> bool:
+        """Let another embedder make the vectors of this branch, once what ``commit`` does is done.
+
+        That returns the seq from which on it is so, ``None`` if it failed; returns whether it did not.
+        """
+        main = self._main
+        with main._switching:  # noqa: SLF001 - its own kind
+            head = self.engine.current_head()
+            try:
+                seq = commit()
+                if seq is not None:
+                    main._switches.append((self.branch, seq, embedding))  # noqa: SLF001
+            except BaseException:
+                main._unsettled = (self.branch, head, embedding)  # noqa: SLF001
+                raise
+        return seq is not None
+
+    def _settle_switch(self) -> None:
+        """Look up in the log whether a reembedding that was cut off had switched."""
+        if self._unsettled is None:
+            return
+        branch, head, embedding = self._unsettled
+        for event, stamp in self.engine.all_events(head, None, branch):
+            if isinstance(event, EmbedderSwitched) and event.model == embedding.embedder.id:
+                self._switches.append((branch, stamp.seq, embedding))
+                break
+        self._unsettled = None
+
+    def has_switched(self, at: int | None, embedding: "Embedding") -> bool:
+        """Return whether another embedder makes vectors by now; waits for one that is about to."""
+        with self._main._switching:  # noqa: SLF001 - its own kind
+            return self.embedding_at(at) is not embedding
+
+    def close(self) -> None:
+        """Close the engine, and end the thread that writes for event loops; of a branch, the handles alone."""
+        if self._main is not self:
+            self.engine = cast("Engine", Released())
+            return
+        self.engine.close()
+        if self._ticks is not None:
+            self._ticks.close()
+
+    def to(self, branch: int) -> "Door":
+        """Return a door to another branch, with the same defaults."""
+        return Door(
+            self.engine,
+            counter=self.counter,
+            timezone=self.timezone,
+            window_tokens=self.window_tokens,
+            path=self.path,
+            embedder=self.embedder,
+            branch=branch,
+            main=self._main,
+        )
+
+    def key(self, stream: str) -> str:
+        """Return the key under which the engine knows a stream of this door's branch."""
+        return key_of(self.branch, stream)
+
+    def read(self, stream: str, query: Callable[[fold.State], T], at: int | None) -> T:
+        """Return what ``query`` makes of a stream's state: at a seq, in this context's batch, or live."""
+        if at is None:
+            batch = batches.active(self.engine)
+            if batch is not None:
+                with self.engine.state_lock:
+                    return query(batches.state_in_batch(self.engine, batch.pending, self.key(stream)))
+        return self.read_written(stream, query, at)
+
+    def read_lightly(self, stream: str, query: Callable[[fold.State], T], at: int | None) -> T:
+        """Return what ``query`` makes of a stream's state, in a way that counts as no read of it by an open batch.
+
+        It is the batch's own state where that has read and changed the stream, and otherwise the one past the batch.
+        """
+        batch = None if at is not None else batches.active(self.engine)
+        key = self.key(stream)
+        if batch is not None and key in batch.pending.reads and batch.pending.places.get(key):
+            return self.read(stream, query, at)
+        return self.read_written(stream, query, at)
+
+    def read_written(self, stream: str, query: Callable[[fold.State], T], at: int | None = None) -> T:
+        """Return what ``query`` makes of a stream's state, past an open batch."""
+        return self.engine.read(self.key(stream), query, at)
+
+    def take(self, stream: str, event: MessageAppended, at: int | None, occurred_ns: int | None) -> Message | None:
+        """Append a message if that needs no look at any state, alone or in this context's batch.
+
+        ``None`` leaves it to ``note``.
+        """
+        engine = self.engine
+        if at is not None or event.sources or not engine.is_writable:
+            return None
+        if self.branch:
+            stream = self.key(stream)
+        batch = batches.active(engine)
+        if batch is not None:
+            pending = batch.pending
+            if stream not in pending.opened and stream not in pending.places and engine.is_open(stream):
+                pending.opened.add(stream)
+            return pending.take(stream, event, occurred_ns)
+        stamp = engine.append_alone(stream, event, occurred_ns)
+        return None if stamp is None else Message(event, stamp)
+
+    def note(
+        self,
+        stream: str,
+        make: Event | Decide,
+        *,
+        at: int | None,
+        asked: tuple[Any, ...],
+        opening: Event | None = None,
+        occurred_ns: int | None = None,
+        expected: object = ANY,
+        request_id: str | None = None,
+        in_main: bool = False,
+    ) -> Noted | None:
+        """Commit one mutation, or add it to this context's batch; return its event, ``None`` where nothing changed.
+
+        ``in_main`` writes it into the main line, whichever branch asks.
+        """
+        engine = self.engine
+        if at is not None:
+            self.refuse_frozen(stream, at)
+        if not engine.is_writable:
+            engine.check_writable()
+        if expected != ANY:
+            expected = _checked_expected(expected)
+        request = None if request_id is None else self.request(request_id, stream, asked)
+        verb = Verb(stream if in_main else self.key(stream), make, opening, occurred_ns, expected, request)
+        batch = batches.active(engine)
+        return engine.commit(verb) if batch is None else self._note_in(batch, verb)
+
+    def _note_in(self, batch: batches.Batch, verb: Verb) -> Noted | None:
+        if verb.request is not None:
+            try:
+                return self.engine.answered(verb.request)
+            except LookupError:
+                self._refuse_repeat(batch.pending, verb.request)
+        place = batches.note(self.engine, batch.pending, verb)
+        return None if place is None else batch.pending.noted(place)
+
+    def request(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> Request:
+        """Return a request as the store keeps it; what a branch's elders answered before it was forked counts too."""
+        given, keyed_hash = checks.request_id(request_id), self.engine.keyed_hash
+        asked_hash = keyed_hash(b"asked" + pack_json([stream, *asked]))
+        if not self.branch:
+            return Request(keyed_hash(b"id" + given), asked_hash)
+        with self.engine.state_lock:
+            bounds = self.engine.streams.bounds(self.branch, self.engine.head)
+        own, *elders = [(keyed_hash(reader.request_prefix(branch) + given), until) for branch, until in bounds.items()]
+        return Request(own[0], asked_hash, tuple(elders))
+
+    def answered(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> list[Event] | None:
+        """Return all events of a request that was answered before, ``None`` if it was not; no batch may repeat one."""
+        request = self.request(request_id, stream, asked)
+        if self.engine.is_answered(request):
+            return self.engine.answer(request)
+        batch = batches.active(self.engine)
+        if batch is not None:
+            self._refuse_repeat(batch.pending, request)
+        return None
+
+    def _refuse_repeat(self, pending: Pending, request: Request) -> None:
+        if request.id_hash in pending.requests:
+            if pending.starts:
+                raise Deferred
+            message = "this request_id was already used in this batch; give each request an id of its own"
+            raise InvalidInput(message)
+
+    def refuse_frozen(self, stream: str, at: int | None) -> None:
+        """Raise ``ReadOnly`` for a handle that is frozen at a seq."""
+        if at is not None:
+            message = f"{stream} is frozen at seq {at}; mutate the live handle, or fork the live one at this seq"
+            raise ReadOnly(message)
+
+    def opening(self, project: str | None = None, window_tokens: int | None = None) -> ConversationOpened:
+        """Return the event that opens a conversation: with what was asked for, else with the memory's defaults."""
+        budget = self.window_tokens if window_tokens is None else window_tokens
+        return ConversationOpened((), budget, self.counter.id, POLICY, project)
+
+    def version(self, stream: str) -> int:
+        """Return the version of a stream, what this context's batch has added included."""
+        batch = batches.active(self.engine)
+        if batch is None:
+            return self.engine.version(self.key(stream))
+        return batches.version_in_batch(self.engine, batch.pending, self.key(stream))
+
+    def check_version(self, stream: str, expected: object) -> None:
+        """Raise ``WrongVersion`` unless a stream is where the caller of a verb on another stream expects it."""
+        if expected != ANY:
+            check_version(stream, self.engine.find(self.key(stream)), 0, _checked_expected(expected))
+
+    def check_head(self, expected: object) -> None:
+        """Raise ``WrongVersion`` unless the whole memory is where the caller expects it: its version is its head."""
+        if expected != ANY:
+            whole = Slot(0, STORE_STREAM)
+            whole.version = self.engine.head
+            check_version("the memory", whole, 0, _checked_expected(expected))
+
+    def counts(self, count: Callable[[], str]) -> str:
+        """Return the counts that a handle shows; showing one must never fail."""
+        try:
+            return count()
+        except Closed:
+            return "closed"
+
+    def expect_stamp(self, message: Message) -> None:
+        """Let the engine fill in a message's stamp when this context's batch is committed."""
+        batch = batches.active(self.engine)
+        assert batch is not None, "a provisional result outside a batch"
+        batch.pending.messages.append(message)
+
+    def dated(self, note: Note, stamp: Stamp) -> Note:
+        """Return a note whose time the engine fills in when this context's batch is committed, if it has one."""
+        batch = batches.active(self.engine)
+        if batch is not None and stamp.seq < 0:
+            note = Note(note.day, note.text, None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            batch.pending.notes.append((place_of(stamp.seq), note))
+        return note
+
+    def sources(self, sources: Sequence[Any]) -> tuple[int, ...]:
+        """Return the seqs that sources stand for."""
+        if isinstance(sources, tuple) and not sources:
+            return ()
+        seqs = checks.sources(sources, self.engine.head)
+        if any(seq < 0 for seq in seqs):
+            self._check_provisional(sources)
+        return seqs
+
+    def _check_provisional(self, sources: Sequence[Any]) -> None:
+        """Refuse results of a batch that is not this context's open one: they never got a seq."""
+        batch = batches.active(self.engine)
+        events = [] if batch is None else batch.pending.events
+        for source in sources:
+            stamp = getattr(source, "stamp", None)
+            if stamp is not None and stamp.seq < 0:
+                place = place_of(stamp.seq)
+                if place >= len(events) or not _is_of(events[place], source):
+                    message = f"source {checks.shown(source)} is of a batch that was not committed; leave it out"
+                    raise InvalidInput(message)
+
+
+def _is_of(event: Event, result: Any) -> bool:
+    """Return whether a result was made of an event: of that very one, or, as a memory, of one that names its id."""
+    return event is result.event if hasattr(result, "event") else getattr(event, "id", None) == result.id
+
+
+def _checked_expected(expected: object) -> object:
+    if expected in (ANY, NO_STREAM, EXISTS):
+        return ANY if expected == ANY else expected
+    if not isinstance(expected, int) or isinstance(expected, bool) or expected < 0:
+        message = f"expected is {checks.shown(expected)}; give ANY, NO_STREAM, EXISTS or a version from 0 on"
+        raise InvalidInput(message)
+    return expected

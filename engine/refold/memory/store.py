@@ -1,0 +1,445 @@
+"""Verbs of a whole store: snapshots, restores, forks, differences, export, backup, erasure, verification."""
+
+import datetime as dates
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from refold import checks
+from refold.engine import batch as batches
+from refold.engine import history, reader
+from refold.engine.batch import refuse
+from refold.engine.reader import Request, Side
+from refold.engine.states import Recorded
+from refold.engine.streams import STORE_STREAM
+from refold.engine.transaction import ANY, Pending
+from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreBusy, WrongVersion
+from refold.event import BranchForked, Event, Restored, SnapshotNamed
+from refold.fold import State
+from refold.limits import BASE_DEPTH_MAX, REDO_COUNT_MAX
+from refold.log.protocol import Log
+from refold.memory import snapshot as memory_snapshot
+from refold.memory.options import Door, Options, check_doors, checked_path, checked_witness, paged, seq_at, seq_in
+from refold.memory.snapshot import Snapshot
+from refold.results import Backup, Loaded, Receipt, Recovered, Report
+from refold.views.session import SESSION
+from refold.views.store import SETTINGS, is_reserved
+
+if TYPE_CHECKING:
+    import datetime
+
+    from refold.memory.memory import Memory
+
+
+# Erasing: what the verbs of memory and conversation check before they hand over to the engine.
+
+_DERIVED: Final = {"erase": True, "keep": False}
+_FORKS: Final = {"erase": True, "refuse": False}
+
+
+def erase_events(door: Door, at: int | None, seqs: object, derived: object) -> Receipt:
+    """Erase events given as seqs or as results that have one."""
+    from refold.engine.erasure import erase_seqs  # noqa: PLC0415 - loaded only by those who erase
+
+    _check_erasable(door, "the memory", at)
+    if not isinstance(seqs, Iterable) or isinstance(seqs, (str, bytes)):
+        checks.invalid(f"seqs must be a list of seqs or results, not {type(seqs).__name__} ({checks.shown(seqs)})")
+    wanted = {_seq(item) for item in cast("Iterable[object]", seqs)}
+    return erase_seqs(door.engine, wanted, derived=_chosen(derived, "derived", _DERIVED))
+
+
+def erase_conversation(door: Door, stream: str, at: int | None, derived: object, forks: object) -> Receipt:
+    """Erase a conversation."""
+    from refold.engine.erasure import erase_stream  # noqa: PLC0415 - loaded only by those who erase
+
+    _check_erasable(door, stream, at)
+    chosen = _chosen(derived, "derived", _DERIVED)
+    return erase_stream(door.engine, door.branch, stream, derived=chosen, forks=_chosen(forks, "forks", _FORKS))
+
+
+def _check_erasable(door: Door, what: str, at: int | None) -> None:
+    if at is not None:
+        message = f"{what} is frozen at seq {at}; erase through the live handle, which reaches every seq"
+        raise ReadOnly(message)
+    batches.refuse(door.engine, "an erasure")
+    door.engine.check_writable()
+
+
+def _chosen(value: object, option: str, known: dict[str, bool]) -> bool:
+    if not isinstance(value, str) or value not in known:
+        checks.invalid(f"{option} is {checks.shown(value)}; give one of {', '.join(map(repr, known))}")
+    return known[value]
+
+
+def _seq(item: object) -> int:
+    stamp = getattr(item, "stamp", None)
+    seq = item if stamp is None else stamp.seq
+    if not isinstance(seq, int) or isinstance(seq, bool) or seq < 1:
+        checks.invalid(f"{checks.shown(item)} is no seq and no result that has one; give seqs from 1 on")
+    return seq
+
+
+# Backing a memory up, and recovering one: what callers ask, checked.
+
+
+def copy_store(door: Door, path: object, progress: Callable[[int, int], None] | None) -> Backup:
+    """Copy the store that a memory stands on, forks included, to a path where nothing is."""
+    from refold.engine.backup import backup as make_backup  # noqa: PLC0415 - loaded only by those who move a store
+
+    door.engine.check_open()
+    refuse(door.engine, "a backup")
+    checked = checked_path(path)
+    if door.path is None:
+        checks.invalid("a memory in RAM has no file to back up; export(path) writes its log, load takes it back in")
+    return make_backup(door.engine, checked, door.path, progress)
+
+
+def recover(
+    backup: "str | os.PathLike[str]",
+    new: "str | os.PathLike[str]",
+    *,
+    to: "int | dates.datetime | None" = None,
+    progress: Callable[[int, int], None] | None = None,
+    clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one door for time
+    random_bytes: Callable[[int], bytes] = os.urandom,
+) -> Recovered:
+    """Make a new store of a backup, or of any store: all of it, or what it held at a seq or an aware datetime.
+
+    The new one holds exactly the log up to there, and goes on from there; nothing of what came later is in its file.
+    What the log gives is made anew from it. Where a faulty writer counted or linked wrongly, every event stands once,
+    in the order of the log, and ``repairs`` says what is other than before. It is verified, by ``progress(done, all)``,
+    before it appears at ``new``, where nothing may be. Raises ``InvalidInput`` for a seq inside a commit, naming those
+    around it, ``NotFound`` where there is no backup, ``StoreCorrupt`` where bytes were changed, ``StoreFull``; then
+    nothing is left at ``new``.
+    """
+    from refold.engine.backup import recover as make_store  # noqa: PLC0415 - it needs LMDB, which a handle may not
+
+    check_doors(clock_ns=clock_ns, random_bytes=random_bytes)
+    return make_store(
+        checked_path(backup),
+        checked_path(new),
+        None if to is None else partial(_seq_of, to),
+        clock_ns=clock_ns,
+        random_bytes=random_bytes,
+        progress=progress,
+    )
+
+
+def _seq_of(to: "int | dates.datetime", log: Log) -> int:
+    """Return the seq that a caller means; a time at which there was nothing yet is refused."""
+    head = log.head()
+    seq = seq_in(log, head, to, head)
+    if not seq and isinstance(to, dates.datetime):
+        checks.invalid(f"nothing had been written by {to}; give a later time, or a seq from 0 to {head}")
+    return seq
+
+
+# The sides of a diff: which branch, seq and stream each means.
+
+
+def side_of(door: Door, head: int, side: Any) -> Side:
+    """Return the branch, the seq and the stream (``None``: all of them) that one side of a diff means."""
+    if isinstance(side, Snapshot):
+        _check_own(door, side.origin, side)
+        return Side(side.branch, side.seq, side.stream or None)
+    other: Door | None = getattr(side, "_door", None)
+    if other is None:
+        return Side(door.branch, seq_at(door.engine, side, head))
+    other.engine.check_open()
+    _check_own(door, other.engine, side)
+    stream, seq = side.place if hasattr(side, "place") else (None, side.head)
+    return Side(other.branch, seq, stream)
+
+
+def _check_own(door: Door, engine: object, side: object) -> None:
+    if engine is not door.engine:
+        message = f"{checks.shown(side)} belongs to another memory; restore it into a conversation here first"
+        raise InvalidInput(message)
+
+
+_WHOLE = 0
+"""The number under which the snapshots of a whole memory are kept: that of no stream."""
+
+
+def verify(door: Door, progress: Callable[[int, int], None] | None, witness: object) -> Report:
+    """Return what is wrong with the store, held against the witness, or the memory's own, if there is one."""
+    return history.verify(door.engine, door.branch, progress, checked_witness(witness, door.path))
+
+
+def counts(memory: "Memory", door: Door) -> str:
+    """Return the counts that a memory shows of itself."""
+    fork = f"fork={reader.name_of(door.engine, door.branch)!r}, " if door.branch else ""
+    return f"{fork}events={memory.head}, conversations={len(memory.conversations())}"
+
+
+def head(door: Door, at: int | None) -> int:
+    """Return the seq of the last event, or the one at which a memory is frozen."""
+    door.engine.check_open()
+    return door.engine.current_head() if at is None else at
+
+
+def events(door: Door, at: int | None, after: int, until: int | None) -> Iterator[Recorded]:
+    """Return the events of all streams of a branch with ``after < seq <= until``."""
+    checks.count(after, "after")
+    last = at if until is None else seq_at(door.engine, until, head(door, at))
+    return door.engine.all_events(after, last, door.branch)
+
+
+def snapshot(door: Door, name: str | None, at: int | None, options: Options) -> Snapshot:
+    """Return a pointer to the state of a whole memory; with a name, record it, once and for ever."""
+    engine = door.engine
+    batches.refuse(engine, "a snapshot")
+    if name is None:
+        memory_snapshot.refuse_options(options)
+        return Snapshot("", engine.current_head() if at is None else at, None, engine, door.branch)
+    name = memory_snapshot.checked_name(name)
+    if at is not None:
+        message = f"this memory is frozen at seq {at}; name a snapshot of the live one, or take an unnamed one here"
+        raise ReadOnly(message)
+    decide = _naming(door, name, options)
+    door.note(STORE_STREAM, decide, at=None, asked=("memory.snapshot", name), request_id=options.request_id)
+    return named(door, name)
+
+
+def _naming(door: Door, name: str, options: Options) -> Callable[[State], Event | None]:
+    engine, sources = door.engine, door.sources(options.sources)
+
+    def decide(state: State) -> Event | None:
+        door.check_head(options.expected)
+        known = state.part(SETTINGS).snapshots.get((_WHOLE, name))
+        if known is None:
+            return SnapshotNamed(sources, _WHOLE, engine.head, name)
+        if reader.differing(engine, Side(door.branch, known.seq), Side(door.branch, engine.head)):
+            message = f"snapshot {name!r} of the memory already stands at seq {known.seq}; give another name"
+            raise InvalidInput(message)
+        return None
+
+    return decide
+
+
+def named(door: Door, name: str) -> Snapshot:
+    """Return the snapshot of the whole memory that was kept under a name."""
+    found = door.read_written(STORE_STREAM, lambda state: state.part(SETTINGS).snapshots.get((_WHOLE, name)))
+    if found is None:
+        message = (
+            f"the memory has no snapshot named {checks.shown(name)}; memory.snapshots() lists those that exist, "
+            f"those of the memory without a stream"
+        )
+        raise NotFound(message)
+    return Snapshot("", found.seq, name, door.engine, door.branch)
+
+
+def snapshots(door: Door, at: int | None) -> list[Snapshot]:
+    """Return the named snapshots, of conversations and of the whole, in the order of their seqs."""
+    engine = door.engine
+    known = door.read_written(STORE_STREAM, lambda state: list(state.part(SETTINGS).snapshots.values()), at)
+    ordered = sorted(known, key=lambda found: (found.seq, found.stream, found.name))
+    streams = [engine.streams.name_of(found.stream) if found.stream else "" for found in ordered]
+    return [
+        Snapshot(stream, found.seq, found.name, engine, door.branch)
+        for stream, found in zip(streams, ordered, strict=True)
+    ]
+
+
+def restore(door: Door, target: object, options: Options) -> None:
+    """Go on from an earlier state of the whole memory: one commit, one event for each stream that differs."""
+    engine = door.engine
+    batches.refuse(engine, "a restore of the whole memory")
+    engine.check_writable()
+    sources = door.sources(options.sources)
+    base = _base(door, target)
+    asked = ("memory.restore", target if isinstance(target, str) else [base.branch, base.seq])
+    request = None if options.request_id is None else door.request(options.request_id, STORE_STREAM, asked)
+    for _ in range(REDO_COUNT_MAX):
+        if request is not None and engine.is_answered(request):
+            return
+        pending = _restoration(door, base, sources, options.expected, request)
+        try:
+            engine.commit_batch(pending)
+        except WrongVersion:
+            continue
+        return
+    message = (
+        f"the memory was written to in each of REDO_COUNT_MAX = {REDO_COUNT_MAX} attempts to restore it; "
+        f"let its writers pause and call again"
+    )
+    raise StoreBusy(message)
+
+
+def _base(door: Door, target: object) -> Side:
+    """Return the branch and the seq that a snapshot of a whole memory, or its name, stands for."""
+    if isinstance(target, str):
+        target = named(door, target)
+    if not isinstance(target, Snapshot):
+        checks.invalid(f"restore takes a Snapshot or a name, not {type(target).__name__} ({checks.shown(target)})")
+    if target.stream:
+        checks.invalid(f"the snapshot is of {target.stream} alone; give it to the restore of a conversation")
+    if target.origin is None:
+        checks.invalid("this Snapshot was made by hand; take one with memory.snapshot()")
+    if target.origin is not door.engine and not memory_snapshot.is_of_earlier_handle(door, target):
+        checks.invalid("the snapshot is of another memory; export that one and load it into a new path instead")
+    return Side(target.branch, target.seq)
+
+
+def _restoration(
+    door: Door, base: Side, sources: tuple[int, ...], expected: object, request: Request | None
+) -> Pending:
+    """Return the batch that brings every stream back that differs now, if nothing changes before it is written."""
+    engine = door.engine
+    head = engine.current_head()
+    door.check_head(expected)
+    pending = Pending()
+    for key, version, event in _restored(door, Side(door.branch, head), base, sources):
+        pending.add(key, event, None)
+        pending.reads[key] = version
+    if request is not None:
+        pending.requests[request.id_hash] = (request, range(len(pending.events)))
+
+    def stands() -> bool:
+        if expected != ANY:
+            return engine.head == head
+        return not reader.differing(engine, Side(door.branch, head), Side(door.branch, engine.head))
+
+    pending.stands = stands
+    return pending
+
+
+def _restored(door: Door, now: Side, base: Side, sources: tuple[int, ...]) -> Iterator[tuple[str, int, Restored]]:
+    """Return key, version and event of the streams whose state is not what it was at the base."""
+    engine, elder = door.engine, door.to(base.branch)
+    for stream in sorted(reader.differing(engine, now, base)):
+        if engine.digests_of(door.key(stream), None) == engine.digests_of(elder.key(stream), base.seq):
+            continue
+        place = memory_snapshot.pointer(elder, stream, base.seq)
+        # Unlike the restore of one conversation, this one brings back its project too: the whole is as it was.
+        depth, _ = door.read_written(stream, _identity)
+        _, project = elder.read_written(stream, _identity, base.seq)
+        yield door.key(stream), engine.version(door.key(stream)), Restored(sources, *place, depth, project)
+
+
+def _identity(state: State) -> tuple[int, str | None]:
+    """Return how deep a conversation is forked, and its project; other streams have neither."""
+    if SESSION not in state.kind.views:
+        return 0, None
+    session = state.part(SESSION)
+    return session.depth, session.project
+
+
+def fork_from(
+    door: Door, name: str, frozen: int | None, at: "int | datetime.datetime | None", options: Options
+) -> Door:
+    """Return the door to a fork of the live memory, from now or from a seq or a datetime."""
+    if frozen is not None:
+        message = f"this memory is frozen at seq {frozen}; call fork(name, at={frozen}) of the live one"
+        raise ReadOnly(message)
+    return fork(door, name, None if at is None else seq_at(door.engine, at), options)
+
+
+def fork(door: Door, name: str, seq: int | None, options: Options) -> Door:
+    """Return the door to a fork of the memory: the one of that name, or a new one from now or from a seq."""
+    name = checks.name(name, "name")
+    known = _opened(door, name) if seq is None and options == Options() else None
+    if known is not None:
+        return known
+    batches.refuse(door.engine, "a fork of the memory")
+    decide = _forking(door, name, seq, options)
+    asked = ("memory.fork", door.branch, name, seq)
+    door.note(STORE_STREAM, decide, at=None, asked=asked, request_id=options.request_id, in_main=True)
+    forked = _opened(door, name)
+    assert forked is not None, f"{name} was forked and is not there"
+    return forked
+
+
+def _opened(door: Door, name: str) -> Door | None:
+    """Return the door to a branch that exists; ``InvalidInput`` if it was not forked from this one."""
+    known = reader.branches_at(door.engine, None)
+    number = next((number for number, branch in enumerate(known, 1) if branch.name == name), 0)
+    if not number:
+        return None
+    if not reader.descends(known, number, door.branch):
+        checks.invalid(f"the fork {name!r} exists and was not forked from this one; open it from the main memory")
+    return door.to(number)
+
+
+def _forking(door: Door, name: str, seq: int | None, options: Options) -> Callable[[State], Event | None]:
+    engine, sources = door.engine, door.sources(options.sources)
+
+    def decide(state: State) -> Event | None:
+        door.check_head(options.expected)
+        settings = state.part(SETTINGS)
+        if name in settings.numbers:
+            if seq is not None:
+                checks.invalid(f"the fork {name!r} exists already; leave at= out to open it, or give another name")
+            return None
+        if is_reserved(name):
+            checks.invalid(f"{name!r} is what a fork is called whose name was erased; give another name")
+        if reader.depth_of(settings.branches, door.branch) >= BASE_DEPTH_MAX:
+            message = f"this fork is BASE_DEPTH_MAX = {BASE_DEPTH_MAX} forks deep already; fork an ancestor"
+            raise LimitExceeded(message)
+        return BranchForked(sources, door.branch, engine.head if seq is None else seq, name)
+
+    return decide
+
+
+def ids(door: Door, at: int | None, kind: str, after: str | None, limit: int | None) -> list[str]:
+    """Return a page of the ids of the streams of a kind, sorted."""
+    known, wanted = paged(after, limit)
+    return history.ids(door.engine, door.branch, kind, at=at, after=known, limit=wanted)
+
+
+def forks(door: Door, at: int | None, after: str | None, limit: int | None) -> list[str]:
+    """Return the names of the branches that were forked from this one, directly or through others, sorted."""
+    after, limit = paged(after, limit)
+    known = reader.branches_at(door.engine, at)
+    below = (
+        branch.name
+        for number, branch in enumerate(known, 1)
+        if reader.descends(known, number, door.branch) and (after is None or branch.name > after)
+    )
+    from heapq import nsmallest  # noqa: PLC0415 - loaded only by those who ask for a page
+
+    return sorted(below) if limit is None else nsmallest(limit, below)
+
+
+def clear_scratchpads(memory: "Memory") -> None:
+    """Empty the scratchpad of every conversation of a memory that was just opened; close it where that fails."""
+    try:
+        for conversation_id in memory.conversations():
+            memory.conversation(conversation_id).clear()
+    except BaseException:
+        memory.close()
+        raise
+
+
+def backup(door: Door, path: "str | os.PathLike[str]", progress: Callable[[int, int], None] | None) -> Backup:
+    """Copy the whole store to a path where nothing is."""
+    return copy_store(door, path, progress)
+
+
+def export(door: Door, path: "str | os.PathLike[str]", at: int | None) -> int:
+    """Write every event with its stamp to a JSONL file; return how many there were."""
+    from refold.engine import transfer  # noqa: PLC0415
+
+    return transfer.export(door.engine, checked_path(path), at)
+
+
+def erase(door: Door, at: int | None, seqs: Iterable[Any], derived: str) -> Receipt:
+    """Erase the bytes of events; return what was reached."""
+    return erase_events(door, at, seqs, derived)
+
+
+def load(
+    door: Door,
+    path: "str | os.PathLike[str]",
+    progress: Callable[[int, int], None] | None,
+    rename: Mapping[str, str] | None,
+) -> Loaded:
+    """Load an export into the main line."""
+    from refold.engine import transfer  # noqa: PLC0415 - loaded only by those who move a store
+
+    batches.refuse(door.engine, "a load")
+    if door.branch:
+        checks.invalid("an export is of a whole store, with its forks; load it into the main memory")
+    return transfer.load(door.engine, checked_path(path), progress, transfer.checked_rename(rename))

@@ -1,1 +1,0 @@
-"""The store: bytes on disk or in RAM, and nothing about what they mean."""

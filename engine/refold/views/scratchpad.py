@@ -1,0 +1,166 @@
+"""The scratchpad: key/value pairs and free-form notes of one conversation."""
+
+from typing import Any
+
+import msgspec
+
+from refold.event import ConversationEnded, Event, ForkDropped, Located, Stamp, StateImported, View
+from refold.views.base import Keyed
+
+
+class ScratchpadSet(Event, frozen=True, tag=5):
+    """A key of the scratchpad got a value."""
+
+    prior: int
+    place: int
+    key: str = ""
+    value: str = ""
+
+
+class ScratchpadDeleted(Event, frozen=True, tag=6):
+    """A key of the scratchpad was removed."""
+
+    prior: int
+    place: int
+    key: str = ""
+
+
+class NoteAdded(Event, frozen=True, tag=7):
+    """A free-form note was added to the scratchpad."""
+
+    text: str = ""
+
+
+class ScratchpadCleared(Event, frozen=True, tag=8):
+    """All keys and notes left the scratchpad."""
+
+
+class Scratch:
+    """The entries by key, and the notes in order with the seq that added each."""
+
+    __slots__ = ("entries", "notes")
+
+    def __init__(self) -> None:
+        self.entries: Keyed[str] = Keyed()
+        self.notes: list[tuple[int, str]] = []
+
+    def clear(self) -> None:
+        """Drop every key and note."""
+        self.entries.clear()
+        self.notes.clear()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is neither a key nor a note."""
+        return not self.entries.values and not self.notes
+
+
+def _pack(scratch: Scratch) -> tuple[Any, list[int]]:
+    """Return the entries, and for each note its index in its event: 0 but in an imported state."""
+    rows, pointed = scratch.entries.pack()
+    indices: list[int] = []
+    last = 0
+    for seq, _ in scratch.notes:
+        indices.append(indices[-1] + 1 if seq == last else 0)
+        last = seq
+    return [rows, indices], [*pointed, *(seq for seq, _ in scratch.notes)]
+
+
+def _unpack(inline: Any, events: Located) -> Scratch:
+    scratch = Scratch()
+    rows, indices = msgspec.convert(inline, tuple[Any, list[int]])
+    located = iter(events)
+    scratch.entries.unpack(rows, str, lambda key: _value_of(next(located)[0], key))
+    scratch.notes = [
+        (stamp.seq, _note_of(event, index)) for (event, stamp), index in zip(located, indices, strict=True)
+    ]
+    return scratch
+
+
+def _value_of(event: Event, key: str) -> str:
+    if isinstance(event, StateImported):
+        return dict(event.entries)[key]
+    assert isinstance(event, ScratchpadSet), f"{event!r} was packed as a scratchpad value"
+    return event.value
+
+
+def _note_of(event: Event, index: int) -> str:
+    if isinstance(event, StateImported):
+        return event.notes[index]
+    assert isinstance(event, NoteAdded), f"{event!r} was packed as a note"
+    return event.text
+
+
+def _logical(scratch: Scratch) -> Any:
+    if scratch.is_empty:
+        return None
+    entries = scratch.entries
+    return [entries.rows(sorted(entries.values)), scratch.notes]
+
+
+def _plain(scratch: Scratch) -> dict[str, Any]:
+    return {
+        "entries": {key: scratch.entries.values[key] for key in sorted(scratch.entries.values)},
+        "notes": [text for _, text in scratch.notes],
+    }
+
+
+SCRATCH = View(
+    "scratch",
+    kinds=("conversation",),
+    empty=Scratch,
+    pack=_pack,
+    unpack=_unpack,
+    logical=_logical,
+    plain=_plain,
+)
+
+
+@SCRATCH.on(ScratchpadSet)
+def scratchpad_set(scratch: Scratch, stamp: Stamp, event: ScratchpadSet) -> None:
+    """Hold the value under its key."""
+    if stamp.erased:
+        scratch.entries.drop_at(event.prior, event.place)
+    else:
+        scratch.entries.put(stamp.seq, event.key, event.value)
+
+
+@SCRATCH.on(ScratchpadDeleted)
+def scratchpad_deleted(scratch: Scratch, stamp: Stamp, event: ScratchpadDeleted) -> None:
+    """Drop the key."""
+    if stamp.erased:
+        scratch.entries.drop_at(event.prior, event.place)
+    else:
+        scratch.entries.drop(event.key)
+
+
+@SCRATCH.on(NoteAdded)
+def note_added(scratch: Scratch, stamp: Stamp, event: NoteAdded) -> None:
+    """Add the note; an erased one leaves no trace."""
+    if not stamp.erased:
+        scratch.notes.append((stamp.seq, event.text))
+
+
+@SCRATCH.on(ScratchpadCleared)
+def scratchpad_cleared(scratch: Scratch, stamp: Stamp, event: ScratchpadCleared) -> None:
+    """Drop everything."""
+    scratch.clear()
+
+
+@SCRATCH.on(ConversationEnded)
+def conversation_ended(scratch: Scratch, stamp: Stamp, event: ConversationEnded) -> None:
+    """Drop everything: a scratchpad lives as long as its conversation."""
+    scratch.clear()
+
+
+@SCRATCH.on(StateImported)
+def state_imported(scratch: Scratch, stamp: Stamp, event: StateImported) -> None:
+    """Hold exactly the imported entries and notes."""
+    scratch.entries.replace(stamp.seq, event.entries)
+    scratch.notes = [(stamp.seq, text) for text in event.notes]
+
+
+@SCRATCH.on(ForkDropped)
+def fork_dropped(scratch: Scratch, stamp: Stamp, event: ForkDropped) -> None:
+    """Drop everything."""
+    scratch.clear()

@@ -96,10 +96,11 @@ def test_an_exception_lands_where_the_interpreter_looks_for_signals_and_nowhere_
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("broken", "kind"), [("careless batch", "writes"), ("second attempt", "log"), ("closed gate", "close hangs")]
+    ("broken", "kind", "count"),
+    [("careless batch", "writes", 20), ("second attempt", "log", 40), ("closed gate", "close hangs", 4)],
 )
-def test_what_an_interrupt_breaks_is_found(place: Path, broken: str, kind: str) -> None:
-    every = list(run([Case(broken, "ram", "warm", errors=("interrupt",), patience=1, drawn=6)], place))
+def test_what_an_interrupt_breaks_is_found(place: Path, broken: str, kind: str, count: int) -> None:
+    every = list(run([Case(broken, "ram", "warm", errors=("interrupt",), patience=1, drawn=count)], place))
     assert every[0].findings == []
     assert kind in {finding.kind for report in every for finding in report.findings}
 
@@ -157,7 +158,7 @@ in_linux = pytest.mark.skipif(sys.platform != "linux", reason="the system does n
 @pytest.mark.slow
 @in_linux
 def test_a_first_read_that_runs_out_of_memory_loses_nothing(place: Path) -> None:
-    starved(place, 10_000, 4)
+    starved(place, 10_000, 6)
 
 
 @pytest.mark.soak

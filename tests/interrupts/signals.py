@@ -237,7 +237,7 @@ def _program(function: Callable[..., None], *arguments: str) -> "subprocess.Pope
 def fill(path: str, count: str) -> None:
     """Make a store whose conversation no row covers, and die."""
     memory = Memory(path)
-    chat = memory.conversation("c")
+    chat = memory.conversation("c", window_tokens=1_000_000)
     with memory.batch():
         for number in range(int(count)):
             chat.append("user", f"message {number}")
@@ -293,7 +293,8 @@ def run_out(directory: Path, count: int, times: int) -> Iterator[tuple[str, str 
     _, grown, wrong = attempt(0, 0)
     yield "", wrong
     for number in range(1, times + 1):
-        failed, _, wrong = attempt(number, grown * number // (times + 1))
+        # Closer together where there is little: what fails first are small things.
+        failed, _, wrong = attempt(number, round(grown * (number / (times + 1)) ** 3))
         yield failed, wrong
 
 

@@ -152,7 +152,7 @@ _STATE: Final[_Calls] = {
 }
 
 _SESSION: Final[_Calls] = {
-    **_plain("calls extracted_seq files findings summary task to_text"),
+    **_plain("calls extracted_seq files findings provenance summary task to_text"),
     "describe_task": lambda session, _: session.describe_task("a task"),
     "note_file": lambda session, _: session.note_file("a.txt", lines=1, size_bytes=2),
     "note_finding": lambda session, _: session.note_finding("found"),

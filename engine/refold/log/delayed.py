@@ -317,14 +317,14 @@ class DelayedLog:
         """Flush again and again, until there was nothing to flush for a while."""
         idle_rounds = 0
         while not (self._stop.wait(FLUSH_SECONDS) or self._is_stopping):
-            if self._failure is None and not self._tail_bytes():
-                idle_rounds += 1
-                if idle_rounds > IDLE_FLUSHES_COUNT_MAX and self._retire():
-                    return
-                continue
-            idle_rounds = 0
             try:
-                self.flush()
+                if self._failure is not None or self._tail_bytes():
+                    idle_rounds = 0
+                    self.flush()
+                elif idle_rounds >= IDLE_FLUSHES_COUNT_MAX and self._retire():
+                    return
+                else:
+                    idle_rounds += 1
             except Exception:  # noqa: BLE001, S112 - it is kept, and raised to the next who writes, flushes or closes
                 continue
 

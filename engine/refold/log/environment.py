@@ -19,7 +19,14 @@ import lmdb
 import msgspec
 
 from refold.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
-from refold.limits import MAP_SPARE_BYTES, MAP_STEP_BYTES_MIN, MAP_WAIT_SECONDS, RETRIES_COUNT_MAX, STRUCTURE_BYTES_MAX
+from refold.limits import (
+    LMDB_KEY_BYTES_MAX,
+    MAP_SPARE_BYTES,
+    MAP_STEP_BYTES_MIN,
+    MAP_WAIT_SECONDS,
+    RETRIES_COUNT_MAX,
+    STRUCTURE_BYTES_MAX,
+)
 from refold.log.lmdb_file import (
     DATA_FILE,
     LOCK_FILE,
@@ -147,12 +154,6 @@ class Environment:
     def __init__(self, path: str, identity: tuple[int, int]) -> None:
         self.path = path
         self.identity = identity
-        self.turnstile = Turnstile(path)
-        try:
-            self.env: lmdb.Environment = open_lmdb(path)
-        except BaseException:
-            self.turnstile.close()
-            raise
         self.handles: WeakSet[object] = WeakSet()
         """The handles of this process; one that is gone counts no more."""
         self.writers: WeakSet[object] = WeakSet()
@@ -167,8 +168,17 @@ class Environment:
         """Whether LMDB's environment was closed to be opened anew, and that has not succeeded yet."""
         self.stopped = ""
         """The I/O error after which nothing is written here any more, empty while there was none."""
-        self.map_bytes: int = self.env.info()["map_size"]
+        self.turnstile = Turnstile(path)
+        # The environment is opened last, and closed by whatever goes wrong from here: the process may not open the
+        # file again as long as a traceback holds it.
         try:
+            self.env: lmdb.Environment = open_lmdb(path)
+        except BaseException:
+            self.turnstile.close()
+            raise
+        try:
+            assert self.env.max_key_size() >= LMDB_KEY_BYTES_MAX, self.env.max_key_size()
+            self.map_bytes: int = self.env.info()["map_size"]
             _check_length(self.env, path)
             self.env.reader_check()
             self.databases = self._open_databases()

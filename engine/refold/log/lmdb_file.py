@@ -21,7 +21,6 @@ from refold.limits import (
     DATABASES_MAX,
     DISK_FULL_BYTES,
     LMDB_HEADER_BYTES,
-    LMDB_KEY_BYTES_MAX,
     LOCK_BYTES,
     MAP_BYTES,
     MAP_BYTES_MIN,
@@ -150,7 +149,7 @@ def _open(path: str, **options: Any) -> lmdb.Environment:
     file_bytes = file_bytes or 0
     for map_bytes in (MAP_BYTES, 2 * file_bytes + MAP_BYTES_MIN, file_bytes + MAP_BYTES_MIN):
         try:
-            env = lmdb.open(path, map_size=map_bytes, max_dbs=DATABASES_MAX, **options)
+            return lmdb.open(path, map_size=map_bytes, max_dbs=DATABASES_MAX, **options)
         except lmdb.MemoryError:
             continue
         except OSError as error:
@@ -162,9 +161,6 @@ def _open(path: str, **options: Any) -> lmdb.Environment:
                 raise told from error
             message = f"{path} cannot be opened as a store ({error}); run `python -m lmdb verify {path}`"
             raise StoreVersion(message) from error
-        else:
-            assert env.max_key_size() >= LMDB_KEY_BYTES_MAX, env.max_key_size()
-            return env
     message = (
         f"opening {path}: the system does not grant {file_bytes + MAP_BYTES_MIN} bytes of address space, its size and "
         f"MAP_BYTES_MIN; raise the limit of this process (ulimit -v) and open it again"

@@ -143,6 +143,8 @@ def _reserve(file: str, size_bytes: int) -> None:
 
 OWNER_LOCK: Final = "owner.lock"
 WRITER_LOCK: Final = "writer.lock"
+_NUMBER_BYTES_MAX: Final = 32
+"""More than the number of a process has digits."""
 
 
 class Directory:
@@ -158,10 +160,12 @@ class Directory:
 
     def open(self) -> None:
         """Take the locks and the environment; what is there is given back by ``release``, wherever this ends."""
-        self._locks.append(_lock_owner(self.path))
+        self._locks.append(_open_lock(self.path, OWNER_LOCK))
+        _lock_owner(self._locks[0], self.path)
         self._environment = share(self.path, self, readonly=self.readonly)
         if not self.readonly:
-            self._locks.append(_lock_writer(self.path, self._environment, exclusive=self.exclusive))
+            self._locks.append(_open_lock(self.path, WRITER_LOCK))
+            _lock_writer(self._locks[1], self.path, self._environment, exclusive=self.exclusive)
             self.ballast.fill()
 
     @property
@@ -310,64 +314,67 @@ def _take_alone(owner: io.FileIO, path: str) -> None:
         raise StoreBusy(message) from error
 
 
-def _lock_owner(path: str) -> io.FileIO:
-    """Return the owners' lock, shared; whoever holds it alone is about to replace the file, and soon done."""
+def _open_lock(path: str, name: str) -> io.FileIO:
+    """Return a lock file, open; closing it gives its lock back, and so does losing it.
+
+    It is locked only once its owner has it, so that no traceback of what went wrong meanwhile holds the lock.
+    """
+    file = os.path.join(path, name)
+    try:
+        return io.FileIO(file, "r+", opener=lambda name, _: os.open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        message = f"the store at {path} cannot be locked: {error}; check who owns {name} and that it is a file"
+        raise StoreError(message) from error
+
+
+def _lock(lock: io.FileIO, path: str, how: int) -> None:
+    try:
+        fcntl.flock(lock, how | fcntl.LOCK_NB)
+    except OSError as error:
+        name = os.path.basename(str(lock.name))
+        message = f"the store at {path} is held by another process ({name}); close it there and open again"
+        raise StoreBusy(message) from error
+
+
+def _lock_owner(owner: io.FileIO, path: str) -> None:
+    """Take the owners' lock, shared; whoever holds it alone is about to replace the file, and soon done."""
     until = time.monotonic() + OWNER_WAIT_SECONDS_MAX
     while True:
         try:
-            return _lock(path, OWNER_LOCK, fcntl.LOCK_SH)
+            return _lock(owner, path, fcntl.LOCK_SH)
         except StoreBusy:
             if time.monotonic() > until:
                 raise
             time.sleep(MAP_WAIT_SECONDS)
 
 
-def _lock(path: str, name: str, how: int) -> io.FileIO:
-    """Return a lock file on which ``flock(how)`` was taken; closing it gives the lock back, and so does losing it."""
-    file = os.path.join(path, name)
-    try:
-        lock = io.FileIO(file, "r+", opener=lambda name, _: os.open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    except OSError as error:
-        message = f"the store at {path} cannot be locked: {error}; check who owns {name} and that it is a file"
-        raise StoreError(message) from error
-    try:
-        fcntl.flock(lock, how | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        message = f"the store at {path} is held by another process ({name}); close it there and open again"
-        raise StoreBusy(message) from error
-    return lock
-
-
-def _lock_writer(path: str, environment: Environment, *, exclusive: bool) -> io.FileIO:
-    """Return the writers' lock, and let every writer know whether there are several; one opens at a time."""
+def _lock_writer(lock: io.FileIO, path: str, environment: Environment, *, exclusive: bool) -> None:
+    """Take the writers' lock, and let every writer know whether there are several; one opens at a time."""
     with environment.writing:
         try:
             environment.turnstile.enter(always=True)
             if exclusive:
-                return _lock_alone(path)
+                return _lock_alone(lock, path)
             try:
-                lock = _lock(path, WRITER_LOCK, fcntl.LOCK_EX)
+                _lock(lock, path, fcntl.LOCK_EX)
             except StoreBusy:
-                lock = _lock_beside_others(path)
+                _lock_beside_others(lock, path)
                 environment.turnstile.say(several=True)
             else:
                 fcntl.flock(lock, fcntl.LOCK_SH)
                 environment.turnstile.say(several=False)
-            return lock
         finally:
             if environment.turnstile.is_held:
                 environment.turnstile.unlock()
                 environment.turnstile.is_held = False
 
 
-def _lock_beside_others(path: str) -> io.FileIO:
-    """Return the writers' lock, shared; whoever holds it alone has left its number in the file."""
+def _lock_beside_others(lock: io.FileIO, path: str) -> None:
+    """Take the writers' lock, shared; whoever holds it alone has left its number in the file."""
     try:
-        return _lock(path, WRITER_LOCK, fcntl.LOCK_SH)
+        _lock(lock, path, fcntl.LOCK_SH)
     except StoreBusy as error:
-        with open(os.path.join(path, WRITER_LOCK), encoding="utf-8") as file:
-            holder = file.read().strip() or "unknown"
+        holder = os.pread(lock.fileno(), _NUMBER_BYTES_MAX, 0).decode().strip() or "unknown"
         message = (
             f"process {holder} holds the store at {path} for itself alone (durability='delayed'); close it there, "
             f"open it there with durability='durable', or open this one with readonly=True"
@@ -375,12 +382,12 @@ def _lock_beside_others(path: str) -> io.FileIO:
         raise StoreBusy(message) from error
 
 
-def _lock_alone(path: str) -> io.FileIO:
-    """Return the writers' lock, exclusive, with this process's number in the file."""
+def _lock_alone(lock: io.FileIO, path: str) -> None:
+    """Take the writers' lock, exclusive, with this process's number in the file."""
     try:
-        lock = _lock(path, WRITER_LOCK, fcntl.LOCK_EX)
+        _lock(lock, path, fcntl.LOCK_EX)
     except StoreBusy as error:
-        _lock_beside_others(path).close()
+        _lock_beside_others(lock, path)
         message = (
             f"other processes write to the store at {path}, and durability='delayed' wants it for itself alone; "
             f"close it there, or open this one with durability='durable'"
@@ -388,4 +395,3 @@ def _lock_alone(path: str) -> io.FileIO:
         raise StoreBusy(message) from error
     lock.truncate(0)
     lock.write(str(os.getpid()).encode())
-    return lock

@@ -253,8 +253,7 @@ def test_a_group_that_fails_stops_no_other(
 ) -> None:
     def failing(_options: Options) -> Iterator[Row]:
         yield ROW
-        message = "no such thing"
-        raise RuntimeError(message)
+        raise RuntimeError("no such thing")
 
     monkeypatch.setitem(bench.ROWS, "append", failing)
     given = ["quick", "--tiny", "--only", "append", "--only", "window", "--results", str(tmp_path)]

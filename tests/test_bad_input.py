@@ -214,8 +214,7 @@ def test_any_value_works_or_is_refused_whole(memory: Memory, verb: str) -> None:
             assert memory.head == head, f"{what} was refused and appended"
             assert len(said) > 10, f"{what}: {said}"
         except Exception as error:
-            message = f"{verb} of {what} raises {type(error).__name__}: {error}"
-            raise AssertionError(message) from error
+            raise AssertionError(f"{verb} of {what} raises {type(error).__name__}: {error}") from error
     assert_sound(memory)
     assert chat.at(3).get("kept") == "value"
 

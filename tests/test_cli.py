@@ -329,8 +329,7 @@ def test_a_damaged_store_ends_with_3(store: Path, refold: Run, monkeypatch: pyte
         assert refold("verify", "--json").json["findings"][0]["seq"] == 7
 
     def corrupt(_: Memory) -> None:
-        message = "seq 7 cannot be decoded"
-        raise StoreCorrupt(message)
+        raise StoreCorrupt("seq 7 cannot be decoded")
 
     monkeypatch.setattr(Memory, "stats", corrupt)
     ended = refold("stats")

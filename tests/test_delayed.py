@@ -246,8 +246,7 @@ class TestReading:
 
 
 def refuse(*_: object) -> None:
-    message = "no space is left"
-    raise StoreFull(message)
+    raise StoreFull("no space is left")
 
 
 class TestFailedFlush:

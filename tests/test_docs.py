@@ -91,8 +91,7 @@ def table_after(text: str, first_cell: str, second_cell: str) -> list[list[str]]
         if cells_of(line)[:2] == [first_cell, second_cell]:
             next(lines)
             return list(rows_of(lines))
-    message = f"there is no table with the columns {first_cell} and {second_cell}"
-    raise AssertionError(message)
+    raise AssertionError(f"there is no table with the columns {first_cell} and {second_cell}")
 
 
 def rows_of(lines: Iterator[str]) -> Iterator[list[str]]:

@@ -117,8 +117,7 @@ def test_a_disk_that_is_full_loses_nothing_that_was_acknowledged(
     write = LmdbLog.write
 
     def refuse(*_: object) -> None:
-        message = "no space left; free disk space and call again"
-        raise StoreFull(message)
+        raise StoreFull("no space left; free disk space and call again")
 
     monkeypatch.setattr(LmdbLog, "write", refuse)
     chat.append("user", "acknowledged", tokens=1)

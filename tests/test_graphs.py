@@ -339,8 +339,7 @@ class Torn:
 
     def knn_query(self, *_: Any, **__: Any) -> None:
         self.calls += 1
-        message = "Cannot return the results in a contiguous 2D array. Probably ef or M is too small"
-        raise RuntimeError(message)
+        raise RuntimeError("Cannot return the results in a contiguous 2D array. Probably ef or M is too small")
 
 
 @needs_hnswlib

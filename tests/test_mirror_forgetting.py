@@ -393,8 +393,7 @@ def test_what_was_written_late_waits_for_room(memory: Memory, directory: Path, m
             editor.write("late words\n")
 
         def full(*_: object) -> str:
-            message = "no room"
-            raise StoreError(message)
+            raise StoreError("no room")
 
         with monkeypatch.context() as patch:
             patch.setattr(files.Tree, "keep", full)

@@ -58,8 +58,7 @@ def _value(described: inspect.Type, name: str) -> Any:
     for kind, make in _SAMPLES.items():
         if isinstance(described, kind):
             return make(described, name)
-    message = f"{name} is of {described}, of which tools/golden.py knows no sample; teach it one in _SAMPLES"
-    raise TypeError(message)
+    raise TypeError(f"{name} is of {described}, of which tools/golden.py knows no sample; teach it one in _SAMPLES")
 
 
 def _items(kinds: Iterable[inspect.Type], name: str) -> tuple[Any, ...]:

@@ -47,8 +47,9 @@ def run_prompts(source: str, namespace: dict[str, object], path: Path, line: int
     outcome = runner.run(examples, clear_globs=False)
     namespace.update(examples.globs)
     if outcome.failed:
-        message = f"{path}: {outcome.failed} of {outcome.attempted} prompts in the block at line {line} failed"
-        raise BlockFailedError(message)
+        raise BlockFailedError(
+            f"{path}: {outcome.failed} of {outcome.attempted} prompts in the block at line {line} failed"
+        )
 
 
 def main(arguments: list[str]) -> None:

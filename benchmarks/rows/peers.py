@@ -62,8 +62,7 @@ class Child:
         if not line:
             self._process.wait()
             self._errors.seek(0)
-            message = f"the peer ended with {self._process.returncode}: {self._errors.read()[-2_000:]}"
-            raise RuntimeError(message)
+            raise RuntimeError(f"the peer ended with {self._process.returncode}: {self._errors.read()[-2_000:]}")
         return json.loads(line)
 
     def close(self) -> None:

@@ -338,8 +338,7 @@ def __getattr__(name: str) -> Any:
     """Return a public name, importing its module now."""
     home = _HOME_OF.get(name)
     if home is None:
-        message = f"module 'refold' has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module 'refold' has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - only on first use
 
     value = getattr(import_module(home), name)

@@ -42,8 +42,7 @@ def invalid(message: str) -> NoReturn:
 
 
 def _too_large(what: str, size: int, bound: str, limit: int, advice: str) -> NoReturn:
-    message = f"{what} is {size:,} bytes, over {bound} = {limit:,}; {advice}"
-    raise LimitExceeded(message)
+    raise LimitExceeded(f"{what} is {size:,} bytes, over {bound} = {limit:,}; {advice}")
 
 
 def text(value: object, what: str, limit: int = VALUE_BYTES_MAX, bound: str = "VALUE_BYTES_MAX") -> str:
@@ -86,8 +85,7 @@ def integer(value: object, what: str, least: int, most: int, bound: str) -> int:
     if value < least:
         invalid(f"{what} is {shown(value)}, below {least}; give a number from {least} to {bound} = {most}")
     if value > most:
-        message = f"{what} is {shown(value)}, over {bound} = {most}; give a smaller number"
-        raise LimitExceeded(message)
+        raise LimitExceeded(f"{what} is {shown(value)}, over {bound} = {most}; give a smaller number")
     return int(value)
 
 
@@ -121,8 +119,7 @@ def packed_json(value: object, what: str) -> bytes:
 
 def _check_json(value: object, where: str, depth: int) -> None:
     if depth > JSON_DEPTH_MAX:
-        message = f"{where} is nested deeper than JSON_DEPTH_MAX = {JSON_DEPTH_MAX}; flatten it"
-        raise LimitExceeded(message)
+        raise LimitExceeded(f"{where} is nested deeper than JSON_DEPTH_MAX = {JSON_DEPTH_MAX}; flatten it")
     if isinstance(value, str):
         text(value, where)
     elif isinstance(value, dict):
@@ -192,8 +189,9 @@ def sources(value: object, head: int) -> tuple[int, ...]:
         invalid(f"sources must be a list or tuple of seqs or results, not {type(value).__name__} ({shown(value)})")
     items = cast("Sequence[object]", value)
     if len(items) > SOURCES_COUNT_MAX:
-        message = f"{len(items)} sources are over SOURCES_COUNT_MAX = {SOURCES_COUNT_MAX}; name the most important ones"
-        raise LimitExceeded(message)
+        raise LimitExceeded(
+            f"{len(items)} sources are over SOURCES_COUNT_MAX = {SOURCES_COUNT_MAX}; name the most important ones"
+        )
     return tuple(_source(item, head) for item in items)
 
 

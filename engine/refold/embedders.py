@@ -82,8 +82,7 @@ def thresholds(embedder: Embedder) -> tuple[float, float]:
 def _threshold(embedder: Embedder, name: str, default: float) -> float:
     value: object = getattr(embedder, name, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value) or not -1 <= value <= 1:
-        message = f"{name} of the embedder is {value!r}; give a number from -1 to 1, such as {default}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{name} of the embedder is {value!r}; give a number from -1 to 1, such as {default}")
     return float(value)
 
 
@@ -104,14 +103,14 @@ def check_vectors(
     """
     rows = _table(vectors, what)
     if len(rows) != count:
-        message = f"{what}: {len(rows)} came for {count} texts; an embedder returns one vector for each text, in order"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"{what}: {len(rows)} came for {count} texts; an embedder returns one vector for each text, in order"
+        )
     if count and rows.shape[1] != dim:
-        message = (
+        raise EmbeddingMismatch(
             f"{what}: a vector has {rows.shape[1]} numbers where {dim} are expected; use the embedder whose vectors "
             "this store holds"
         )
-        raise EmbeddingMismatch(message)
     return _finite(rows.reshape(count, dim), what)
 
 
@@ -122,16 +121,16 @@ def _table(vectors: object, what: str) -> "NDArray[Any]":
     try:
         rows = numpy.asarray(vectors)
     except (TypeError, ValueError) as error:
-        message = f"{what}: vectors must be lists of equally many numbers, or the rows of an array: {error}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(
+            f"{what}: vectors must be lists of equally many numbers, or the rows of an array: {error}"
+        ) from error
     if rows.size == 0 and rows.ndim == 1:
         return rows.reshape(0, 0)
     if rows.ndim != 2 or rows.dtype.kind not in "fiu":  # noqa: PLR2004 - rows and columns
-        message = (
+        raise InvalidInput(
             f"{what}: vectors must be lists of numbers or the rows of an array, not {rows.ndim} dimensions of "
             f"{rows.dtype}; give one list of floats for each text"
         )
-        raise InvalidInput(message)
     return rows
 
 
@@ -145,10 +144,9 @@ def _finite(rows: "NDArray[Any]", what: str) -> "Vectors":
         (~narrow.any(axis=1), "nothing but zeros, so it has no direction"),
     ):
         if wrong.any():
-            message = (
+            raise InvalidInput(
                 f"{what}: vector {int(wrong.argmax())} holds {reason}; check what the embedder returns for its text"
             )
-            raise InvalidInput(message)
     return narrow
 
 
@@ -163,8 +161,9 @@ def loaded(module: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        message = f"this embedder needs the package {module!r}, which cannot be loaded ({error}); " + _advice(extra)
-        raise InvalidInput(message) from error
+        raise InvalidInput(
+            f"this embedder needs the package {module!r}, which cannot be loaded ({error}); " + _advice(extra)
+        ) from error
 
 
 def file_of(module: str, path: str, advice: str) -> "Path":
@@ -176,8 +175,7 @@ def file_of(module: str, path: str, advice: str) -> "Path":
         file = Path(folder, path)
         if file.is_file():
             return file
-    message = f"this embedder needs the file {path} of the package {module!r}, which is not there; {advice}"
-    raise InvalidInput(message)
+    raise InvalidInput(f"this embedder needs the file {path} of the package {module!r}, which is not there; {advice}")
 
 
 def visible(texts: list[str]) -> list[str]:
@@ -516,8 +514,9 @@ class OpenAIEmbedder:
                 return self._vectors(answer, len(texts))
             if attempt == self._attempts or (answer is not None and answer.status_code not in _TRIED_AGAIN):
                 tried = f"after {attempt} of {self._attempts} attempts"
-                message = f"no vectors from {self._url} {tried}: {failure}; check the endpoint, the model and the key"
-                raise EmbedderFailed(message)
+                raise EmbedderFailed(
+                    f"no vectors from {self._url} {tried}: {failure}; check the endpoint, the model and the key"
+                )
             self._sleep(_wait_seconds(answer, attempt))
 
     def _asked(self, texts: list[str]) -> tuple[Any, str]:
@@ -535,11 +534,10 @@ class OpenAIEmbedder:
             return [cast("list[float]", rows[place]) for place in range(count)]
         except (ValueError, KeyError, TypeError) as error:
             shown = answer.text[:_SHOWN_CHARS]
-            message = (
+            raise EmbedderFailed(
                 f"{self._url} answered without a vector for each of {count} texts ({type(error).__name__} {error}): "
                 f"{shown!r}; it has to answer as OpenAI's embeddings do"
-            )
-            raise EmbedderFailed(message) from error
+            ) from error
 
 
 def _check(base_url: str, model: str, dim: int, timeout_seconds: float, attempts: int) -> None:
@@ -555,8 +553,7 @@ def _check(base_url: str, model: str, dim: int, timeout_seconds: float, attempts
     )
     for name, value, is_wrong, advice in wrong:
         if is_wrong:
-            message = f"{name} is {value!r}; give {advice}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{name} is {value!r}; give {advice}")
 
 
 def _wait_seconds(answer: Any, attempt: int) -> float:

@@ -306,5 +306,6 @@ def unpack_json(packed: bytes) -> Any:
     try:
         return _JSON_VALUE.decode(packed)
     except ValueError as error:
-        message = f"a stored JSON value cannot be read ({error}); run `refold verify` and restore a backup"
-        raise StoreCorrupt(message) from error
+        raise StoreCorrupt(
+            f"a stored JSON value cannot be read ({error}); run `refold verify` and restore a backup"
+        ) from error

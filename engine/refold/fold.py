@@ -163,8 +163,9 @@ def decode(array: bytes, tag: int) -> Event:
     try:
         event: Event = _DECODER.decode(array)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        message = f"an event of tag {tag} cannot be decoded ({error}); run `refold verify` and restore a backup"
-        raise StoreCorrupt(message) from error
+        raise StoreCorrupt(
+            f"an event of tag {tag} cannot be decoded ({error}); run `refold verify` and restore a backup"
+        ) from error
     return event
 
 
@@ -239,8 +240,7 @@ def unpack(kind: str, inline: bytes, events: Located) -> State:
     begin = 0
     rows = msgspec.msgpack.decode(inline)
     if len(rows) > len(found.views):
-        message = f"{len(rows)} views of a {kind}, which has {len(found.views)}"
-        raise ValueError(message)
+        raise ValueError(f"{len(rows)} views of a {kind}, which has {len(found.views)}")
     for view, (packed, count) in zip(found.views, rows, strict=False):
         parts.append(view.unpack(packed, events[begin : begin + count]))
         begin += count

@@ -194,8 +194,7 @@ def message_event(  # noqa: PLR0917 - the parts of a message, checked in one pla
 ) -> MessageAppended:
     """Return the event of a message whose parts were checked, with the ids of the calls it makes and answers."""
     if role not in ROLES:
-        message = f"role is {checks.shown(role)}; give one of {', '.join(ROLES)}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"role is {checks.shown(role)}; give one of {', '.join(ROLES)}")
     role = ROLES[ROLES.index(role)]
     if type(content) is str and tool_calls is None and tool_call_id is None and name is None and metadata is None:
         # What everything below comes down to for plain text, which is nearly every message.
@@ -224,8 +223,7 @@ def message_event(  # noqa: PLR0917 - the parts of a message, checked in one pla
 
 def _calls(role: object, tool_calls: object) -> list[dict[str, Any]]:
     if role != "assistant":
-        message = f"a {role} message has tool_calls; only an assistant message makes calls"
-        raise InvalidInput(message)
+        raise InvalidInput(f"a {role} message has tool_calls; only an assistant message makes calls")
     return checks.json_objects(tool_calls, "tool_calls")
 
 
@@ -242,8 +240,7 @@ def _answered(role: object, tool_call_id: object, blocks: list[dict[str, Any]] |
     """Return the id of the call that a message answers, given or in a ``tool_result`` block of its content."""
     if tool_call_id is not None:
         if role not in TOOL_ROLES:
-            message = f"a {role} message has a tool_call_id; only a tool message answers a call"
-            raise InvalidInput(message)
+            raise InvalidInput(f"a {role} message has a tool_call_id; only a tool message answers a call")
         return checks.text(tool_call_id, "tool_call_id")
     if role == "assistant" or blocks is None:
         return None

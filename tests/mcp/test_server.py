@@ -178,8 +178,7 @@ def test_a_registered_tool_is_served_with_all_hints(memory: Memory) -> None:
         return [given["number"], given["number"] + 1]
 
     def fail(_given: dict[str, Any], _: object) -> None:
-        message = "it is raining"
-        raise RuntimeError(message)
+        raise RuntimeError("it is raining")
 
     memory.tools.register(FunctionTool("later", "Counts.", {"required": ["number"]}, later))
     memory.tools.register(FunctionTool("say", "Says.", {}, lambda _given, _context: "a text"))

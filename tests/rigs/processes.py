@@ -97,8 +97,7 @@ class Crew:
         try:
             process, encoded = self._arriving.get(timeout=SILENCE_SECONDS)
         except queue.Empty as error:
-            message = f"processes {self.running} have said nothing for {SILENCE_SECONDS} seconds"
-            raise CrewError(message) from error
+            raise CrewError(f"processes {self.running} have said nothing for {SILENCE_SECONDS} seconds") from error
         if not encoded:
             self._note_end(process)
             return process, None
@@ -120,8 +119,7 @@ class Crew:
         status = self._children[process].wait()
         if process not in self._killed and (status or process not in self._stopped):
             errors = self._errors[process].read_text(encoding="utf-8", errors="replace")[-ERROR_CHARS:]
-            message = f"process {process} ended by itself with status {status}: {errors}"
-            raise CrewError(message)
+            raise CrewError(f"process {process} ended by itself with status {status}: {errors}")
 
     def tell(self, line: str, processes: Collection[int] | None = None) -> None:
         """Tell processes something; one that has just died does not hear it, and its end is noted elsewhere."""

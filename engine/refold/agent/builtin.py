@@ -40,8 +40,7 @@ def read_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[str
 
 def _conversation(context: ToolContext) -> Conversation:
     if context.conversation is None:
-        message = "missing conversation context"
-        raise ToolFailed(message)
+        raise ToolFailed("missing conversation context")
     return context.conversation
 
 
@@ -199,8 +198,7 @@ def _filled(arguments: dict[str, Any], field: str) -> str:
 def _known(arguments: dict[str, Any], context: ToolContext) -> str:
     memory_id: str = arguments["id"]
     if not memory_id or context.project.get(memory_id) is None:
-        message = f"Memory not found: {checks.shown(memory_id)[1:-1]}"
-        raise NotFound(message)
+        raise NotFound(f"Memory not found: {checks.shown(memory_id)[1:-1]}")
     return memory_id
 
 

@@ -492,8 +492,7 @@ def rebuild(memory: Memory, door: Door, seq: int) -> Rebuilt:
     """
     event, stream = _shown_at(memory, seq)
     if event.renderer != RENDERER:
-        message = f"the context at seq {seq} is of renderer {event.renderer}, and this program has {RENDERER}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the context at seq {seq} is of renderer {event.renderer}, and this program has {RENDERER}")
     past = memory.at(event.origin)
     chat = past.conversation(stream.partition("/")[2])
     skills = tuple((name, body, float(score)) for name, body, score in unpack_json(event.skills))
@@ -516,5 +515,4 @@ def _shown_at(memory: Memory, seq: int) -> tuple[ContextShown, str]:
     for event, stamp in memory.events(after=checks.count(seq, "seq") - 1 if seq else 0, until=seq):
         if isinstance(event, ContextShown) and stamp.seq == seq and not stamp.erased:
             return event, stamp.stream
-    message = f"no context was shown at seq {seq}; events of kind context_shown have the seqs of those that were"
-    raise NotFound(message)
+    raise NotFound(f"no context was shown at seq {seq}; events of kind context_shown have the seqs of those that were")

@@ -202,8 +202,7 @@ def _listed(answer: object) -> list[object]:
         held = cast("dict[str, object]", answer)
         answer = next((held[name] for name in _LISTS if name in held), [held] if "content" in held else None)
     if not isinstance(answer, list):
-        message = f"Failed to parse memory extraction JSON: expected an array, got {type(answer).__name__}"
-        raise NoJson(message)
+        raise NoJson(f"Failed to parse memory extraction JSON: expected an array, got {type(answer).__name__}")
     return cast("list[object]", answer)
 
 
@@ -321,8 +320,9 @@ def written(
             chat.session.record_extraction(provider, ids, learnt.dropped, seq=until, sources=sources)
             memory.settings.count_usage("memory_extracted", len(ids), conversation=chat.id, project=project.name)
             return tuple(ids)
-    message = f"what was learnt of {chat.id!r} met other writes to {project.name!r} {REDO_COUNT_MAX} times; try again"
-    raise StoreBusy(message)
+    raise StoreBusy(
+        f"what was learnt of {chat.id!r} met other writes to {project.name!r} {REDO_COUNT_MAX} times; try again"
+    )
 
 
 def _added(project: Project, chat: Conversation, learnt: Learnt, sources: Sequence[int], *, review: bool) -> list[str]:
@@ -487,8 +487,9 @@ def _answered(provider: JsonProvider, asked: str, timeout_seconds: float) -> Jso
     messages = [{"role": "user", "content": asked}]
     answer = provider.complete_json(messages, [SYSTEM], SCHEMA, timeout_seconds=timeout_seconds)
     if not isinstance(cast("object", answer), JsonResult):
-        message = f"{provider.id} returned {checks.shown(answer)}, not a JsonResult; nothing of this page was written"
-        raise ProviderFailed(message)
+        raise ProviderFailed(
+            f"{provider.id} returned {checks.shown(answer)}, not a JsonResult; nothing of this page was written"
+        )
     return answer
 
 

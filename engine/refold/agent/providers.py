@@ -49,8 +49,7 @@ def parsed(text: str) -> tuple[Any, bool]:
         found = _found(said)
         if found is not None:
             return found
-    message = f"Failed to parse memory extraction JSON: no JSON value in {text.strip()[:_SHOWN_CHARS]!a}"
-    raise NoJson(message)
+    raise NoJson(f"Failed to parse memory extraction JSON: no JSON value in {text.strip()[:_SHOWN_CHARS]!a}")
 
 
 def _spoken(text: str) -> list[str]:
@@ -455,14 +454,14 @@ class HttpProvider:
             checks.invalid(f"the question holds what JSON cannot: {error}")
         status, content = self._sent(asked, until)
         if status != _OK:
-            message = f"{self.id} answered {status} to channel {channel}; see the provider's documentation"
-            raise ProviderFailed(message, status)
+            raise ProviderFailed(
+                f"{self.id} answered {status} to channel {channel}; see the provider's documentation", status
+            )
         try:
             text, usage = wire_answer(self._quirks, msgspec.json.decode(content))
             value, is_cut_off = parsed(text)
         except (msgspec.DecodeError, InvalidInput, NoJson, UnicodeError, RecursionError) as error:
-            message = f"{self.id} gave no usable answer through channel {channel}: {error}"
-            raise ProviderFailed(message, _OK) from error
+            raise ProviderFailed(f"{self.id} gave no usable answer through channel {channel}: {error}", _OK) from error
         return JsonResult(value, is_cut_off, usage, text, channel)
 
     def _sent(self, content: bytes, until: float) -> tuple[int, bytes]:
@@ -478,8 +477,9 @@ class HttpProvider:
                 return response.status, self._read(response)
         except (OSError, ValueError, http.client.HTTPException) as error:
             _left(until, self.id)
-            message = f"{self.id} could not be asked ({type(error).__name__}: {error}); try again later"
-            raise ProviderFailed(message) from error
+            raise ProviderFailed(
+                f"{self.id} could not be asked ({type(error).__name__}: {error}); try again later"
+            ) from error
         finally:
             connection.close()
 
@@ -489,8 +489,7 @@ class HttpProvider:
         while piece := response.read1(_READ_BYTES):
             content += piece
             if len(content) > REPLY_BYTES_MAX:
-                message = f"{self.id} answered with more than REPLY_BYTES_MAX = {REPLY_BYTES_MAX:,} bytes"
-                raise ProviderFailed(message)
+                raise ProviderFailed(f"{self.id} answered with more than REPLY_BYTES_MAX = {REPLY_BYTES_MAX:,} bytes")
         return bytes(content)
 
 
@@ -535,6 +534,5 @@ def checked_seconds(seconds: object) -> float:
 def _left(until: float, provider: str) -> float:
     left = until - time.monotonic()
     if left <= 0:
-        message = f"{provider} took too long; give it more timeout_seconds"
-        raise ProviderFailed(message)
+        raise ProviderFailed(f"{provider} took too long; give it more timeout_seconds")
     return left

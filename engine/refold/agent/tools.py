@@ -447,8 +447,7 @@ class ToolRegistry:
         if definition.name in self._tools:
             checks.invalid(f"a tool named {definition.name!r} is registered; unregister it first, or give another name")
         if len(self._tools) >= TOOLS_COUNT_MAX:
-            message = f"TOOLS_COUNT_MAX = {TOOLS_COUNT_MAX} tools are registered; unregister one first"
-            raise LimitExceeded(message)
+            raise LimitExceeded(f"TOOLS_COUNT_MAX = {TOOLS_COUNT_MAX} tools are registered; unregister one first")
         self._tools[definition.name] = (definition, tool, definition.parameters if checked else None)
         return definition
 
@@ -607,10 +606,9 @@ def _definition(tool: Tool) -> ToolDefinition:
     check_schema(schema, f"the parameters of {name}")
     encoded = msgspec.json.encode({"type": "object", "properties": {}} | schema)
     if len(encoded) > TOOL_SCHEMA_BYTES_MAX:
-        message = (
+        raise LimitExceeded(
             f"the parameters of {name} are {len(encoded)} bytes, over TOOL_SCHEMA_BYTES_MAX = {TOOL_SCHEMA_BYTES_MAX}"
         )
-        raise LimitExceeded(message)
     hints = tuple((hint, bool(tool.annotations[hint])) for hint in _HINTS if hint in tool.annotations)
     known = checks.text(getattr(tool, "anthropic_type", ""), f"the type of {name}")
     return ToolDefinition(name, description, encoded, tool.long_running, hints, known)
@@ -707,5 +705,4 @@ def _run(value: Any) -> Any:
         return asyncio.run(awaited())
     if inspect.iscoroutine(value):
         value.close()
-    message = "the tool is asynchronous and an event loop runs here; await execute_async instead"
-    raise ToolFailed(message)
+    raise ToolFailed("the tool is asynchronous and an event loop runs here; await execute_async instead")

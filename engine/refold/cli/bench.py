@@ -68,8 +68,9 @@ def _embedded(data: Path, queries: Path | None, embedder: str, vectors: Path | N
     with progress_bar("reading") as progress:
         cases = cases_of(data, queries, progress)
     if not cases:
-        message = f"{data} has no conversation with messages; give a file of sessions or a store that has some"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"{data} has no conversation with messages; give a file of sessions or a store that has some"
+        )
     if vectors is not None:
         return stored(cases, vectors)
     with progress_bar("embedding") as progress:
@@ -111,8 +112,7 @@ def retrieval_command(
     embedded = _embedded(data, queries, embedder, vectors)
     counted = sum(bool(question.evidence) for each in embedded for question in each.case.questions)
     if not counted:
-        message = f"{data} has no question with known evidence; label its conversations with --queries FILE"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{data} has no question with known evidence; label its conversations with --queries FILE")
     found = _swept(embedded, rankings, sweeps, depth) if sweeps else _compared(embedded, rankings, depth)
     shown = [each for each in found if by_category or each.category == ALL]
     told = {"data": data.name, "vectors": "stored" if vectors else embedder, "depth": depth}
@@ -142,8 +142,7 @@ def _systems(names: tuple[str, ...]) -> "list[System]":
     known = {system.name: system for system in SYSTEMS}
     unknown = [name for name in names if name not in known]
     if unknown:
-        message = f"the ranking {unknown[0]!r} is unknown; give one of {', '.join(map(repr, known))}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the ranking {unknown[0]!r} is unknown; give one of {', '.join(map(repr, known))}")
     return [known[name] for name in names or known]
 
 
@@ -153,14 +152,14 @@ def _swept(
     from refold.evaluation.retrieval import grid_of, swept
 
     if len(rankings) > 1:
-        message = f"--sweep varies one ranking, and {len(rankings)} are given; give one --ranking"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--sweep varies one ranking, and {len(rankings)} are given; give one --ranking")
     (base,) = _systems(rankings or ("hybrid",))
     fields = list(map(_field, sweeps))
     twice = [name for place, (name, _) in enumerate(fields) if name in dict(fields[:place])]
     if twice:
-        message = f"--sweep is given twice for {twice[0]}; give all its values at once, such as {twice[0]}=A,B"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"--sweep is given twice for {twice[0]}; give all its values at once, such as {twice[0]}=A,B"
+        )
     with progress_bar("sweeping") as progress:
         return swept(embedded, grid_of(base.ranking, dict(fields)), depth, progress, system=base)
 
@@ -169,8 +168,7 @@ def _field(text: str) -> tuple[str, tuple[Any, ...]]:
     """Return the field and the values of ``FIELD=V,V,...``; a number is one, and anything else a word."""
     name, _, values = text.partition("=")
     if not values:
-        message = f"--sweep is {text!r}; give a field and its values, such as cosine=0.4,0.5,0.6"
-        raise InvalidInput(message)
+        raise InvalidInput(f"--sweep is {text!r}; give a field and its values, such as cosine=0.4,0.5,0.6")
     return name, tuple(map(_value, values.split(",")))
 
 
@@ -232,8 +230,9 @@ def eviction_command(
     embedded = _embedded(data, queries, embedder, vectors)
     remembered = [each.case.name for each in embedded if each.case.origin == MEMORIES]
     if remembered:
-        message = f"queries ask for memories of the project {remembered[0]!r}, which no window holds; label messages"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"queries ask for memories of the project {remembered[0]!r}, which no window holds; label messages"
+        )
     with progress_bar("looking up what is recalled") as progress:
         traces = list(_told(embedded, lambda each: trace_of(each, looking), progress))
     with progress_bar("replaying") as progress:
@@ -260,8 +259,7 @@ def _policies(names: tuple[str, ...]) -> Any:
     known = {policy.name: policy for policy in POLICIES}
     unknown = [name for name in names if name not in known]
     if unknown:
-        message = f"the policy {unknown[0]!r} is unknown; give one of {', '.join(map(repr, known))}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the policy {unknown[0]!r} is unknown; give one of {', '.join(map(repr, known))}")
     return [known[name] for name in names or known]
 
 

@@ -37,8 +37,9 @@ def demonstrate(path: str, console: Console) -> dict[str, Any]:
     console.line(("refold: state is the fold of a log; a replay folds it again.", "bold"))
     with opened(path, window_tokens=_WINDOW_TOKENS) as memory:
         if memory.head:
-            message = f"the store at {path} already has {memory.head} events; give the demo a path that is new"
-            raise InvalidInput(message)
+            raise InvalidInput(
+                f"the store at {path} already has {memory.head} events; give the demo a path that is new"
+            )
         facts["imported"] = _import(memory, console)
         facts["window"] = _fill_window(memory, console)
         facts["travel"] = _travel(memory, console)
@@ -148,10 +149,9 @@ def _crash(path: str, console: Console) -> dict[str, Any]:
             child.kill()
         code = child.wait(_CHILD_SECONDS)
     if len(acknowledged) != _ACKNOWLEDGED or code >= 0:
-        message = (
+        raise RefoldError(
             f"the demo's child ended by itself with {code} after {len(acknowledged)} messages; see what it printed"
         )
-        raise RefoldError(message)
     console.line(f"   {_ACKNOWLEDGED} messages acknowledged; killed in the commit of message {_ACKNOWLEDGED + 1}")
     return {"acknowledged": acknowledged}
 

@@ -350,8 +350,7 @@ def board_command(
         shown, meta = board.to_dict(), board.get("messages_meta")
     if not shown["session"]["timestamp"]:
         named = [f"session {session}"] * bool(session) + [f"node {node} of {project}"] * bool(project and node)
-        message = f"nothing is on the board of {' or '.join(named)} at seq {seq}; `refold log` shows what was set"
-        raise NotFound(message)
+        raise NotFound(f"nothing is on the board of {' or '.join(named)} at seq {seq}; `refold log` shows what was set")
     if as_json:
         print_json({"seq": seq, "board": shown, "messages_meta": meta})
     else:
@@ -399,8 +398,7 @@ def mirror_command(
     read or written.
     """
     if watch and check:
-        message = "--watch goes on writing, and --check writes nothing; give one of them"
-        raise click.UsageError(message)
+        raise click.UsageError("--watch goes on writing, and --check writes nothing; give one of them")
     show = _shown_as(as_json=as_json)
     names: dict[str, Any] = {"profile": profile, "journal": journal}
     if check:

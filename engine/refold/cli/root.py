@@ -58,8 +58,7 @@ def _doors() -> Doors | None:
     if not start:
         return None
     if not start.isdecimal() or int(start) > _START_NS_MAX:
-        message = f"{CLOCK_VARIABLE} is {start!r}; give nanoseconds from 0 to {_START_NS_MAX}, or unset it"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{CLOCK_VARIABLE} is {start!r}; give nanoseconds from 0 to {_START_NS_MAX}, or unset it")
     return Doors(int(start))
 
 
@@ -101,8 +100,7 @@ def reading(path: str, **options: Any) -> "Generator[Memory]":
     try:
         memory = opened(path, readonly=True, **options)
     except NotFound as error:
-        message = f"there is no store at {path}; `refold import FILE --db {path}` creates one"
-        raise NotFound(message) from error
+        raise NotFound(f"there is no store at {path}; `refold import FILE --db {path}` creates one") from error
     with memory:
         yield memory
 
@@ -140,8 +138,10 @@ def _embedder(_context: click.Context, parameter: click.Parameter, value: str | 
     name, _, url = value.partition("@")
     model, _, dim = name.rpartition(":")
     if value not in _BY_NAME and not (model and url and dim.isdecimal()):
-        message = f"{value!r} is none; give {', '.join(_BY_NAME)}, or MODEL:DIM@URL for an OpenAI-compatible endpoint"
-        raise click.BadParameter(message, param=parameter)
+        raise click.BadParameter(
+            f"{value!r} is none; give {', '.join(_BY_NAME)}, or MODEL:DIM@URL for an OpenAI-compatible endpoint",
+            param=parameter,
+        )
     import refold
 
     if value in _BY_NAME:
@@ -234,8 +234,7 @@ def _moment(_: click.Context, parameter: click.Parameter, value: Any) -> "int | 
         return value
     moment = moment_of(value)
     if moment is None:
-        message = f"{value!r} is neither a seq nor a time such as 2026-11-21T16:00:00Z"
-        raise click.BadParameter(message, param=parameter)
+        raise click.BadParameter(f"{value!r} is neither a seq nor a time such as 2026-11-21T16:00:00Z", param=parameter)
     return moment
 
 
@@ -260,6 +259,5 @@ def known_conversation(memory: "Memory", conversation_id: str) -> "Conversation"
     """Return a conversation that exists; reading one that does not would show nothing and say nothing."""
     chat = memory.conversation(conversation_id)
     if not chat.version:
-        message = f"there is no conversation {conversation_id!r}; `refold list` shows those that there are"
-        raise NotFound(message)
+        raise NotFound(f"there is no conversation {conversation_id!r}; `refold list` shows those that there are")
     return chat

@@ -107,8 +107,7 @@ def show_command(
     seq is built again from the log and held against its digests; the exit code is 1 where it is not what it was.
     """
     if (conversation is None) == (context is None):
-        message = "give a CONVERSATION, or --context and the seq at which a context was shown"
-        raise click.UsageError(message)
+        raise click.UsageError("give a CONVERSATION, or --context and the seq at which a context was shown")
     with reading(db) as memory:
         if context is not None:
             _show_context(memory, context, as_json=as_json)
@@ -186,8 +185,7 @@ def log_command(
     """
     end = until if isinstance(until, int) else None
     if follow and end != until:
-        message = "--follow ends at a seq, not at a time; give --until a seq, or leave it out"
-        raise click.UsageError(message)
+        raise click.UsageError("--follow ends at a seq, not at a time; give --until a seq, or leave it out")
     with reading(db) as memory:
         # A seq that is yet to come is a place to end at for those who wait for it.
         last = memory.head if follow and (end is None or end > memory.head) else seq_of(memory, until)
@@ -338,8 +336,7 @@ def _side(memory: "Memory", side: str) -> Any:
     if chat.version:
         return chat
     if moment is None:
-        message = f"{side!r} is no seq, no time, and no conversation here; `refold list` shows the conversations"
-        raise NotFound(message)
+        raise NotFound(f"{side!r} is no seq, no time, and no conversation here; `refold list` shows the conversations")
     return moment
 
 
@@ -444,8 +441,7 @@ def import_command(
         message = f"the format {format_name} is for {'sessions' if facts else 'memories, with --facts'}; give one of"
         raise click.UsageError(f"{message} {', '.join(known)}")
     if project is not None and not facts:
-        message = "--project says where memories go; give it with --facts"
-        raise click.UsageError(message)
+        raise click.UsageError("--project says where memories go; give it with --facts")
     from refold.importers import format_of, memory_format_of
 
     told = memory_format_of if facts else format_of
@@ -540,8 +536,7 @@ def _write_file(memory: "Memory", path: Path, format_name: str) -> dict[str, int
     import tempfile
 
     if not path.parent.is_dir():
-        message = f"the directory {path.parent} of the export does not exist; create it first"
-        raise NotFound(message)
+        raise NotFound(f"the directory {path.parent} of the export does not exist; create it first")
     with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=".refold-export-", delete=False) as file:
         partial = Path(file.name)
         try:

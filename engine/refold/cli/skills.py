@@ -109,8 +109,7 @@ def _skills(places: dict[str, Any], *, writes: bool = False) -> "Generator[Skill
     roots = SkillRoots(project=places["project"], home=home, builtin=tuple(places["builtin"]))
     db = places["db"]
     if writes and not db:
-        message = "what is switched or reviewed is kept in a store; name one with --db PATH or REFOLD_DB"
-        raise click.UsageError(message)
+        raise click.UsageError("what is switched or reviewed is kept in a store; name one with --db PATH or REFOLD_DB")
     with Memory() if not db else writing(db) if writes else reading(db) as memory:
         yield skills_of(memory, roots)
 
@@ -349,8 +348,7 @@ def _decoded(content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        message = f"the body is not UTF-8 (byte {error.start}); convert it first"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"the body is not UTF-8 (byte {error.start}); convert it first") from error
 
 
 @skills_group.command("toggle")

@@ -147,8 +147,7 @@ def erase_command(
     where copies may be that no store can reach.
     """
     if bool(conversation) == bool(seqs):
-        message = "erase takes a CONVERSATION or --seq, one of the two"
-        raise InvalidInput(message)
+        raise InvalidInput("erase takes a CONVERSATION or --seq, one of the two")
     derived = "keep" if keep_derived else "erase"
     with writing(db) as memory:
         if not yes:

@@ -72,8 +72,9 @@ def _vetted(engine: Engine, made: str, time_ns: int, progress: Progress | None) 
             report = checked(copy, progress)
             store, link = copy.store_id.hex(), copy.link.hex()
     except StoreVersion as error:
-        message = f"the copy cannot be opened ({error}); run `refold verify` on the store that was to be backed up"
-        raise StoreCorrupt(message) from error
+        raise StoreCorrupt(
+            f"the copy cannot be opened ({error}); run `refold verify` on the store that was to be backed up"
+        ) from error
     for beside in set(Path(made).iterdir()) - {Path(made, DATA_FILE)}:
         beside.unlink()
     with Path(made, DATA_FILE).open("rb") as file:
@@ -107,11 +108,10 @@ def checked(copy: Engine, progress: Progress | None) -> Report:
     if not report.ok:
         first = report.findings[0]
         more = f" and {len(report.findings) - 1} findings more" if len(report.findings) > 1 else ""
-        message = (
+        raise StoreCorrupt(
             f"the copy is damaged: {first.check} at seq {first.seq}: {first.message}{more}; it was removed, "
             f"run `refold verify` on the store that it was made of, and recover an earlier backup"
         )
-        raise StoreCorrupt(message)
     return report
 
 
@@ -125,17 +125,15 @@ def check_manifest(path: str, log: Log) -> None:
     except FileNotFoundError:
         return
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        message = f"{MANIFEST_FILE} in {path} cannot be read ({error}); take another backup"
-        raise StoreCorrupt(message) from error
+        raise StoreCorrupt(f"{MANIFEST_FILE} in {path} cannot be read ({error}); take another backup") from error
     row = log.commit_at(manifest.head) if manifest.head else None
     commit = CommitRow._make(COMMIT.unpack(row)) if row else None
     is_there = commit.next_seq == manifest.head + 1 and commit.link.hex() == manifest.link if commit else False
     if (log.row("meta", STORE_ID_KEY) or b"").hex() != manifest.store or not (is_there or not manifest.head):
-        message = (
+        raise StoreCorrupt(
             f"{path} does not hold the log that its {MANIFEST_FILE} speaks of, that of store {manifest.store} up to "
             f"seq {manifest.head} with the link {manifest.link}; take another backup"
         )
-        raise StoreCorrupt(message)
 
 
 # Recovering: a new store out of a backup, or of any store, whole or as it was at an earlier seq.
@@ -164,8 +162,7 @@ def recover(
     try:
         log = LmdbLog(open_directory(path, readonly=True, seed={}))
     except NotFound as error:
-        message = f"there is no backup at {path} to recover; give the path of a backup, or of a store"
-        raise NotFound(message) from error
+        raise NotFound(f"there is no backup at {path} to recover; give the path of a backup, or of a store") from error
     try:
         check_manifest(path, log)
         with building(new_path, "a recovered store", outside=path, may_be_empty=False) as made:
@@ -177,8 +174,9 @@ def recover(
                 report = checked(new, progress)
                 hashed = history.state_hash(new, 0, None)
                 if hashed != report.state_hash:
-                    message = f"the caches give the state hash {hashed}, and the log {report.state_hash}; report this"
-                    raise StoreCorrupt(message)
+                    raise StoreCorrupt(
+                        f"the caches give the state hash {hashed}, and the log {report.state_hash}; report this"
+                    )
                 new.flush()
                 link, store = new.link.hex(), new.store_id.hex()
     finally:
@@ -207,8 +205,9 @@ def _repaired(log: LmdbLog, made: str, seq: int) -> tuple[Repair, list[int]]:
     except RefoldError:
         raise
     except (AssertionError, LookupError, StructError, TypeError, ValueError) as error:
-        message = f"the backup cannot be read ({type(error).__name__}: {error}); run `refold verify` on it"
-        raise StoreCorrupt(message) from error
+        raise StoreCorrupt(
+            f"the backup cannot be read ({type(error).__name__}: {error}); run `refold verify` on it"
+        ) from error
 
 
 def _check_intact(log: Log, seq: int) -> None:
@@ -217,8 +216,7 @@ def _check_intact(log: Log, seq: int) -> None:
         return
     for finding in Walk(log, seq).findings(lambda _done, _whole: None):
         if finding.fault == DAMAGE:
-            message = (
+            raise StoreCorrupt(
                 f"the backup is damaged: {finding.check} at seq {finding.seq}: {finding.message}; run `refold verify` "
                 f"on it, and recover another one, or what this one held at an earlier seq"
             )
-            raise StoreCorrupt(message)

@@ -61,11 +61,9 @@ class Batch:
         """Collect the mutations of this context from here on."""
         self.engine.check_writable()
         if self._was_entered:
-            message = "this batch was used before; take a new one with memory.batch()"
-            raise InvalidInput(message)
+            raise InvalidInput("this batch was used before; take a new one with memory.batch()")
         if active(self.engine) is not None:
-            message = "a batch is already open in this context; commit it before opening another"
-            raise InvalidInput(message)
+            raise InvalidInput("a batch is already open in this context; commit it before opening another")
         self.begin()
         return self
 
@@ -122,8 +120,9 @@ def collecting(batch: Batch) -> Generator[None]:
 def refuse(engine: Engine, what: str) -> None:
     """Raise ``InvalidInput`` for what cannot be part of a batch."""
     if active(engine) is not None:
-        message = f"{what} inside a batch is refused, because its events have no seq yet; do it after the block"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"{what} inside a batch is refused, because its events have no seq yet; do it after the block"
+        )
 
 
 # Noting: one verb's event added to an open batch, decided on the state that the batch itself sees.

@@ -89,8 +89,9 @@ class Engine(Reading):
     def commit_batch(self, pending: Pending) -> None:
         """Write the events of a batch as one atomic, durable commit, and give its results their stamps."""
         if pending.is_torn:
-            message = "a mutation of this batch was interrupted; nothing of the batch was written, run it again"
-            raise InvalidInput(message)
+            raise InvalidInput(
+                "a mutation of this batch was interrupted; nothing of the batch was written, run it again"
+            )
         self._sequencer.submit(pending)
 
     def commit_held(self, pending: Pending) -> None:

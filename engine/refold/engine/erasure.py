@@ -293,8 +293,7 @@ def erase_seqs(engine: Engine, seqs: Collection[int], *, derived: bool) -> Recei
     def plan(_known: Sequence[Base]) -> Plan:
         beyond = [seq for seq in seqs if not 0 < seq <= engine.head]
         if beyond:
-            message = f"seq {beyond[0]} is not in the log, which ends at {engine.head}; give seqs of events"
-            raise InvalidInput(message)
+            raise InvalidInput(f"seq {beyond[0]} is not in the log, which ends at {engine.head}; give seqs of events")
         return planned(engine, set(seqs), {}, set(), derived=derived)
 
     return _erase(engine, plan)
@@ -310,8 +309,9 @@ def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks
     def plan(known: Sequence[Base]) -> Plan:
         slot = engine.streams.find(key_of(branch, name))
         if slot is not None and slot.base is not None:
-            message = f"{name} was inherited when this memory was forked; erase it in the memory it was forked from"
-            raise InvalidInput(message)
+            raise InvalidInput(
+                f"{name} was inherited when this memory was forked; erase it in the memory it was forked from"
+            )
         renamed = {} if slot is None else _renamed(engine, slot, known, forks=forks)
         boards: dict[int, str] = {}
         mentioned = set[int]()
@@ -343,11 +343,10 @@ def _renamed(engine: Engine, slot: Slot, known: Sequence[Base], *, forks: bool) 
     """Return the new names of a stream and of its forks, by number; refuse where live forks are not to go along."""
     kin, dependents = family(engine, slot, known)
     if dependents and not forks:
-        message = (
+        raise InvalidInput(
             f"{dependents[0]} and {len(dependents) - 1} more go on from {slot.name}; drop the forks with "
             f"close(drop=True), or erase them too with forks='erase'"
         )
-        raise InvalidInput(message)
     streams = kin if forks else [slot.number]
     return {number: new_name(engine, streams, number) for number in streams}
 
@@ -390,11 +389,10 @@ def _finish(engine: Engine) -> None:
         engine.settle()
         sweep(engine)
     except StoreError as error:
-        message = (
+        raise type(error)(
             f"the events are erased, but the file is not yet rewritten without their bytes: {error}; that is done "
             f"by whoever erases something, or opens the store to write, once the disk allows it"
-        )
-        raise type(error)(message) from error
+        ) from error
 
 
 def sweep(engine: Engine) -> None:

@@ -92,11 +92,13 @@ def head_of(line: bytes) -> Head:
     try:
         head = _HEAD.decode(line)
     except msgspec.DecodeError as error:
-        message = f"line 1 is not the head of a refold export ({error}); give a file that `refold export` wrote"
-        raise InvalidInput(message) from error
+        raise InvalidInput(
+            f"line 1 is not the head of a refold export ({error}); give a file that `refold export` wrote"
+        ) from error
     if head.refold > JSONL_FORMAT:
-        message = f"the export is of format {head.refold}, and this refold reads up to {JSONL_FORMAT}; upgrade refold"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"the export is of format {head.refold}, and this refold reads up to {JSONL_FORMAT}; upgrade refold"
+        )
     return head
 
 
@@ -105,8 +107,9 @@ def line_of(line: bytes, number: int) -> Line:
     try:
         return _LINE.decode(line)
     except msgspec.DecodeError as error:
-        message = f"line {number} is not an event of a refold export ({error}); export again, or mend the line"
-        raise InvalidInput(message) from error
+        raise InvalidInput(
+            f"line {number} is not an event of a refold export ({error}); export again, or mend the line"
+        ) from error
 
 
 def event_to_json(event: Event, names: Names, *, erased: bool) -> dict[str, Any]:
@@ -142,8 +145,7 @@ def event_from_json(line: Line, numbers: Numbers) -> Event:
     """Return the event of a line; ``InvalidInput`` if a field is missing, unknown or of the wrong type."""
     event_type = fold.TYPES_BY_NAME.get(line.kind)
     if event_type is None:
-        message = f"seq {line.seq} is of the unknown kind {line.kind!r}; upgrade refold"
-        raise InvalidInput(message)
+        raise InvalidInput(f"seq {line.seq} is of the unknown kind {line.kind!r}; upgrade refold")
     shown = dict(line.event)
     if event_type is MessageAppended and not line.erased:
         content = shown.pop("content", None)
@@ -157,16 +159,16 @@ def event_from_json(line: Line, numbers: Numbers) -> Event:
         _refuse_surplus(shown, event_type)
         return event_type(**values)
     except (msgspec.ValidationError, OverflowError, TypeError, KeyError) as error:
-        message = f"seq {line.seq} is not a {line.kind} event ({error}); export again, or mend the line"
-        raise InvalidInput(message) from error
+        raise InvalidInput(
+            f"seq {line.seq} is not a {line.kind} event ({error}); export again, or mend the line"
+        ) from error
 
 
 def _refuse_surplus(shown: dict[str, Any], event_type: type[Event]) -> None:
     known = {_PACKED.get(field, field) for field in event_type.__struct_fields__}
     surplus = set(shown) - known - ({"base_branch"} if "base_stream" in known else set())
     if surplus:
-        message = f"unknown fields {', '.join(sorted(surplus))}"
-        raise msgspec.ValidationError(message)
+        raise msgspec.ValidationError(f"unknown fields {', '.join(sorted(surplus))}")
 
 
 def _field(shown: dict[str, Any], field: msgspec.structs.FieldInfo, numbers: Numbers) -> Any:
@@ -326,8 +328,7 @@ class Vetting:
         """Take note of the next line; ``InvalidInput`` with its seq if it cannot be what was exported."""
         problem = _first(self._problems(line, event))
         if problem is not None:
-            message = f"seq {line.seq}: {problem}; export again, the file was changed"
-            raise InvalidInput(message)
+            raise InvalidInput(f"seq {line.seq}: {problem}; export again, the file was changed")
         self.events += 1
         self._time_ns = line.time_ns
 

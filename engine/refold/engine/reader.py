@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 def checked_time(time_ns: int) -> int:
     """Return what a clock said; ``InvalidInput`` if a record could not hold it."""
     if not -TIME_NS_MAX <= time_ns <= TIME_NS_MAX:
-        message = f"clock_ns returned {time_ns}, beyond the 64 bits of a time in nanoseconds; give another clock"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"clock_ns returned {time_ns}, beyond the 64 bits of a time in nanoseconds; give another clock"
+        )
     return time_ns
 
 
@@ -52,8 +53,7 @@ def seq_at_time(log: Log, head: int, time_ns: int) -> int:
         middle = (low + high + 1) // 2
         commit = _commit_at(log, middle)
         if not commit.first_seq <= middle < commit.next_seq:
-            message = f"the commit row of seq {middle} is damaged; run `refold verify` and restore a backup"
-            raise StoreCorrupt(message)
+            raise StoreCorrupt(f"the commit row of seq {middle} is damaged; run `refold verify` and restore a backup")
         if commit.time_ns <= time_ns:
             low = commit.next_seq - 1
         else:
@@ -168,10 +168,9 @@ class Reading:
         last = self.log.commit_at(self.head) if self.head else None
         commit = CommitRow._make(COMMIT.unpack(last)) if last else CommitRow(0, 1, 0, NO_LINK)
         if commit.next_seq != self.head + 1:
-            message = (
+            raise StoreCorrupt(
                 f"the last commit row ends at seq {commit.next_seq - 1}, the log at {self.head}; run `refold verify`"
             )
-            raise StoreCorrupt(message)
         self.link, self.time_ns = commit.link, commit.time_ns
         self.streams.renumber()
         self.tags: set[int] = set(msgspec.msgpack.decode(self.log.row("meta", TAGS_KEY) or b"\x90", type=list[int]))
@@ -201,8 +200,7 @@ class Reading:
     def check_open(self) -> None:
         """Raise ``Closed`` after ``close``."""
         if self._closed:
-            message = f"this memory {self._closed}; open the store again with Memory(path)"
-            raise Closed(message)
+            raise Closed(f"this memory {self._closed}; open the store again with Memory(path)")
         if self.is_torn or self.streams.is_torn:
             with self.state_lock:
                 if self.is_torn or self.streams.is_torn:
@@ -212,11 +210,11 @@ class Reading:
         """Raise unless events can be appended."""
         self.check_open()
         if self.log.readonly:
-            message = "this memory is read-only; open the store without readonly=True to change it"
-            raise ReadOnly(message)
+            raise ReadOnly("this memory is read-only; open the store without readonly=True to change it")
         if self.unknown_tags:
-            message = f"the store holds events of tags {self.unknown_tags} that this refold does not know; upgrade it"
-            raise ReadOnly(message)
+            raise ReadOnly(
+                f"the store holds events of tags {self.unknown_tags} that this refold does not know; upgrade it"
+            )
 
     def read(self, name: str, query: Callable[[fold.State], T], at: int | None = None) -> T:
         """Return what ``query`` makes of a stream's state, live or at a seq; it must copy what it hands out."""
@@ -425,8 +423,7 @@ class Reading:
         if row is None:
             raise LookupError
         if row[: len(request.content_hash)] != request.content_hash:
-            message = "this request_id was used for another request; give each request an id of its own"
-            raise InvalidInput(message)
+            raise InvalidInput("this request_id was used for another request; give each request an id of its own")
         (last,) = SEQ.unpack(row[-SEQ.size :])
         return self.loader.recorded([last])[0] if last else None
 

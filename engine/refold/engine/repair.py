@@ -120,8 +120,9 @@ class StreamNumbers:
                 self._shared[number] = ([], [])
             else:
                 names = ", ".join(map(name_of, self._keys[number]))
-                message = f"stream number {number} is that of {names}; recover to a seq before the second of them began"
-                raise StoreCorrupt(message)
+                raise StoreCorrupt(
+                    f"stream number {number} is that of {names}; recover to a seq before the second of them began"
+                )
 
     def __bool__(self) -> bool:
         """Return whether two streams have one number anywhere."""
@@ -150,8 +151,7 @@ class StreamNumbers:
         found = self._known.get((number, place))
         if found is None:
             if number not in self._keys:
-                message = f"stream number {number} has events and no name; recover to a seq before them"
-                raise StoreCorrupt(message)
+                raise StoreCorrupt(f"stream number {number} has events and no name; recover to a seq before them")
             new_number = self._next_number if place else number
             self._next_number += place
             found = self._known[number, place] = Stream(new_number, *parted(self._keys[number][place]))
@@ -277,11 +277,10 @@ def check_end(log: Log, seq: int) -> None:
     commit = CommitRow._make(COMMIT.unpack(row)) if row else None
     if commit is not None and commit.next_seq != seq + 1:
         first, last = commit.first_seq, commit.next_seq - 1
-        message = (
+        raise InvalidInput(
             f"seq {seq} stands inside the commit of seqs {first} to {last}, which is kept whole or not at all; "
             f"recover to {first - 1} or to {last}"
         )
-        raise InvalidInput(message)
 
 
 def seeds(log: Log) -> dict[bytes, bytes]:
@@ -406,10 +405,9 @@ class Repair:
         array = record[ARRAY_BEGIN:]
         if self._seqs or self._streams:
             if isinstance(event, fold.Unknown):
-                message = (
+                raise StoreVersion(
                     f"an event of tag {event.tag} may name seqs that are others now, and is not known; upgrade refold"
                 )
-                raise StoreVersion(message)
             event = msgspec.structs.replace(event, **self._named(event))
             begin = fold.body_begin(event)
             array = array[:PREFIX_BYTES] + fold.encode(event)[PREFIX_BYTES:begin] + array[header.body_begin :]

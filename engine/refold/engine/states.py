@@ -230,8 +230,9 @@ class Loader:
                 segments.append(_Segment(None, []))
                 return segments
             if base.base_seq >= events[0][1].seq:
-                message = f"seq {events[0][1].seq} goes on from seq {base.base_seq}, behind itself; run `refold verify`"
-                raise StoreCorrupt(message)
+                raise StoreCorrupt(
+                    f"seq {events[0][1].seq} goes on from seq {base.base_seq}, behind itself; run `refold verify`"
+                )
             slot, seq = self._streams.at_number(base.base_stream), base.base_seq
 
     def _since_base(self, seqs: Sequence[int]) -> list[tuple[Event, Stamp]]:
@@ -259,8 +260,9 @@ class Loader:
         try:
             return fold.unpack(kind, checkpoint.inline, events)
         except (*UNREADABLE, StopIteration) as error:
-            message = f"a checkpoint row at seq {checkpoint.seq} holds no state ({error}); run `refold verify`"
-            raise StoreCorrupt(message) from error
+            raise StoreCorrupt(
+                f"a checkpoint row at seq {checkpoint.seq} holds no state ({error}); run `refold verify`"
+            ) from error
 
     def _fold(self, state: fold.State, events: Sequence[tuple[Event, Stamp]]) -> None:
         for event, stamp in events:
@@ -301,8 +303,7 @@ def counted(
 def _heads(seqs: Sequence[int], records: list[bytes]) -> list[tuple[int, ...]]:
     """Return the front of each record's header; ``StoreCorrupt`` where a record is too short to have one."""
     if records and min(map(len, records)) < ARRAY_BEGIN:
-        message = f"a record at or behind seq {seqs[0]} is cut off; run `refold verify` and restore a backup"
-        raise StoreCorrupt(message)
+        raise StoreCorrupt(f"a record at or behind seq {seqs[0]} is cut off; run `refold verify` and restore a backup")
     return list(map(STAMP.unpack_from, records))
 
 
@@ -393,8 +394,9 @@ def digests_of(packed: bytes) -> tuple[int, list[tuple[str, bytes]]]:
     try:
         return _DECODE_DIGESTS(packed)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        message = f"a row of digests cannot be read ({error}); run `refold verify` and restore a backup"
-        raise StoreCorrupt(message) from error
+        raise StoreCorrupt(
+            f"a row of digests cannot be read ({error}); run `refold verify` and restore a backup"
+        ) from error
 
 
 class Digests:

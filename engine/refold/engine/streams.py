@@ -63,8 +63,9 @@ def guarded(function: Callable[P, T]) -> Callable[P, T]:
             raise
         except UNREADABLE as error:
             what = f"{type(error).__name__}: {error}"
-            message = f"what is stored cannot be read ({what}); run `refold verify` and restore a backup"
-            raise StoreCorrupt(message) from error
+            raise StoreCorrupt(
+                f"what is stored cannot be read ({what}); run `refold verify` and restore a backup"
+            ) from error
 
     return guarding
 
@@ -271,8 +272,9 @@ def checkpoint_of(key: bytes, packed: bytes) -> Checkpoint:
     try:
         return Checkpoint(SEQ.unpack(key[4:])[0], *msgspec.structs.astuple(_DECODE_CHECKPOINT(packed)))
     except msgspec.DecodeError as error:
-        message = f"the checkpoint row {key.hex()} cannot be read ({error}); run `refold verify` and restore a backup"
-        raise StoreCorrupt(message) from error
+        raise StoreCorrupt(
+            f"the checkpoint row {key.hex()} cannot be read ({error}); run `refold verify` and restore a backup"
+        ) from error
 
 
 # Slots: where one stream stands, and what of it is in RAM.
@@ -396,11 +398,11 @@ def place_in(packed: bytes) -> tuple[str, int]:
     try:
         name, branch = msgspec.msgpack.decode(packed, type=tuple[str, int])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        message = f"the row of a stream cannot be read ({error}); run `refold verify` and restore a backup"
-        raise StoreCorrupt(message) from error
+        raise StoreCorrupt(
+            f"the row of a stream cannot be read ({error}); run `refold verify` and restore a backup"
+        ) from error
     if kind_of(name) not in fold.KINDS:
-        message = f"the stream {name!r} is of no known kind; upgrade refold, or restore a backup"
-        raise StoreCorrupt(message)
+        raise StoreCorrupt(f"the stream {name!r} is of no known kind; upgrade refold, or restore a backup")
     return name, branch
 
 
@@ -417,8 +419,7 @@ def _name_in(key: bytes) -> str:
     """Return the name that a row of names is of."""
     name = key[BRANCH.size :].decode()
     if kind_of(name) not in fold.KINDS:
-        message = f"a stream is named {name!r}, which is of no known kind; run `refold verify`"
-        raise StoreCorrupt(message)
+        raise StoreCorrupt(f"a stream is named {name!r}, which is of no known kind; run `refold verify`")
     return name
 
 
@@ -532,15 +533,15 @@ class Streams:
     def _check_named(self, number: int, name: str, branch: int) -> None:
         """Raise ``StoreCorrupt`` unless a name and a number stand for each other."""
         if (self.name_of(number), self.branch_of(number)) != (name, branch):
-            message = f"{name!r} stands for stream number {number}, which has another name; run `refold verify`"
-            raise StoreCorrupt(message)
+            raise StoreCorrupt(
+                f"{name!r} stands for stream number {number}, which has another name; run `refold verify`"
+            )
 
     @guarded
     def _meet(self, number: int) -> tuple[str, int]:
         packed = self._log.row("streams", number_key(number))
         if packed is None:
-            message = f"stream number {number} has no name; run `refold verify` and restore a backup"
-            raise StoreCorrupt(message)
+            raise StoreCorrupt(f"stream number {number} has no name; run `refold verify` and restore a backup")
         self._names[number], self._branch_of[number] = place_in(packed)
         return self._names[number], self._branch_of[number]
 
@@ -550,8 +551,7 @@ class Streams:
         """Return where a branch was forked from."""
         branches = self.branches()
         if not 0 < number <= len(branches) or not 0 <= branches[number - 1].parent < number:
-            message = f"branch {number} was never forked; run `refold verify` and restore a backup"
-            raise StoreCorrupt(message)
+            raise StoreCorrupt(f"branch {number} was never forked; run `refold verify` and restore a backup")
         return branches[number - 1]
 
     def bounds(self, branch: int, until: int) -> dict[int, int]:

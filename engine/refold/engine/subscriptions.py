@@ -165,15 +165,15 @@ class Subscriptions:
         _check_function(function)
         head = self._engine.current_head()
         if after is not None and checks.count(after, "after") > head:
-            message = (
+            raise InvalidInput(
                 f"after is {after}, and the last event has seq {head}; give a seq up to it, or None for from now on"
             )
-            raise InvalidInput(message)
         delivery = _Delivery(function, head if after is None else after, branch)
         with self._lock:
             if self._is_closed:
-                message = "this memory is being closed and takes no subscribers; open the store again with Memory(path)"
-                raise Closed(message)
+                raise Closed(
+                    "this memory is being closed and takes no subscribers; open the store again with Memory(path)"
+                )
             if self._thread is None or self._thread.is_over:
                 self._start()
             self._active = (*self._active, delivery)

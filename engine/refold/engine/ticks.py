@@ -68,8 +68,9 @@ class _Loop:
         """Queue a call and return its future."""
         future: asyncio.Future[Any] = self.running.create_future()
         if len(self._calls) >= AIO_QUEUE_COUNT_MAX:
-            message = f"AIO_QUEUE_COUNT_MAX = {AIO_QUEUE_COUNT_MAX} mutations wait already; await some before more"
-            raise StoreBusy(message)
+            raise StoreBusy(
+                f"AIO_QUEUE_COUNT_MAX = {AIO_QUEUE_COUNT_MAX} mutations wait already; await some before more"
+            )
         self._calls.append(_Call(verb, future))
         if self._task is None or self._task.done():
             self._task = self.running.create_task(self._drain())

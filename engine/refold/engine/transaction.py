@@ -121,8 +121,9 @@ class Pending:
         """Add an event whose fields were all checked, so that encoding it cannot fail; return its place."""
         place = len(self.events)
         if place >= BATCH_EVENTS_MAX:
-            message = f"a batch of more than BATCH_EVENTS_MAX = {BATCH_EVENTS_MAX} events; commit in several batches"
-            raise LimitExceeded(message)
+            raise LimitExceeded(
+                f"a batch of more than BATCH_EVENTS_MAX = {BATCH_EVENTS_MAX} events; commit in several batches"
+            )
         self.names.append(name)
         self.places[name].append(place)
         self.events.append(event)
@@ -440,10 +441,11 @@ def check_version(name: str, slot: Slot | None, added: int, expected: object) ->
     actual = (0 if slot is None else slot.version) + added
     fits = {NO_STREAM: actual == 0, EXISTS: actual > 0}.get(expected, expected == actual)  # type: ignore[call-overload]
     if not fits:
-        message = (
-            f"{name_of(name)} is at version {actual}, not at {checks.shown(expected)}; read it again and decide anew"
+        raise WrongVersion(
+            f"{name_of(name)} is at version {actual}, not at {checks.shown(expected)}; read it again and decide anew",
+            expected=expected,
+            actual=actual,
         )
-        raise WrongVersion(message, expected=expected, actual=actual)
 
 
 def admit_batch(reading: Reading, group: Group, pending: Pending, first_seq: int) -> Sequence[int]:
@@ -478,8 +480,7 @@ def _check_standing(group: Group, stands: Callable[[], bool]) -> None:
     if group.events:
         raise Deferred
     if not stands():
-        message = "the memory moved on while it was looked at; look again"
-        raise WrongVersion(message, expected=EXISTS, actual=0)
+        raise WrongVersion("the memory moved on while it was looked at; look again", expected=EXISTS, actual=0)
 
 
 def _check_unanswered(reading: Reading, pending: Pending) -> None:
@@ -487,8 +488,11 @@ def _check_unanswered(reading: Reading, pending: Pending) -> None:
     for request, _ in pending.requests.values():
         with suppress(LookupError):
             answer = reading.answered(request)
-            message = "a request_id of this batch was answered while the batch was open; run the batch again"
-            raise WrongVersion(message, expected=NO_STREAM, actual=answer.stamp.version if answer else 0)
+            raise WrongVersion(
+                "a request_id of this batch was answered while the batch was open; run the batch again",
+                expected=NO_STREAM,
+                actual=answer.stamp.version if answer else 0,
+            )
 
 
 def _extend(reading: Reading, group: Group, pending: Pending, places: Sequence[int], slots: dict[str, Slot]) -> None:
@@ -529,24 +533,31 @@ def _check_unerased(reading: Reading, pending: Pending) -> None:
     """Raise ``WrongVersion`` if something was erased since the batch read: it moves no version of what it erases."""
     before = pending.erased_count
     if before is not None and (now := erased_count(reading)) != before:
-        message = "events were erased while a batch was open that may have read them; run the batch again"
-        raise WrongVersion(message, expected=before, actual=now)
+        raise WrongVersion(
+            "events were erased while a batch was open that may have read them; run the batch again",
+            expected=before,
+            actual=now,
+        )
 
 
 def _check_unmoved(reading: Reading, pending: Pending, slots: dict[str, Slot]) -> None:
     # A stream that was found open for an event that was then refused is no part of the batch.
     for name in (pending.opened & slots.keys()) - pending.openings.keys():
         if not fold.is_open(reading.live(slots[name])):
-            message = f"{name_of(name)} was dropped or emptied while a batch was open; run the batch again"
-            raise WrongVersion(message, expected=EXISTS, actual=slots[name].version)
+            raise WrongVersion(
+                f"{name_of(name)} was dropped or emptied while a batch was open; run the batch again",
+                expected=EXISTS,
+                actual=slots[name].version,
+            )
     for name, version in pending.reads.items():
         slot = slots.get(name) or reading.find(name)
         actual = 0 if slot is None else slot.version
         if actual != version:
-            message = (
-                f"{name_of(name)} moved from version {version} to {actual} while a batch was open; run the batch again"
+            raise WrongVersion(
+                f"{name_of(name)} moved from version {version} to {actual} while a batch was open; run the batch again",
+                expected=version,
+                actual=actual,
             )
-            raise WrongVersion(message, expected=version, actual=actual)
 
 
 def _places(reading: Reading, pending: Pending, slots: dict[str, Slot]) -> Sequence[int]:

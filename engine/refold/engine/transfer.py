@@ -211,11 +211,10 @@ def _refuse_taken(engine: Engine, names: Mapping[str, str]) -> None:
         shown = ", ".join(taken[:_SHOWN_COUNT])
         more = f" and {len(taken) - _SHOWN_COUNT} more" if len(taken) > _SHOWN_COUNT else ""
         example = f"rename={{{taken[0]!r}: {taken[0] + '-loaded'!r}}}"
-        message = (
+        raise InvalidInput(
             f"streams of the export are in this store already: {shown}{more}; load them under other names with "
             f"{example}, or load into a new store"
         )
-        raise InvalidInput(message)
 
 
 def _pages(ready: Iterable[Ready]) -> Iterator[list[Ready]]:
@@ -380,8 +379,9 @@ def export(engine: Engine, path: str, at: int | None) -> int:
                 written.unlink(missing_ok=True)
                 raise
     except OSError as error:
-        message = f"exporting to {path}: {error}; give a path in a directory that is writable and has space"
-        raise StoreError(message) from error
+        raise StoreError(
+            f"exporting to {path}: {error}; give a path in a directory that is writable and has space"
+        ) from error
     return until
 
 
@@ -403,12 +403,14 @@ def lines(engine: Engine, until: int) -> Iterator[bytes]:
 def _line(names: Names, seq: int, record: bytes) -> bytes:
     header = header_of(record)
     if not is_intact(record, header):
-        message = f"the body of seq {seq} is not what its header commits to; run `refold verify`, and restore a backup"
-        raise StoreCorrupt(message)
+        raise StoreCorrupt(
+            f"the body of seq {seq} is not what its header commits to; run `refold verify`, and restore a backup"
+        )
     event = fold.decode(record[ARRAY_BEGIN:], header.tag)
     if isinstance(event, fold.Unknown):
-        message = f"seq {seq} is of tag {header.tag}, which this refold does not know; upgrade it before exporting"
-        raise StoreCorrupt(message)
+        raise StoreCorrupt(
+            f"seq {seq} is of tag {header.tag}, which this refold does not know; upgrade it before exporting"
+        )
     erased = bool(header.flags & FLAG_ERASED)
     line = Line(
         seq,
@@ -492,10 +494,9 @@ def _lines_of(file: BinaryIO, trail: Trail) -> Iterator[_Ready]:
         if raw.strip():
             line = line_of(raw, number)
             if line.branch not in trail.branches:
-                message = (
+                raise InvalidInput(
                     f"seq {line.seq}: {line.branch!r} was not forked before it; export again, the file was changed"
                 )
-                raise InvalidInput(message)
             trail.number(line.branch, line.stream)
             event = event_from_json(line, numbers)
             prev_seq = trail.stand(line.branch, line.stream).seq
@@ -518,14 +519,13 @@ def _checked(path: str) -> tuple[bytes, int, int]:
             while block := file.read(_READ_BYTES):
                 digest.update(block)
     except FileNotFoundError as error:
-        message = f"there is no file {path} to load; give the path of an export"
-        raise NotFound(message) from error
+        raise NotFound(f"there is no file {path} to load; give the path of an export") from error
     except OSError as error:
-        message = f"reading {path}: {error}; give the path of an export"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"reading {path}: {error}; give the path of an export") from error
     if vetting.events != head.head:
-        message = f"{path} says {head.head} events and has {vetting.events}; export again, the file was cut off"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"{path} says {head.head} events and has {vetting.events}; export again, the file was cut off"
+        )
     return digest.digest(), vetting.events, trail.streams
 
 
@@ -567,8 +567,7 @@ class _Loading:
 
         def use(turn: Turn) -> None:
             if turn.moved:
-                message = "another process wrote to the store while an export was loaded into it; load it again"
-                raise StoreBusy(message)
+                raise StoreBusy("another process wrote to the store while an export was loaded into it; load it again")
             turn.write(first_seq, records, commits, rows)
 
         self._engine.log.in_turn(use)

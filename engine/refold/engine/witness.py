@@ -68,8 +68,9 @@ class Witness:
                 seen = _seen(reading)
             if seen.seq <= known.seq or witness.replace(self.path, known, seen):
                 return
-        message = f"other processes write the witness {self.path} all the time; it is theirs to keep, flush again"
-        raise StoreBusy(message)
+        raise StoreBusy(
+            f"other processes write the witness {self.path} all the time; it is theirs to keep, flush again"
+        )
 
     def keep_up(self) -> None:
         """Advance; say in the log of the program what fails, once: the next flush or close raises it."""
@@ -97,8 +98,7 @@ def prepare(path: str, *, has_store: bool, readonly: bool) -> None:
             raise NotFound(_missing(path))
         witness.check_room(path)
     elif not has_store:
-        message = f"there is no store, and the witness {path} saw one reach seq {known.seq}; {_REMEDY}"
-        raise StoreCorrupt(message)
+        raise StoreCorrupt(f"there is no store, and the witness {path} saw one reach seq {known.seq}; {_REMEDY}")
 
 
 def check(reading: Reading, path: str) -> None:

@@ -428,8 +428,9 @@ class Sequencer:
 
     def _refuse_within(self) -> None:
         if self._leads():
-            message = "a mutation was called from inside a commit (a clock, a signal handler?); call it afterwards"
-            raise InvalidInput(message)
+            raise InvalidInput(
+                "a mutation was called from inside a commit (a clock, a signal handler?); call it afterwards"
+            )
 
     def _as_leader(self, use: Callable[[], T]) -> T | None:
         """Call ``use`` and return its result if no other thread leads, else ``None``."""
@@ -469,11 +470,10 @@ class Sequencer:
         """Raise ``StoreBusy`` if nobody has taken the ticket up; one that is being written is waited for."""
         with suppress(ValueError):
             self._queue.remove(ticket)
-            message = (
+            raise StoreBusy(
                 f"nothing was committed for COMMIT_WAIT_SECONDS_MAX = {COMMIT_WAIT_SECONDS_MAX} s, so this is not "
                 f"written; see which process holds the store, and call again"
             )
-            raise StoreBusy(message)
 
     def _linger(self) -> None:
         """Give the callers of the last group a moment to come back: without it, threads commit in halves."""

@@ -323,8 +323,7 @@ def cases_of(path: Path, queries: Path | None = None, progress: Progress | None 
     evidence is in no conversation.
     """
     if not path.exists():
-        message = f"there is nothing at {path}; give a file of sessions, or the directory of a store"
-        raise NotFound(message)
+        raise NotFound(f"there is nothing at {path}; give a file of sessions, or the directory of a store")
     with _memory(path, progress) as memory:
         if queries is not None:
             return _queried(memory, queries)
@@ -368,22 +367,23 @@ def _haystacks(document: Any, path: Path) -> list[_Haystack]:
     try:
         return msgspec.convert(document, list[_Haystack])
     except msgspec.ValidationError as error:
-        message = f"{path} is not as LongMemEval has it: {error}; give its file unchanged"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{path} is not as LongMemEval has it: {error}; give its file unchanged") from error
 
 
 def _sessions(haystack: _Haystack, place: str) -> Iterator[tuple[str | int, datetime, list[_Turn]]]:
     """Yield each session with its id and date."""
     ids, dates, sessions = haystack.haystack_session_ids, haystack.haystack_dates, haystack.haystack_sessions
     if not len(ids) == len(dates) == len(sessions):
-        message = f"{place} has {len(sessions)} sessions, {len(ids)} ids and {len(dates)} dates; give as many of each"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"{place} has {len(sessions)} sessions, {len(ids)} ids and {len(dates)} dates; give as many of each"
+        )
     for session, date, turns in zip(ids, dates, sessions, strict=True):
         try:
             yield session, datetime.strptime(date, _DAY).replace(tzinfo=UTC), turns
         except ValueError as error:
-            message = f"{place}: {error}; give dates as LongMemEval has them, such as 2023/05/20 (Sat) 02:21"
-            raise InvalidInput(message) from error
+            raise InvalidInput(
+                f"{place}: {error}; give dates as LongMemEval has them, such as 2023/05/20 (Sat) 02:21"
+            ) from error
 
 
 def _with_lists(entry: dict[str, Any]) -> dict[str, Any]:
@@ -411,8 +411,7 @@ def _queried(memory: Memory, path: Path) -> list[Case]:
         home, evidence = labels.answering(query, place)
         questions[home].append(Question(query.query, query.category, evidence, len(items[home])))
     if not any(questions.values()):
-        message = f"{path} has no query; give a line of JSON for each"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{path} has no query; give a line of JSON for each")
     return [Case(*home, items[home], tuple(asked)) for home, asked in questions.items() if asked]
 
 
@@ -423,8 +422,9 @@ def _queries(path: Path) -> Iterator[tuple[str, Labelled]]:
             try:
                 yield place, msgspec.json.decode(text, type=Labelled)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                message = f'{place}: {error}; give {{"query": TEXT, "seqs": [N, ...]}}, or "ids" for "seqs"'
-                raise InvalidInput(message) from error
+                raise InvalidInput(
+                    f'{place}: {error}; give {{"query": TEXT, "seqs": [N, ...]}}, or "ids" for "seqs"'
+                ) from error
 
 
 class _Labels:
@@ -447,8 +447,7 @@ class _Labels:
         named = query.conversation or query.project
         where = "no conversation holds" if named is None else f"{named!r} does not hold"
         evidence = f"seqs {list(query.seqs)} and ids {list(query.ids)} together"
-        message = f"{place}: {where} {evidence}; give those of messages, or of memories of a project"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{place}: {where} {evidence}; give those of messages, or of memories of a project")
 
 
 def _is_meant(query: Labelled, origin: str, name: str) -> bool:

@@ -133,16 +133,16 @@ def stored(cases: Sequence[Case], folder: Path) -> list[Embedded]:
     )
     lengths = {rows.shape[1] for rows in (*items, *questions)}
     if len(lengths) > 1:
-        message = f"{folder} has vectors of {min(lengths)} and of {max(lengths)} numbers; give those of one embedder"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"{folder} has vectors of {min(lengths)} and of {max(lengths)} numbers; give those of one embedder"
+        )
     return [Embedded(*each) for each in zip(cases, items, questions, strict=True)]
 
 
 def _only(folder: Path, names: tuple[str, ...]) -> Path:
     paths = [path for path in sorted(folder.glob("*.npy")) if any(name in path.stem for name in names)]
     if len(paths) != 1:
-        message = f"{folder} has {len(paths)} files *.npy of {' or '.join(names)}; give a folder with exactly one"
-        raise NotFound(message)
+        raise NotFound(f"{folder} has {len(paths)} files *.npy of {' or '.join(names)}; give a folder with exactly one")
     return paths[0]
 
 
@@ -151,11 +151,13 @@ def _parted(path: Path, sizes: list[int], folder: Path) -> "list[Vectors]":
 
     rows = _loaded(path, folder)
     if rows.ndim != 2 or len(rows) != sum(sizes):  # noqa: PLR2004 - a matrix has two
-        message = f"{path.name} in {folder} has shape {rows.shape}; give one row for each of {sum(sizes)} texts"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"{path.name} in {folder} has shape {rows.shape}; give one row for each of {sum(sizes)} texts"
+        )
     if not numpy.isfinite(rows).all() or numpy.abs(rows).max(initial=0) > _NUMBER_MAX:
-        message = f"{path.name} in {folder} has numbers that are none or above {_NUMBER_MAX:g}; give finite vectors"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"{path.name} in {folder} has numbers that are none or above {_NUMBER_MAX:g}; give finite vectors"
+        )
     return numpy.split(rows, numpy.cumsum(sizes)[:-1])
 
 
@@ -166,12 +168,12 @@ def _loaded(path: Path, folder: Path) -> "Vectors":
         with path.open("rb") as file:
             found: Any = numpy.load(file)
     except (ValueError, EOFError, MemoryError, BadZipFile) as error:
-        message = f"{path.name} in {folder} is no array ({error}); give what numpy.save wrote of numbers"
-        raise InvalidInput(message) from error
+        raise InvalidInput(
+            f"{path.name} in {folder} is no array ({error}); give what numpy.save wrote of numbers"
+        ) from error
     kind: Any = getattr(found, "dtype", None)
     if kind is None or kind.kind not in _KINDS:
-        message = f"{path.name} in {folder} holds {kind or 'several arrays'}; give one array of real numbers"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{path.name} in {folder} holds {kind or 'several arrays'}; give one array of real numbers")
     with numpy.errstate(over="ignore"):
         rows: Vectors = found.astype(numpy.float32)
     return rows
@@ -354,13 +356,11 @@ def grid_of(base: Ranking, sweep: dict[str, tuple[Any, ...]]) -> list[Ranking]:
     unknown = sorted(set(sweep) - set(Ranking.__struct_fields__) | ({"name"} & set(sweep)))
     if unknown:
         fields = ", ".join(field for field in Ranking.__struct_fields__ if field != "name")
-        message = f"{unknown[0]!r} is no field of a ranking that can be swept; give one of {fields}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{unknown[0]!r} is no field of a ranking that can be swept; give one of {fields}")
     given = [tuple(dict.fromkeys(values)) for values in sweep.values()]
     count = prod(map(len, given))
     if count > COMBINATIONS_MAX:
-        message = f"the values that are swept have {count:,} combinations; give at most {COMBINATIONS_MAX:,}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the values that are swept have {count:,} combinations; give at most {COMBINATIONS_MAX:,}")
     combinations = (dict(zip(sweep, values, strict=True)) for values in product(*given))
     return [replace(base, name=_said(values), **values) for values in combinations]
 

@@ -229,8 +229,7 @@ def whole(file: BinaryIO) -> Any:
     """Return the one JSON value that a file holds."""
     text = _read(file, 1, is_whole=True).removeprefix(_MARK).strip()
     if not text:
-        message = "the file is empty; give one that holds a session"
-        raise InvalidInput(message)
+        raise InvalidInput("the file is empty; give one that holds a session")
     return decoded(text, "the file is no JSON", "get it again, whole, and import again")
 
 
@@ -239,18 +238,16 @@ def decoded(text: bytes, problem: str, advice: str) -> Any:
     try:
         return _DECODE(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"{problem} ({error}); {advice}"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{problem} ({error}); {advice}") from error
 
 
 def _read(file: BinaryIO, line: int, *, is_whole: bool) -> bytes:
     text = file.read(DOCUMENT_BYTES_MAX + 1) if is_whole else file.readline(DOCUMENT_BYTES_MAX + 1)
     if len(text) > DOCUMENT_BYTES_MAX:
-        message = (
+        raise LimitExceeded(
             f"line {line} begins a document over DOCUMENT_BYTES_MAX = {DOCUMENT_BYTES_MAX:,} bytes, all of which "
             f"would be held in RAM; write one conversation a line, or split the file"
         )
-        raise LimitExceeded(message)
     return text
 
 

@@ -64,8 +64,9 @@ class SweAgentRecorder:
         run = cast("Fields", document) if isinstance(document, dict) else {}
         history, steps = (_entries(run, key) for key in _LISTS)
         if not history and not steps:
-            message = "the file has neither a history nor a trajectory; give a .traj file that SWE-agent wrote"
-            raise InvalidInput(message)
+            raise InvalidInput(
+                "the file has neither a history nor a trajectory; give a .traj file that SWE-agent wrote"
+            )
         source = {key: value for key, value in run.items() if key not in _LISTS or not value}
         yield SourceConversation(1, None, None, iter(_swe_agent_messages(history, steps, source)), "the run")
 
@@ -79,12 +80,12 @@ def _entries(run: Fields, key: str) -> list[Fields]:
     if entries is None:
         return []
     if not isinstance(entries, list):
-        message = f"{key} is no list; give a .traj file that SWE-agent wrote"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{key} is no list; give a .traj file that SWE-agent wrote")
     for place, entry in enumerate(cast("list[object]", entries), 1):
         if not isinstance(entry, dict) or (key == "history" and "role" not in entry):
-            message = f"{key} {place} is no {'message with a role' if key == 'history' else 'step'}; mend or remove it"
-            raise InvalidInput(message)
+            raise InvalidInput(
+                f"{key} {place} is no {'message with a role' if key == 'history' else 'step'}; mend or remove it"
+            )
     return cast("list[Fields]", entries)
 
 
@@ -193,8 +194,7 @@ def samples(file: BinaryIO) -> Iterator[tuple[str, Fields]]:
     for number, sample in enumerate(listed, 1):
         place = f"sample {number}"
         if not isinstance(sample, dict) or not isinstance(cast("Fields", sample).get("sample_id"), str):
-            message = f"{place} has no sample_id; {_ADVICE}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{place} has no sample_id; {_ADVICE}")
         yield place, cast("Fields", sample)
 
 
@@ -222,8 +222,7 @@ def _is_turn(path: tuple[str, ...]) -> bool:
 def _locomo_conversation(place: str, sample: Fields) -> SourceConversation:
     talk = sample.get("conversation")
     if not isinstance(talk, dict):
-        message = f"{place} has no conversation; {_ADVICE}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{place} has no conversation; {_ADVICE}")
     sample_id: str = sample["sample_id"]
     messages = _locomo_messages(place, sample, cast("Fields", talk))
     return SourceConversation(1, sample_id, sample_id, iter(messages), place)
@@ -234,8 +233,7 @@ def _locomo_messages(place: str, sample: Fields, talk: Fields) -> list[SourceMes
     answering = talk.get("speaker_b")
     for number, date_ns, turns in sessions(sample):
         if not isinstance(turns, list):
-            message = f"{place}, session {number} is no list of turns; {_ADVICE}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{place}, session {number} is no list of turns; {_ADVICE}")
         for position, turn in enumerate(cast("list[object]", turns), 1):
             fields = _turn(f"{place}, session {number}, turn {position}", turn)
             role = "assistant" if fields["speaker"] == answering else "user"
@@ -243,8 +241,7 @@ def _locomo_messages(place: str, sample: Fields, talk: Fields) -> list[SourceMes
             added = {SOURCE_KEY: source, "session": number}
             messages.append(_locomo_message(role, fields, date_ns, added))
     if not messages:
-        message = f"{place} has no turns; {_ADVICE}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{place} has no turns; {_ADVICE}")
     return messages
 
 
@@ -252,8 +249,7 @@ def _turn(place: str, turn: object) -> Fields:
     fields = cast("Fields", turn) if isinstance(turn, dict) else {}
     missing = [key for key in (*_OWN_FIELDS, "dia_id") if not isinstance(fields.get(key), str)]
     if missing:
-        message = f"{place} has no {missing[0]} that is a text; {_ADVICE}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{place} has no {missing[0]} that is a text; {_ADVICE}")
     return fields
 
 
@@ -359,8 +355,9 @@ def _openai_conversation(line: int, document: object) -> SourceConversation:
     key = next((key for key in _LIST_KEYS if isinstance(fields.get(key), list)), None)
     if key is None:
         keys = ", ".join(_LIST_KEYS)
-        message = f"line {line} is no conversation; give a list of messages, or an object with one under {keys}"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"line {line} is no conversation; give a list of messages, or an object with one under {keys}"
+        )
     messages = fields.pop(key)
     own_id = _own_id(fields)
     return SourceConversation(line, own_id, None, _openai_messages(line, messages, fields))

@@ -65,8 +65,9 @@ class JsonMemoryReader:
         keys: dict[str, str] = {}
         for memory in found:
             if keys.setdefault(memory.key, memory.place) != memory.place:
-                message = f"{memory.place} has the id of {keys[memory.key]}; give each memory an id of its own, or none"
-                raise InvalidInput(message)
+                raise InvalidInput(
+                    f"{memory.place} has the id of {keys[memory.key]}; give each memory an id of its own, or none"
+                )
         yield from found
 
 
@@ -101,8 +102,7 @@ def _json_memory(place: str, key: str, item: object) -> Iterator[SourceMemory]:
     content = _take(rest, _CONTENT_KEYS, str)
     if content is None:
         keys = ", ".join(_CONTENT_KEYS)
-        message = f"{place} is no memory; give a text, or an object with one under {keys}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{place} is no memory; give a text, or an object with one under {keys}")
     own_id = rest.get("id")
     plain = {name: rest.pop(name) for name in _PLAIN_KEYS if rest.get(name) is not None}
     source = _take(rest, _SESSION_KEYS, str)
@@ -190,15 +190,15 @@ def _histories(path: Path) -> dict[str, list[Fields]]:
         with closing(sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)) as database:
             return _grouped(_rows(database))
     except sqlite3.Error as error:
-        message = f"the file is no database that SQLite can read ({error}); give mem0's history.db, whole"
-        raise InvalidInput(message) from error
+        raise InvalidInput(
+            f"the file is no database that SQLite can read ({error}); give mem0's history.db, whole"
+        ) from error
 
 
 def _rows(database: "sqlite3.Connection") -> Iterator[Fields]:
     columns = [str(row[1]) for row in database.execute(f"PRAGMA table_info({_TABLE})")]
     if not _NEEDED.issubset(columns):
-        message = f"the database has no table {_TABLE} as mem0 makes it; give mem0's history.db"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the database has no table {_TABLE} as mem0 makes it; give mem0's history.db")
     # The ids of rows are random and the times may be absent: only the order of writing is sure.
     for row in database.execute(f"SELECT * FROM {_TABLE} ORDER BY rowid"):  # noqa: S608 - a constant
         yield {name: value for name, value in zip(columns, row, strict=True) if value is not None}
@@ -208,8 +208,7 @@ def _grouped(rows: Iterator[Fields]) -> dict[str, list[Fields]]:
     histories: dict[str, list[Fields]] = {}
     for row in rows:
         if any(isinstance(value, bytes) for value in row.values()) or not isinstance(row.get("memory_id"), str):
-            message = f"row {row.get('id')!r} of {_TABLE} is none of mem0's; give mem0's history.db"
-            raise InvalidInput(message)
+            raise InvalidInput(f"row {row.get('id')!r} of {_TABLE} is none of mem0's; give mem0's history.db")
         histories.setdefault(row["memory_id"], []).append(row)
     return histories
 
@@ -260,8 +259,7 @@ class ObservationReader:
         with path.open("rb") as file:
             found = [memory for place, sample in samples(file) for memory in _of_sample(place, sample)]
         if not found:
-            message = f"the samples have no observations; {_ADVICE}, or import it without --facts"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the samples have no observations; {_ADVICE}, or import it without --facts")
         yield from found
 
 
@@ -271,8 +269,7 @@ OBSERVATIONS: Final = ObservationReader()
 def _of_sample(place: str, sample: Fields) -> Iterator[SourceMemory]:
     observed = sample.get("observation", {})
     if not isinstance(observed, dict):
-        message = f"{place} has an observation that is no object; {_ADVICE}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{place} has an observation that is no object; {_ADVICE}")
     turns = _turns(sample)
     by_session = cast("dict[str, Any]", observed)
     numbered = sorted((int(found.group(1)), key) for key in by_session if (found := _OBSERVED.match(key)))
@@ -293,12 +290,10 @@ def _turns(sample: Fields) -> frozenset[str]:
 
 def _facts(place: str, by_speaker: object) -> Iterator[tuple[str, list[object]]]:
     if not isinstance(by_speaker, dict):
-        message = f"{place} is no object of speakers; {_ADVICE}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{place} is no object of speakers; {_ADVICE}")
     for speaker, facts in cast("dict[str, Any]", by_speaker).items():
         if not isinstance(facts, list):
-            message = f"{place} of {speaker} is no list of facts; {_ADVICE}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{place} of {speaker} is no list of facts; {_ADVICE}")
         yield speaker, cast("list[object]", facts)
 
 
@@ -308,8 +303,7 @@ def _observation(
     number, speaker, fact = said
     parts = cast("list[object]", fact) if isinstance(fact, list) else []
     if len(parts) != _FACT_PARTS or not isinstance(parts[0], str) or not parts[0].strip():
-        message = f"{place} is no pair of a text and the ids of its turns; {_ADVICE}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{place} is no pair of a text and the ids of its turns; {_ADVICE}")
     text, cited = parts
     talk = sample.get("conversation")
     ids = dict.fromkeys(_TURN.findall(str(cited)))
@@ -353,8 +347,7 @@ def read_memories(
     try:
         return list(reader.memories(path))
     except (InvalidInput, LimitExceeded) as error:
-        message = f"{path}: {error}"
-        raise type(error)(message) from error
+        raise type(error)(f"{path}: {error}") from error
 
 
 # Importing memories: into their projects, with the turns they came from, all of a file or none, and nothing twice.

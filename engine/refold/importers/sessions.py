@@ -127,8 +127,9 @@ def recognised(path: Path, readers: Sequence[ReaderType], formats: tuple[str, ..
     for reader in readers:
         if reader.recognises(head):
             return reader
-    message = f"{path} is of no known format; the formats are {', '.join(formats)}, and format= (--format) overrides"
-    raise InvalidInput(message)
+    raise InvalidInput(
+        f"{path} is of no known format; the formats are {', '.join(formats)}, and format= (--format) overrides"
+    )
 
 
 def named(path: Path, readers: Sequence[ReaderType], formats: tuple[str, ...], name: str | None) -> ReaderType:
@@ -137,24 +138,20 @@ def named(path: Path, readers: Sequence[ReaderType], formats: tuple[str, ...], n
         return recognised(path, readers, formats)
     reader = next((reader for reader in readers if reader.name == name), None)
     if reader is None:
-        message = f"the format {name!r} is unknown; give one of {', '.join(formats)}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the format {name!r} is unknown; give one of {', '.join(formats)}")
     return reader
 
 
 def opened(path: Path) -> BinaryIO:
     """Return a file to import, open; what is no file that can be read is refused."""
     if not path.exists():
-        message = f"there is no file {path} to import; give the path of a session file"
-        raise NotFound(message)
+        raise NotFound(f"there is no file {path} to import; give the path of a session file")
     if not path.is_file():
-        message = f"{path} is not a regular file; write the sessions into a file first"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{path} is not a regular file; write the sessions into a file first")
     try:
         return path.open("rb")
     except OSError as error:
-        message = f"reading {path}: {error}; give a file that can be read"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"reading {path}: {error}; give a file that can be read") from error
 
 
 def import_file(
@@ -217,25 +214,22 @@ class _Importing:
         try:
             yield from self._recorder.conversations(file)
         except (InvalidInput, LimitExceeded) as error:
-            message = f"{self._path}: {error}"
-            raise type(error)(message) from error
+            raise type(error)(f"{self._path}: {error}") from error
 
     def _import(self, conversation: SourceConversation) -> None:
         own_id = str(conversation.line) if conversation.own_id is None else conversation.own_id
         conversation_id = f"{self._recorder.name}/{self._path.stem}/{own_id}"
         place = f"{self._path}: {conversation.where}"
         if conversation_id in self._places:
-            message = (
+            raise InvalidInput(
                 f"{place} has the id {own_id!r} of {self._places[conversation_id]}; "
                 f"give each conversation an id of its own, or none"
             )
-            raise InvalidInput(message)
         self._places[conversation_id] = conversation.where
         try:
             chat = self._memory.conversation(conversation_id, project=conversation.project)
         except (InvalidInput, LimitExceeded) as error:
-            message = f"{place}: {error}"
-            raise type(error)(message) from error
+            raise type(error)(f"{place}: {error}") from error
         self._append_all(chat, conversation, place)
 
     def _append_all(self, chat: Conversation, conversation: SourceConversation, place: str) -> None:
@@ -252,8 +246,7 @@ class _Importing:
         try:
             yield from conversation.messages
         except (InvalidInput, LimitExceeded) as error:
-            message = f"{self._path}: {error}"
-            raise type(error)(message) from error
+            raise type(error)(f"{self._path}: {error}") from error
 
 
 def _append(chat: Conversation, number: int, message: SourceMessage, place: str) -> bool:

@@ -133,16 +133,14 @@ def normalised(vectors: Any, dimensions: int, *, count: int | None = None) -> Ar
     if len(lines) == 1:
         return _one(lines)
     if count is not None and len(lines) != count:
-        message = f"{len(lines)} vectors where {count} is asked for; give {count} of {dimensions} numbers"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{len(lines)} vectors where {count} is asked for; give {count} of {dimensions} numbers")
     lengths = np.sqrt(np.sum(lines * lines, axis=1))
     # In double precision no square of a single overflows, so only what is not finite itself gives such a length.
     if not (lengths.min(initial=1.0) > 0.0 and lengths.max(initial=1.0) < np.inf):
         wrong = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0.0)))
         length = lengths[wrong[0]]
         what = "is zero" if length == 0.0 else "holds a number that is not finite"
-        message = f"vector {wrong[0]} {what}; every vector needs a direction"
-        raise InvalidInput(message)
+        raise InvalidInput(f"vector {wrong[0]} {what}; every vector needs a direction")
     units: Array = (lines / lengths[:, None]).astype(np.float32)
     return units
 
@@ -152,8 +150,7 @@ def _one(line: Array) -> Array:
     length = math.sqrt(np.add.reduce(line[0] * line[0]))
     if not 0.0 < length < math.inf:
         what = "is zero" if length == 0.0 else "holds a number that is not finite"
-        message = f"vector 0 {what}; every vector needs a direction"
-        raise InvalidInput(message)
+        raise InvalidInput(f"vector 0 {what}; every vector needs a direction")
     unit: Array = (line / length).astype(np.float32)
     return unit
 
@@ -162,25 +159,22 @@ def _lines(vectors: Any, dimensions: int) -> Array:
     """Return the vectors as lines of doubles."""
     if isinstance(vectors, bytes):
         if len(vectors) % (4 * dimensions) or not vectors:
-            message = (
+            raise EmbeddingMismatch(
                 f"{len(vectors)} bytes are no vectors of {dimensions} numbers ({4 * dimensions} bytes each); "
                 f"use the embedder that this project was written with"
             )
-            raise EmbeddingMismatch(message)
         return np.frombuffer(vectors, "<f4").reshape(-1, dimensions).astype(np.float64)
     try:
         lines = np.asarray(vectors, np.float32).astype(np.float64)
     except (TypeError, ValueError) as error:
-        message = f"a vector cannot be read ({error}); give {dimensions} numbers"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"a vector cannot be read ({error}); give {dimensions} numbers") from error
     if lines.ndim == 1:
         lines = lines[None, :]
     if lines.ndim != 2 or lines.shape[1] != dimensions:  # noqa: PLR2004 - lines of numbers
-        message = (
+        raise EmbeddingMismatch(
             f"a vector of {lines.shape[-1] if lines.ndim else 1} numbers where rows have {dimensions}; "
             f"use the embedder that this project was written with"
         )
-        raise EmbeddingMismatch(message)
     return lines
 
 
@@ -386,11 +380,9 @@ class Scoring(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("cosine", "keywords", "importance", "recency", "rate"):
             value = getattr(self, name)
             if not math.isfinite(value):
-                message = f"the weight {name} of a score is {value}; give a finite number"
-                raise InvalidInput(message)
+                raise InvalidInput(f"the weight {name} of a score is {value}; give a finite number")
         if self.rate < 0:
-            message = f"the rate of a score's recency is {self.rate} per day; give 0 or more"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the rate of a score's recency is {self.rate} per day; give 0 or more")
 
 
 SEED: Final = Scoring()

@@ -545,5 +545,4 @@ def _padded(counts: Array, links: Array, width: int) -> Array:
 
 
 def _refuse(reason: str) -> NoReturn:
-    message = f"a stored graph does not fit: {reason}; it is built anew"
-    raise UnfitGraph(message)
+    raise UnfitGraph(f"a stored graph does not fit: {reason}; it is built anew")

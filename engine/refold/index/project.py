@@ -95,8 +95,9 @@ class Units:
         raw |= zip(stored, self._loader.vectors(stored), strict=True)
         sizes = {len(packed) for packed in raw.values()}
         if sizes - {0, dimensions * FLOAT_BYTES}:
-            message = f"vectors at seqs {seqs[0]} to {seqs[-1]} are of {sorted(sizes)} bytes; run `refold verify`"
-            raise StoreCorrupt(message)
+            raise StoreCorrupt(
+                f"vectors at seqs {seqs[0]} to {seqs[-1]} are of {sorted(sizes)} bytes; run `refold verify`"
+            )
         there = [place for place, seq in enumerate(seqs) if raw.get(seq)]
         if len(there) == len(seqs):
             return normalised(b"".join(raw[seq] for seq in seqs), dimensions)

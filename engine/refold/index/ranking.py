@@ -97,8 +97,7 @@ class Ranking(Struct, frozen=True, kw_only=True):
         for signal in SIGNALS:
             _number(self, signal, float("-inf"), float("inf"))
         if not any(self.weights().values()):
-            message = f"ranking {self.name!r} has no weight; give at least one of {', '.join(SIGNALS)}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"ranking {self.name!r} has no weight; give at least one of {', '.join(SIGNALS)}")
         _choice(self, "stemmer", tuple(STEMMERS))
         _choice(self, "recency_curve", CURVES)
         for field, least, most in _SHAPES:
@@ -129,8 +128,7 @@ def _given(ranking: Ranking, field: str) -> object:
 
 
 def _refuse(ranking: Ranking, field: str, advice: str) -> NoReturn:
-    message = f"{field} of the ranking {ranking.name!r} is {getattr(ranking, field)!r}; {advice}"
-    raise InvalidInput(message)
+    raise InvalidInput(f"{field} of the ranking {ranking.name!r} is {getattr(ranking, field)!r}; {advice}")
 
 
 def _number(ranking: Ranking, field: str, least: float, most: float) -> None:
@@ -194,8 +192,7 @@ def ranking_of(ranking: object) -> Ranking:
         return ranking
     found = RANKINGS.get(ranking) if isinstance(ranking, str) else None
     if found is None:
-        message = f"ranking is {ranking!r}; give a refold.Ranking, or one of {', '.join(map(repr, RANKINGS))}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"ranking is {ranking!r}; give a refold.Ranking, or one of {', '.join(map(repr, RANKINGS))}")
     return found
 
 
@@ -463,8 +460,9 @@ class Columns:
         Raises ``InvalidInput`` if the row is live, or if its number leaves a gap.
         """
         if row > len(self._rows) or self.is_live(row):
-            message = f"row {row} cannot be added where there are {len(self._rows)}; give that number, or a removed row"
-            raise InvalidInput(message)
+            raise InvalidInput(
+                f"row {row} cannot be added where there are {len(self._rows)}; give that number, or a removed row"
+            )
         lowered = tuple(dict.fromkeys(keyword.lower() for keyword in keywords))
         added = Row(text, lowered, session, occurred_ns)
         if row == len(self._rows):
@@ -486,8 +484,7 @@ class Columns:
         """Take a live row out; raises ``InvalidInput`` for any other."""
         held = self._rows[row] if row < len(self._rows) else None
         if held is None:
-            message = f"row {row} is not live; remove a row that was added"
-            raise InvalidInput(message)
+            raise InvalidInput(f"row {row} is not live; remove a row that was added")
         self._rows[row] = None
         self._count -= 1
         self._live[row] = False
@@ -627,8 +624,9 @@ def _cosine(_ranking: Ranking, query: Query, columns: Columns) -> "NDArray[float
     cosine = query.cosine
     if cosine is None or len(cosine) != columns.size:
         found = "no cosine" if cosine is None else f"{len(cosine)} cosines"
-        message = f"the query has {found} for {columns.size} rows; compute one for each, or take a ranking without it"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"the query has {found} for {columns.size} rows; compute one for each, or take a ranking without it"
+        )
     return cosine
 
 

@@ -262,8 +262,9 @@ class RowTable:
         times = broadcast(accessed_ns, np.int64, count)
         weights = broadcast(importance, np.float64, count)
         if len(keywords) not in {0, count} or (np.diff(born) < 0).any():
-            message = f"{count} vectors with {len(keywords)} lists of keywords; give one for each row, in order of seqs"
-            raise InvalidInput(message)
+            raise InvalidInput(
+                f"{count} vectors with {len(keywords)} lists of keywords; give one for each row, in order of seqs"
+            )
         self._check(int(born[0]), count)
         status_ids = broadcast([self.status_id(status) for status in statuses], np.uint8, count)
         ids = [self.category_ids.setdefault(name, len(self.category_ids)) for name in categories]
@@ -332,24 +333,23 @@ class RowTable:
     def status_id(self, status: str) -> int:
         """Return the number of a status; raises ``InvalidInput`` if it is one too many."""
         if status not in self.status_ids and len(self.status_ids) == STATUSES_COUNT_MAX:
-            message = f"status {status!r} is one more than STATUSES_COUNT_MAX ({STATUSES_COUNT_MAX}); use another one"
-            raise InvalidInput(message)
+            raise InvalidInput(
+                f"status {status!r} is one more than STATUSES_COUNT_MAX ({STATUSES_COUNT_MAX}); use another one"
+            )
         return self.status_ids.setdefault(status, len(self.status_ids))
 
     def _check(self, seq: int, count: int) -> None:
         last = int(self.columns["born"].at(self.count - 1)) if self.count else 0
         if seq < last or self.count + count > VECTOR_ROWS_MAX:
-            message = (
+            raise InvalidInput(
                 f"{count} rows from seq {seq} on, where {self.count} stand up to seq {last}; "
                 f"rows come in the order of their seqs, VECTOR_ROWS_MAX ({VECTOR_ROWS_MAX}) at most"
             )
-            raise InvalidInput(message)
 
 
 def broadcast(values: Any, kind: Any, count: int) -> Array:
     """Return a value for each row; raises ``InvalidInput`` if there are neither that many nor one."""
     column = np.asarray(values, kind).reshape(-1)
     if len(column) not in {1, count} or not count:
-        message = f"a column of {len(column)} values for {count} rows; give one for each, or one for all"
-        raise InvalidInput(message)
+        raise InvalidInput(f"a column of {len(column)} values for {count} rows; give one for each, or one for all")
     return np.broadcast_to(column, count)

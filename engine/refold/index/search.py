@@ -454,8 +454,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     def clamped(self, moment: Moment) -> int:
         """Return how many rows may be found at most; raises ``InvalidInput`` for a number below 0."""
         if self.top_k < 0:
-            message = f"top_k is {self.top_k}; give 0 or more"
-            raise InvalidInput(message)
+            raise InvalidInput(f"top_k is {self.top_k}; give 0 or more")
         return min(self.top_k, moment.count)
 
 
@@ -514,8 +513,9 @@ def _unit(moment: Moment, query: Query) -> Array | None:
 def _asked(moment: Moment, query: Query, unit: Array | None, wish: Wish, top_k: int) -> Ask:
     extra = None if query.extra is None else np.asarray(query.extra, np.float32)
     if extra is not None and (extra.shape != (moment.count,) or not np.isfinite(extra).all()):
-        message = f"extra scores of shape {extra.shape}; give a finite number for each of the {moment.count} rows"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"extra scores of shape {extra.shape}; give a finite number for each of the {moment.count} rows"
+        )
     return asked(moment, unit, query.keywords, scoring=wish.scoring, top_k=top_k, now_ns=wish.now_ns, extra=extra)
 
 

@@ -190,8 +190,7 @@ def _nothing() -> None:
 
 
 def _closed() -> Moment:
-    message = "a closed shelf has no graph to keep up"
-    raise AssertionError(message)
+    raise AssertionError("a closed shelf has no graph to keep up")
 
 
 class Past(NamedTuple):
@@ -215,8 +214,9 @@ class Shelf:
         self, dimensions: int, model: str, *, since: int = 0, crossover: Crossover | None = None, name: str = ""
     ) -> None:
         if not 0 < dimensions <= VECTOR_DIMENSIONS_MAX:
-            message = f"vectors of {dimensions} numbers; give 1 to VECTOR_DIMENSIONS_MAX ({VECTOR_DIMENSIONS_MAX})"
-            raise InvalidInput(message)
+            raise InvalidInput(
+                f"vectors of {dimensions} numbers; give 1 to VECTOR_DIMENSIONS_MAX ({VECTOR_DIMENSIONS_MAX})"
+            )
         self.dimensions = dimensions
         self.model = model
         self.name = name or model
@@ -415,16 +415,16 @@ class Shelf:
         """
         with self.lock:
             if at < self.since:
-                message = f"seq {at} is before seq {self.since}, from which on this shelf knows every row; fill another"
-                raise InvalidInput(message)
+                raise InvalidInput(
+                    f"seq {at} is before seq {self.since}, from which on this shelf knows every row; fill another"
+                )
             count = self._count_at(at)
             unknown = np.setdiff1d(self.stale(at), () if past is None else past.rows)
             if len(unknown):
-                message = (
+                raise InvalidInput(
                     f"row {unknown[0]} and {len(unknown) - 1} more were changed after seq {at}; "
                     f"give what the rows of stale({at}) were then"
                 )
-                raise InvalidInput(message)
             frame = Frame(*(column[:count] for column in self.now().frame))
             return self._moment_of(frame._replace(alive=self._table.view("died")[:count] > at), past)
 

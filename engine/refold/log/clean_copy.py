@@ -167,7 +167,8 @@ def _sweep(environment: Environment) -> None:
         flush(environment.path)  # Before anybody says that nothing is left to be done.
     except OSError as error:
         kind = StoreFull if error.errno in FULL else StoreError
-        message = f"sweeping {environment.path}: {error}; check that the directory is writable and has space"
-        raise kind(message) from error
+        raise kind(
+            f"sweeping {environment.path}: {error}; check that the directory is writable and has space"
+        ) from error
     finally:
         shutil.rmtree(made, ignore_errors=True)

@@ -150,8 +150,7 @@ class DelayedTurn:
     ) -> None:
         """Put everything at the end of the tail, not durable on return; what erases goes past it, and is."""
         if not self.is_open:
-            message = "a turn is open once and writes once; take another turn"
-            raise AssertionError(message)
+            raise AssertionError("a turn is open once and writes once; take another turn")
         self.is_open = False
         if erased:
             self._log.erase(first_seq, records, commits, rows, erased)
@@ -195,8 +194,7 @@ class DelayedLog:
 
     def _check_usable(self) -> None:
         if self._is_closed or os.getpid() != self._owner:
-            message = "the store is closed, or belongs to the process that this one forked from; open it again"
-            raise Closed(message)
+            raise Closed("the store is closed, or belongs to the process that this one forked from; open it again")
 
     # Writing.
 
@@ -226,12 +224,10 @@ class DelayedLog:
         """
         self._check_usable()
         if records and first_seq != self.head() + 1:
-            message = f"record {first_seq} is not behind the last, {self.head()}"
-            raise AssertionError(message)
+            raise AssertionError(f"record {first_seq} is not behind the last, {self.head()}")
         if any(not 0 < len(key) <= LMDB_KEY_BYTES_MAX for _, key, _ in rows):
             # It would fail in every flush, and everything behind it with it.
-            message = f"a key of writing seq {first_seq} has no byte or more than LMDB_KEY_BYTES_MAX"
-            raise StoreError(message)
+            raise StoreError(f"a key of writing seq {first_seq} has no byte or more than LMDB_KEY_BYTES_MAX")
         if self._failure is not None or self._inner.is_stopped or self._tail_bytes() > TAIL_BYTES_MAX:
             self.flush()
             self._inner.check_writing()
@@ -417,8 +413,7 @@ class DelayedLog:
             if not tails or not seqs or max(seqs) < tails[0].first_seq:
                 return self._inner.read_at(seqs)
             if max(seqs) > tails[-1].head:
-                message = f"seq {max(seqs)} is missing; the log ends at {tails[-1].head}"
-                raise StoreCorrupt(message)
+                raise StoreCorrupt(f"seq {max(seqs)} is missing; the log ends at {tails[-1].head}")
             below = [seq for seq in seqs if seq < tails[0].first_seq]
             found = dict(zip(below, self._inner.read_at(below), strict=True))
             for tail in tails:

@@ -248,25 +248,26 @@ def holds_store(path: str) -> bool:
 def _exists(path: str, *, readonly: bool) -> bool:
     """Return whether there is a store at the path, refusing everything that is neither a store nor room for one."""
     if "\0" in path:
-        message = f"a path holds a NUL character: {path!r}; give a directory's path"
-        raise InvalidInput(message)
+        raise InvalidInput(f"a path holds a NUL character: {path!r}; give a directory's path")
     if os.path.isfile(os.path.join(path, DATA_FILE)):
         return True
     if os.path.exists(path) and not os.path.isdir(path):
-        message = f"{path} is a file, and a store is a directory; give another path, or load an export with Memory.load"
-        raise StoreVersion(message)
+        raise StoreVersion(
+            f"{path} is a file, and a store is a directory; give another path, or load an export with Memory.load"
+        )
     if os.path.isdir(path) and os.listdir(path):
         if os.path.isfile(os.path.join(path, DATA_FILE)):
             return True  # Another process has put its new store in place since the first look.
-        message = f"{path} is a directory with other files and no {DATA_FILE}; give an empty or a new directory"
-        raise StoreVersion(message)
+        raise StoreVersion(
+            f"{path} is a directory with other files and no {DATA_FILE}; give an empty or a new directory"
+        )
     if readonly:
-        message = f"there is no store at {path} to open read-only; open it once without readonly=True to create it"
-        raise NotFound(message)
+        raise NotFound(
+            f"there is no store at {path} to open read-only; open it once without readonly=True to create it"
+        )
     parent = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(parent):
-        message = f"the parent directory {parent} of the store does not exist; create it first"
-        raise NotFound(message)
+        raise NotFound(f"the parent directory {parent} of the store does not exist; create it first")
     return False
 
 
@@ -284,8 +285,9 @@ def _create(path: str, seed: dict[bytes, bytes]) -> None:
         flush(parent)
     except OSError as error:
         kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
-        message = f"creating a store at {path}: {error}; check that the directory is writable and has space"
-        raise kind(message) from error
+        raise kind(
+            f"creating a store at {path}: {error}; check that the directory is writable and has space"
+        ) from error
 
 
 def _create_inside(made: str, seed: dict[bytes, bytes]) -> None:
@@ -310,8 +312,9 @@ def _take_alone(owner: io.FileIO, path: str) -> None:
         fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         fcntl.flock(owner, fcntl.LOCK_SH)
-        message = f"another handle has the store at {path} open, of this process or of another; close it and call again"
-        raise StoreBusy(message) from error
+        raise StoreBusy(
+            f"another handle has the store at {path} open, of this process or of another; close it and call again"
+        ) from error
 
 
 def _open_lock(path: str, name: str) -> io.FileIO:
@@ -323,8 +326,9 @@ def _open_lock(path: str, name: str) -> io.FileIO:
     try:
         return io.FileIO(file, "r+", opener=lambda name, _: os.open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        message = f"the store at {path} cannot be locked: {error}; check who owns {name} and that it is a file"
-        raise StoreError(message) from error
+        raise StoreError(
+            f"the store at {path} cannot be locked: {error}; check who owns {name} and that it is a file"
+        ) from error
 
 
 def _lock(lock: io.FileIO, path: str, how: int) -> None:
@@ -332,8 +336,9 @@ def _lock(lock: io.FileIO, path: str, how: int) -> None:
         fcntl.flock(lock, how | fcntl.LOCK_NB)
     except OSError as error:
         name = os.path.basename(str(lock.name))
-        message = f"the store at {path} is held by another process ({name}); close it there and open again"
-        raise StoreBusy(message) from error
+        raise StoreBusy(
+            f"the store at {path} is held by another process ({name}); close it there and open again"
+        ) from error
 
 
 def _lock_owner(owner: io.FileIO, path: str) -> None:
@@ -375,11 +380,10 @@ def _lock_beside_others(lock: io.FileIO, path: str) -> None:
         _lock(lock, path, fcntl.LOCK_SH)
     except StoreBusy as error:
         holder = os.pread(lock.fileno(), _NUMBER_BYTES_MAX, 0).decode().strip() or "unknown"
-        message = (
+        raise StoreBusy(
             f"process {holder} holds the store at {path} for itself alone (durability='delayed'); close it there, "
             f"open it there with durability='durable', or open this one with readonly=True"
-        )
-        raise StoreBusy(message) from error
+        ) from error
 
 
 def _lock_alone(lock: io.FileIO, path: str) -> None:
@@ -388,10 +392,9 @@ def _lock_alone(lock: io.FileIO, path: str) -> None:
         _lock(lock, path, fcntl.LOCK_EX)
     except StoreBusy as error:
         _lock_beside_others(lock, path)
-        message = (
+        raise StoreBusy(
             f"other processes write to the store at {path}, and durability='delayed' wants it for itself alone; "
             f"close it there, or open this one with durability='durable'"
-        )
-        raise StoreBusy(message) from error
+        ) from error
     lock.truncate(0)
     lock.write(str(os.getpid()).encode())

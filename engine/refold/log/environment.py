@@ -220,8 +220,9 @@ class Environment:
         # On the thread that renews: a handle that is collected on it wants this lock too.
         with open_lock:
             if len(self.handles) > 1:
-                message = f"another handle of this process has the store at {self.path} open; close it and call again"
-                raise StoreBusy(message)
+                raise StoreBusy(
+                    f"another handle of this process has the store at {self.path} open; close it and call again"
+                )
             self._renew(lambda: self._put_in_place(made))
 
     def _put_in_place(self, made: str) -> None:
@@ -386,8 +387,9 @@ class Environment:
                 }
                 _check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
         except lmdb.NotFoundError as error:
-            message = f"{self.path} holds an LMDB file that refold did not write; give another path"
-            raise StoreVersion(message) from error
+            raise StoreVersion(
+                f"{self.path} holds an LMDB file that refold did not write; give another path"
+            ) from error
         except lmdb.Error as error:
             raise translated(error, "opening", self.path) from error
         finally:
@@ -442,11 +444,10 @@ def _take_writer(environment: Environment, handle: object) -> None:
         gc.collect()  # A memory that was dropped without being closed may be left in a cycle.
     if environment.writers:
         path = environment.path
-        message = (
+        raise StoreBusy(
             f"process {os.getpid()} already writes to the store at {path}; close it there, share its Memory, "
             f"or open this one with readonly=True"
         )
-        raise StoreBusy(message)
     environment.writers.add(handle)
 
 
@@ -497,20 +498,18 @@ def _check_length(env: lmdb.Environment, path: str) -> None:
         return
     found_problems = problems(path)
     if found_problems:
-        message = f"{file} was cut off: {found} of {expected} bytes are there ({found_problems[0]}); restore a backup"
-        raise StoreCorrupt(message)
+        raise StoreCorrupt(
+            f"{file} was cut off: {found} of {expected} bytes are there ({found_problems[0]}); restore a backup"
+        )
     os.truncate(file, expected)
 
 
 def _check_format(packed: bytes | None, path: str) -> None:
     if packed is None:
-        message = f"{path} holds an LMDB file that refold did not write; give another path"
-        raise StoreVersion(message)
+        raise StoreVersion(f"{path} holds an LMDB file that refold did not write; give another path")
     try:
         found = msgspec.msgpack.decode(packed, type=int)
     except msgspec.DecodeError as error:
-        message = f"{path} does not say its format ({error}); restore a backup"
-        raise StoreVersion(message) from error
+        raise StoreVersion(f"{path} does not say its format ({error}); restore a backup") from error
     if found > FORMAT:
-        message = f"{path} is of format {found}, and this refold reads up to {FORMAT}; upgrade refold"
-        raise StoreVersion(message)
+        raise StoreVersion(f"{path} is of format {found}, and this refold reads up to {FORMAT}; upgrade refold")

@@ -65,8 +65,7 @@ def look(path: str, wanted: Sequence[tuple[Table, bytes]]) -> Facts:
         with _environment(path) as (env, databases):
             return _look(env, databases, path, wanted)
     except lmdb.NotFoundError as error:
-        message = f"{path} holds an LMDB file that refold did not write"
-        raise StoreVersion(message) from error
+        raise StoreVersion(f"{path} holds an LMDB file that refold did not write") from error
     except lmdb.Error as error:
         raise translated(error, "looking", path) from error
 

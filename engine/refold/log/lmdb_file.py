@@ -144,8 +144,9 @@ def _open(path: str, **options: Any) -> lmdb.Environment:
     file_bytes = os.stat(file).st_size if os.path.exists(file) else None
     if file_bytes == 0:
         # LMDB would make an empty database of it, and nobody would see any more that there was a store.
-        message = f"{path} cannot be opened as a store (its {DATA_FILE} is empty); restore a backup, or remove the file"
-        raise StoreVersion(message)
+        raise StoreVersion(
+            f"{path} cannot be opened as a store (its {DATA_FILE} is empty); restore a backup, or remove the file"
+        )
     file_bytes = file_bytes or 0
     for map_bytes in (MAP_BYTES, 2 * file_bytes + MAP_BYTES_MIN, file_bytes + MAP_BYTES_MIN):
         try:
@@ -153,19 +154,18 @@ def _open(path: str, **options: Any) -> lmdb.Environment:
         except lmdb.MemoryError:
             continue
         except OSError as error:
-            message = f"opening {path}: {error}; check the disk and who owns it, and open it again"
-            raise StoreError(message) from error
+            raise StoreError(f"opening {path}: {error}; check the disk and who owns it, and open it again") from error
         except lmdb.Error as error:
             told = translated(error, "opening", path)
             if isinstance(told, (StoreBusy, StoreFull)) or is_of_disk(error, path):
                 raise told from error
-            message = f"{path} cannot be opened as a store ({error}); run `python -m lmdb verify {path}`"
-            raise StoreVersion(message) from error
-    message = (
+            raise StoreVersion(
+                f"{path} cannot be opened as a store ({error}); run `python -m lmdb verify {path}`"
+            ) from error
+    raise StoreError(
         f"opening {path}: the system does not grant {file_bytes + MAP_BYTES_MIN} bytes of address space, its size and "
         f"MAP_BYTES_MIN; raise the limit of this process (ulimit -v) and open it again"
     )
-    raise StoreError(message)
 
 
 def allocate_lock_file(path: str) -> None:
@@ -183,8 +183,9 @@ def allocate_lock_file(path: str) -> None:
     except OSError as error:
         kind = StoreFull if error.errno in FULL else StoreError
         step = "free disk space" if kind is StoreFull else "check the disk and who owns it"
-        message = f"opening {path}: {error} for {LOCK_BYTES} bytes of {LOCK_FILE}; {step} and open it again"
-        raise kind(message) from error
+        raise kind(
+            f"opening {path}: {error} for {LOCK_BYTES} bytes of {LOCK_FILE}; {step} and open it again"
+        ) from error
     finally:
         if descriptor >= 0:
             os.close(descriptor)
@@ -218,8 +219,7 @@ def problems(path: str) -> list[str]:
         with open(os.path.join(path, "data.mdb"), "rb") as file:
             found: Sequence[str] = _verifier()(file, os.fstat(file.fileno()).st_size).verify()
     except offline.VerifyError as error:
-        message = f"{path} holds no readable LMDB file ({error}); restore a backup"
-        raise StoreCorrupt(message) from error
+        raise StoreCorrupt(f"{path} holds no readable LMDB file ({error}); restore a backup") from error
     return list(found)
 
 
@@ -232,8 +232,7 @@ def check_structure(path: str, bytes_max: int) -> None:
         return
     found = problems(path)
     if found:
-        message = f"the data file of {path} is damaged ({found[0]}); restore a backup"
-        raise StoreCorrupt(message)
+        raise StoreCorrupt(f"the data file of {path} is damaged ({found[0]}); restore a backup")
 
 
 @cache

@@ -220,8 +220,9 @@ def settle(path: str) -> None:
             os.close(descriptor)
         flush(path)  # The file may have got its name from a sweep whose last flush failed.
     except OSError as error:
-        message = f"{file} cannot be flushed ({error}), so nothing is written to it; check the disk and open it again"
-        raise StoreError(message) from error
+        raise StoreError(
+            f"{file} cannot be flushed ({error}), so nothing is written to it; check the disk and open it again"
+        ) from error
 
 
 # Turns at writing: to LMDB, which is a write transaction, and to the tail of a log that delays its writes.
@@ -278,8 +279,7 @@ class LmdbTurn:
         room of the ballast, if that is lent; unless others came between.
         """
         if not self.is_open:
-            message = "a turn is open once and writes once; take another turn"
-            raise AssertionError(message)
+            raise AssertionError("a turn is open once and writes once; take another turn")
         doing = _doing(first_seq, records, rows)
         try:
             self._shared.check_writing()
@@ -306,8 +306,9 @@ class LmdbTurn:
         self.txn = self._shared.begin_write()
         if self.txn.id() != self.txnid:
             path = self._shared.path
-            message = f"another process wrote to {path} while this one made room; nothing was written, call again"
-            raise Overtaken(message)
+            raise Overtaken(
+                f"another process wrote to {path} while this one made room; nothing was written, call again"
+            )
 
     def _put_and_commit(
         self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[_AnyRow]
@@ -344,8 +345,9 @@ class LmdbTurn:
 
     def _refuse(self, what: str) -> NoReturn:
         """Raise, because LMDB did not append; no ``assert``: a check of a write must not go away with ``python -O``."""
-        message = f"{what} is not behind the last one of {self._shared.path}; run `refold verify` and restore a backup"
-        raise StoreCorrupt(message)
+        raise StoreCorrupt(
+            f"{what} is not behind the last one of {self._shared.path}; run `refold verify` and restore a backup"
+        )
 
     def _put(self, rows: Sequence[_AnyRow]) -> bool:
         """Put or delete the rows, and return whether that changed anything."""
@@ -396,8 +398,7 @@ class LmdbLog:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            message = f"the store in {self._path} is closed; open it again with Memory({self._path!r})"
-            raise Closed(message)
+            raise Closed(f"the store in {self._path} is closed; open it again with Memory({self._path!r})")
 
     # Reading.
 
@@ -426,8 +427,7 @@ class LmdbLog:
             return 0
         key, commit = found
         if len(commit) != COMMIT.size or SEQ.pack(last_seq_of(commit)) != key:
-            message = f"the last commit row of {self._path} is damaged; restore a backup"
-            raise StoreCorrupt(message)
+            raise StoreCorrupt(f"the last commit row of {self._path} is damaged; restore a backup")
         return last_seq_of(commit)
 
     def durable_head(self) -> int:
@@ -450,8 +450,9 @@ class LmdbLog:
         is_run = list(seqs) == list(range(seqs[0], seqs[0] + len(seqs)))
         records = self._reading("reading records", scanned if is_run else looked_up, seqs, database="log")
         if not records:
-            message = f"a record among seqs {seqs[0]} to {seqs[-1]} is missing in {self._path}; run `refold verify`"
-            raise StoreCorrupt(message)
+            raise StoreCorrupt(
+                f"a record among seqs {seqs[0]} to {seqs[-1]} is missing in {self._path}; run `refold verify`"
+            )
         return records
 
     def commit_at(self, seq: int) -> bytes | None:
@@ -498,8 +499,7 @@ class LmdbLog:
         """Call ``use`` with a turn at writing and return its result."""
         self._check_open()
         if self.readonly:
-            message = f"the store in {self._path} is open read-only; open it without readonly=True to write"
-            raise ReadOnly(message)
+            raise ReadOnly(f"the store in {self._path} is open read-only; open it without readonly=True to write")
         self._shared.check_writing()
         return self._in_turn(use)
 

@@ -43,8 +43,7 @@ class RamTurn:
     ) -> None:
         """Put everything at once."""
         if self._was_written:
-            message = "a turn writes once; take another turn"
-            raise AssertionError(message)
+            raise AssertionError("a turn writes once; take another turn")
         self._was_written = True
         self._log.commit(_Change(first_seq, tuple(records), tuple(commits), tuple(rows), tuple(erased)))
 
@@ -140,8 +139,7 @@ class RamLog:
 
     def _refuse_readonly(self) -> None:
         if self.readonly:
-            message = "this log is read-only; open it without readonly=True to write"
-            raise ReadOnly(message)
+            raise ReadOnly("this log is read-only; open it without readonly=True to write")
 
     def read(self, first_seq: int, limit: int) -> list[bytes]:
         """Return up to ``limit`` records from ``first_seq`` on."""
@@ -154,8 +152,7 @@ class RamLog:
         records = self._records
         for seq in seqs:
             if not 1 <= seq <= len(records):
-                message = f"seq {seq} is missing; the log ends at {len(records)}"
-                raise StoreCorrupt(message)
+                raise StoreCorrupt(f"seq {seq} is missing; the log ends at {len(records)}")
         return [records[seq - 1] for seq in seqs]
 
     def commit_at(self, seq: int) -> bytes | None:
@@ -241,8 +238,9 @@ class RamLog:
 
     def copy(self, into: str) -> None:
         """Refuse: there is no file to copy."""
-        message = f"a memory in RAM has no file to copy to {into}; export it, and load the export into a new store"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"a memory in RAM has no file to copy to {into}; export it, and load the export into a new store"
+        )
 
     def verify(self) -> list[str]:
         """Return nothing: there is no file."""

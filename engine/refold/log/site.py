@@ -45,12 +45,10 @@ def building(path: str, what: str, *, outside: str, may_be_empty: bool) -> Gener
 def _check_free(target: str, what: str, *, outside: str, may_be_empty: bool) -> None:
     parent = os.path.dirname(target)
     if not os.path.isdir(parent):
-        message = f"the parent directory {parent} of {what} does not exist; create it first"
-        raise NotFound(message)
+        raise NotFound(f"the parent directory {parent} of {what} does not exist; create it first")
     outside = os.path.realpath(outside)
     if os.path.commonpath((outside, target)) == outside:
-        message = f"{target} lies in the store at {outside}; give a path outside of it"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{target} lies in the store at {outside}; give a path outside of it")
     if os.path.lexists(target) and not (may_be_empty and os.path.isdir(target) and not os.listdir(target)):
         raise InvalidInput(_taken(target, what, may_be_empty=may_be_empty))
 
@@ -68,8 +66,7 @@ def _telling(doing: str) -> Generator[None]:
     except OSError as error:
         kind = StoreFull if error.errno in _FULL else StoreError
         following = "free disk space or raise the quota" if kind is StoreFull else "check that its parent is writable"
-        message = f"{doing}: {error}; nothing was left there, {following} and call again"
-        raise kind(message) from error
+        raise kind(f"{doing}: {error}; nothing was left there, {following} and call again") from error
 
 
 def _take_site(target: str, what: str) -> tuple[str, int]:
@@ -98,8 +95,9 @@ def _lock_site(lock: int, site: str, what: str) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        message = f"somebody is making {what} there at this moment ({site}); wait for it, or give another path"
-        raise StoreBusy(message) from error
+        raise StoreBusy(
+            f"somebody is making {what} there at this moment ({site}); wait for it, or give another path"
+        ) from error
 
 
 def _is_at(descriptor: int, path: str) -> bool:
@@ -148,11 +146,10 @@ def _take_back(target: str, made: str, what: str) -> None:
     except OSError as error:
         if os.path.lexists(made):
             return
-        message = (
+        raise StoreError(
             f"{what} stands at {target}, whole, but a loss of power may still take it ({error}); check the disk, "
             f"remove it and call again"
-        )
-        raise StoreError(message) from error
+        ) from error
 
 
 def flush(path: str) -> None:

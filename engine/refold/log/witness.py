@@ -118,8 +118,7 @@ def check_room(path: str) -> None:
     """Raise ``NotFound`` where there is no directory for a witness to be made in."""
     parent = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(parent):
-        message = f"the parent directory {parent} of the witness does not exist; create it first"
-        raise NotFound(message)
+        raise NotFound(f"the parent directory {parent} of the witness does not exist; create it first")
 
 
 @contextmanager
@@ -133,8 +132,7 @@ def _opened(path: str, how: int) -> Generator[int]:
         raise _translated(error, "opening", path) from error
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            message = f"the witness {path} is not a file; give the path of a file"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the witness {path} is not a file; give the path of a file")
         yield file
     except OSError as error:
         raise _translated(error, "using", path) from error
@@ -159,11 +157,10 @@ def _locked(file: int, path: str) -> Generator[None]:
     end = time.monotonic() + WITNESS_WAIT_SECONDS_MAX
     while not _is_taken(file):
         if time.monotonic() > end:
-            message = (
+            raise StoreBusy(
                 f"another process holds the witness {path} for more than WITNESS_WAIT_SECONDS_MAX = "
                 f"{WITNESS_WAIT_SECONDS_MAX} s; see which one has been stopped, then flush again"
             )
-            raise StoreBusy(message)
         time.sleep(_POLL_SECONDS)
     try:
         yield
@@ -201,8 +198,9 @@ def _unpacked(content: bytes, path: str) -> Witnessed | None:
     magic, form, store_id, seq, link, checksum = SLOT.unpack(content)
     if magic == MAGIC and checksum == blake2b(content[: FRONT.size], digest_size=HASH_BYTES).digest():
         if form > FORMAT:
-            message = f"the witness {path} is of format {form}, and this refold reads up to {FORMAT}; upgrade refold"
-            raise StoreVersion(message)
+            raise StoreVersion(
+                f"the witness {path} is of format {form}, and this refold reads up to {FORMAT}; upgrade refold"
+            )
         return Witnessed(store_id, seq, link)
     return None
 
@@ -211,11 +209,10 @@ def _told(slots: list[Witnessed | None], path: str) -> Witnessed:
     """Return what the newer slot says; a witness never goes back, so that is the one of the higher seq."""
     told = [slot for slot in slots if slot is not None]
     if not told:
-        message = (
+        raise StoreCorrupt(
             f"the witness {path} is damaged, or no witness: neither of its slots is whole. Put a copy of it back; if "
             f"you trust the store as it is, remove the file, and the next opening begins a new witness"
         )
-        raise StoreCorrupt(message)
     return max(told, key=lambda witnessed: witnessed.seq)
 
 

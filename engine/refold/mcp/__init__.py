@@ -51,5 +51,6 @@ def serve(binding: "Binding", *, http_port: int | None = None) -> None:
 def check_installed() -> None:
     """Raise ``InvalidInput``, with what to install, where the extra ``mcp`` is not installed."""
     if find_spec("mcp") is None:
-        message = "a server of the Model Context Protocol needs the package 'mcp'; run: pip install 'refold[mcp]'"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            "a server of the Model Context Protocol needs the package 'mcp'; run: pip install 'refold[mcp]'"
+        )

@@ -301,8 +301,7 @@ class McpToolset:
             tool = held.tools.get(name)
             if tool is not None:
                 return qualified_name(held.server.name, tool)
-        message = f"no connected server has a tool that models know as {checks.shown(name)}"
-        raise NotFound(message)
+        raise NotFound(f"no connected server has a tool that models know as {checks.shown(name)}")
 
     def wire_name(self, name: str) -> str:
         """Return the name by which models know the tool ``mcp:server:tool``; ``NotFound`` where it is not connected."""
@@ -310,16 +309,14 @@ class McpToolset:
             for wire, tool in list(held.tools.items()):
                 if qualified_name(held.server.name, tool) == name:
                     return wire
-        message = f"no tool {checks.shown(name)} is connected; `servers()` has those that are"
-        raise NotFound(message)
+        raise NotFound(f"no tool {checks.shown(name)} is connected; `servers()` has those that are")
 
     # On the loop's thread.
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if self._runner.is_here:
             work.close()
-            message = "a toolset cannot wait for itself on its own thread; await the verb for event loops"
-            raise InvalidInput(message)
+            raise InvalidInput("a toolset cannot wait for itself on its own thread; await the verb for event loops")
         return self._runner.wait(work)
 
     async def _await(self, work: Coroutine[Any, Any, T]) -> T:
@@ -328,8 +325,7 @@ class McpToolset:
     def _find(self, name: str) -> Held:
         held = self._held.get(name)
         if held is None:
-            message = f"no server {checks.shown(name)} is connected; connect it first"
-            raise NotFound(message)
+            raise NotFound(f"no server {checks.shown(name)} is connected; connect it first")
         return held
 
     async def _connect(self, server: McpServer) -> McpStatus:
@@ -385,8 +381,9 @@ class McpToolset:
             if not isinstance(error, TimeoutError):
                 raise
             why = "" if held.error is None else f"; it is not connected: {held.error}"
-            message = f"{qualified_name(name, tool)} did not answer within call_seconds = {seconds:g}{why}"
-            raise McpFailed(TIMEOUT, message) from None
+            raise McpFailed(
+                TIMEOUT, f"{qualified_name(name, tool)} did not answer within call_seconds = {seconds:g}{why}"
+            ) from None
 
     async def _answer(self, held: Held, tool: str, arguments: dict[str, Any]) -> Any:
         connection = await self._live(held)
@@ -440,8 +437,7 @@ class McpToolset:
         if held.is_gone:
             if held.connection is not None:
                 self._leave(held.connection)
-            message = f"server {held.server.name!r} was disconnected"
-            raise McpFailed(UNREACHABLE, message)
+            raise McpFailed(UNREACHABLE, f"server {held.server.name!r} was disconnected")
 
     def _leave(self, connection: Connection) -> None:
         """Let a connection end beside what goes on; closing waits for it."""
@@ -456,8 +452,7 @@ class McpToolset:
         def execute(arguments: dict[str, Any], _: ToolContext) -> Any:
             found = toolset()
             if found is None:
-                message = f"the toolset of server {server!r} is gone; keep it as long as its tools are used"
-                raise NotFound(message)
+                raise NotFound(f"the toolset of server {server!r} is gone; keep it as long as its tools are used")
             return found._executed(server, tool, arguments)  # noqa: SLF001 - its own kind
 
         return execute

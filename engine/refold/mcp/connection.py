@@ -199,8 +199,9 @@ def servers_of(configuration: str | bytes | Mapping[str, Any]) -> list[McpServer
         entries = msgspec.convert(held, dict[str, Any]).get("mcpServers")
         found = msgspec.convert(entries, dict[str, _Entry])
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        message = f"this is no mcpServers configuration ({error}); give an object of servers by name under that key"
-        raise InvalidInput(message) from error
+        raise InvalidInput(
+            f"this is no mcpServers configuration ({error}); give an object of servers by name under that key"
+        ) from error
     return [_server(name, entry) for name, entry in found.items() if not entry.disabled]
 
 
@@ -713,8 +714,7 @@ async def _client_of(server: McpServer, watched: Watched) -> "AsyncGenerator[Cli
     try:
         from mcp import Client  # noqa: PLC0415 - comes with the extra `mcp`
     except ModuleNotFoundError as error:
-        message = 'remote tools need the package mcp; install the extra: pip install "refold[mcp]"'
-        raise NotFound(message) from error
+        raise NotFound('remote tools need the package mcp; install the extra: pip install "refold[mcp]"') from error
     transport = process_of(server, watched) if server.command else _http_of(server)
     async with Client(transport, mode=server.protocol, cache=None) as client:
         yield client
@@ -752,8 +752,9 @@ def _bounding() -> Callable[[Any], Awaitable[None]]:
             async for piece in self._stream:
                 size_bytes += len(piece)
                 if size_bytes > MCP_MESSAGE_BYTES_MAX:
-                    message = f"it sent a message over MCP_MESSAGE_BYTES_MAX = {MCP_MESSAGE_BYTES_MAX:,} bytes"
-                    raise ConnectionError(message)
+                    raise ConnectionError(
+                        f"it sent a message over MCP_MESSAGE_BYTES_MAX = {MCP_MESSAGE_BYTES_MAX:,} bytes"
+                    )
                 yield piece
 
         async def aclose(self) -> None:

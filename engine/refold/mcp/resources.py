@@ -328,8 +328,9 @@ def is_project(memory: "Memory", name: str) -> bool:
 
 
 def _not_there(address: Address, why: str) -> None:
-    message = f"no resource has the address {checks.shown(address.uri)}: {why}; resources/list shows those that it has"
-    raise NotFound(message)
+    raise NotFound(
+        f"no resource has the address {checks.shown(address.uri)}: {why}; resources/list shows those that it has"
+    )
 
 
 def _chat(binding: Binding, address: Address) -> "Conversation":
@@ -581,8 +582,9 @@ class Watches:
         address = parse_address(uri)
         check_served(self._binding, address)
         if len(watcher.addresses) >= WATCHED_COUNT_MAX and uri not in watcher.addresses:
-            message = f"WATCHED_COUNT_MAX = {WATCHED_COUNT_MAX} resources are watched; unsubscribe from some first"
-            raise LimitExceeded(message)
+            raise LimitExceeded(
+                f"WATCHED_COUNT_MAX = {WATCHED_COUNT_MAX} resources are watched; unsubscribe from some first"
+            )
         watcher.addresses[uri] = address.whole
         self._subscribe()
 
@@ -594,8 +596,9 @@ class Watches:
         """Serve one stream of changes until its client leaves; raises what ``watch`` raises."""
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
         if len(uris) > WATCHED_COUNT_MAX:
-            message = f"{len(uris)} resources are over WATCHED_COUNT_MAX = {WATCHED_COUNT_MAX}; listen to fewer"
-            raise LimitExceeded(message)
+            raise LimitExceeded(
+                f"{len(uris)} resources are over WATCHED_COUNT_MAX = {WATCHED_COUNT_MAX}; listen to fewer"
+            )
         found = {uri: parse_address(uri) for uri in uris}
         for address in found.values():
             check_served(self._binding, address)

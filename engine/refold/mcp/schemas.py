@@ -418,8 +418,7 @@ def _size_bytes(schema: Schema) -> int:
     try:
         return len(msgspec.json.encode(schema))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        message = f"the schema holds what JSON cannot ({error}); the server has to mend it"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"the schema holds what JSON cannot ({error}); the server has to mend it") from error
 
 
 def _root(schema: Schema) -> dict[str, Any]:

@@ -100,11 +100,10 @@ def commit(place: Place, change: Change, *, is_single: bool = True) -> list[Even
         written = _attempt(place, change)
         if written is not None:
             return written
-    message = (
+    raise StoreBusy(
         f"{place.scope.stream} was written to in each of REDO_COUNT_MAX = {REDO_COUNT_MAX} attempts; let its writers "
         f"pause and call again"
     )
-    raise StoreBusy(message)
 
 
 def _moves(layers: Layers, parts: Sequence[str]) -> bool:
@@ -266,11 +265,10 @@ def session_fields(scope: Scope, given: dict[str, str]) -> dict[str, str]:
     for name, value in given.items():
         expected = fixed.get(name)
         if expected is not None and value != expected:
-            message = (
+            raise InvalidInput(
                 f"{name} is {checks.shown(value)}, and this board is of {checks.shown(expected)}; take another one "
                 f"with memory.board(...)"
             )
-            raise InvalidInput(message)
     return {f"session.{name}": value for name, value in given.items() if name != "session_id"}
 
 
@@ -309,16 +307,14 @@ def window_of(place: Place, conversation: object) -> tuple[str, Callable[[], lis
     if isinstance(conversation, Conversation):
         other: Door | None = getattr(conversation, "_door", None)
         if other is None or other.engine is not door.engine or other.branch != door.branch:
-            message = f"{checks.shown(conversation)} belongs to another memory; take one of the board's own"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{checks.shown(conversation)} belongs to another memory; take one of the board's own")
         return conversation.id, conversation.window
     name = place.scope.session if conversation is None else checks.name(conversation, "conversation")
     if name is None:
         checks.invalid("conversation is missing, and this board is of no session; name the conversation to read")
     stream = f"conversation/{name}"
     if conversation is not None and not door.version(stream):
-        message = f"there is no conversation {checks.shown(name)}; conversations() lists those there are"
-        raise NotFound(message)
+        raise NotFound(f"there is no conversation {checks.shown(name)}; conversations() lists those there are")
     return name, lambda: door.read(stream, lambda state: list(state.part(WINDOW).live()), None)
 
 
@@ -401,8 +397,7 @@ def subscribed(
     ``tell`` gets the place of the board, frozen at the event that changed it, and what is seen of it there.
     """
     if place.at is not None:
-        message = f"{place.scope.stream} is frozen at seq {place.at}; subscribe to the live one"
-        raise ReadOnly(message)
+        raise ReadOnly(f"{place.scope.stream} is frozen at seq {place.at}; subscribe to the live one")
     engine = place.door.engine
     begin = engine.current_head() if after is None else checks.count(after, "after")
     listener = _Listener(place, begin, seen, tell)

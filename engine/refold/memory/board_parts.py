@@ -317,10 +317,9 @@ def _objects(value: object, what: str) -> list[JsonObject]:
 
 
 def _refuse(value: object, what: str, kind: str) -> NoReturn:
-    message = (
+    raise InvalidInput(
         f"{what} must be {kind}, not {type(value).__name__} ({checks.shown(value)}); give one, or None for nothing"
     )
-    raise InvalidInput(message)
 
 
 def _text(value: object, what: str) -> str:

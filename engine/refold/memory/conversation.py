@@ -50,11 +50,10 @@ def fitting(event: MessageAppended, opening: ConversationOpened) -> Callable[[St
         budget = window.window_tokens if window.policy else opening.window_tokens
         held = window.pinned_with(event)
         if held > budget:
-            message = (
+            raise LimitExceeded(
                 f"pinned messages would hold {held} tokens, over this window's {budget}; "
                 f"pin less, raise set_window_tokens, or clear_window() first"
             )
-            raise LimitExceeded(message)
         return event
 
     return decide
@@ -173,8 +172,7 @@ FORMATS: Final[dict[str, Callable[[Sequence[Message]], list[dict[str, Any]]]]] =
 def rendered(form: object, messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return messages in the form that a provider's API takes; ``InvalidInput`` for a form that is not known."""
     if not isinstance(form, str) or form not in FORMATS:
-        message = f"format is {checks.shown(form)}; give one of {', '.join(sorted(FORMATS))}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"format is {checks.shown(form)}; give one of {', '.join(sorted(FORMATS))}")
     return FORMATS[form](messages)
 
 
@@ -198,12 +196,12 @@ class Claims(NamedTuple):
         if not known.opened:
             return
         if self.project is not None and self.project != known.project:
-            message = f"{stream} belongs to project {known.project!r}, not {self.project!r}; leave project= out"
-            raise InvalidInput(message)
+            raise InvalidInput(
+                f"{stream} belongs to project {known.project!r}, not {self.project!r}; leave project= out"
+            )
         if self.window_tokens is not None and self.window_tokens != budget:
             asked = f"not {self.window_tokens}; use set_window_tokens to change it"
-            message = f"{stream} has a budget of {budget} tokens, {asked}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{stream} has a budget of {budget} tokens, {asked}")
 
 
 def claiming(
@@ -389,11 +387,10 @@ class Conversation:
             if window.policy and window.window_tokens == window_tokens:
                 return None
             if window.pinned_tokens > window_tokens:
-                message = (
+                raise LimitExceeded(
                     f"pinned messages hold {window.pinned_tokens} tokens, over the asked-for {window_tokens}; "
                     f"give at least that many, or clear_window() first"
                 )
-                raise LimitExceeded(message)
             return WindowResized(cited, window_tokens)
 
         self._note(decide, ("set_window_tokens", window_tokens), expected=expected, request_id=request_id)

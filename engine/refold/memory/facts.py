@@ -140,8 +140,9 @@ def checked_keywords(keywords: object) -> tuple[str, ...]:
     words = (checks.text(word, "a keyword").strip().lower() for word in cast("Sequence[object]", keywords))
     found = tuple(dict.fromkeys(word for word in words if word))
     if len(found) > KEYWORDS_COUNT_MAX:
-        message = f"{len(found)} keywords are over KEYWORDS_COUNT_MAX = {KEYWORDS_COUNT_MAX}; give the telling ones"
-        raise LimitExceeded(message)
+        raise LimitExceeded(
+            f"{len(found)} keywords are over KEYWORDS_COUNT_MAX = {KEYWORDS_COUNT_MAX}; give the telling ones"
+        )
     return found
 
 
@@ -251,11 +252,10 @@ def settled(attempt: Callable[[], T], place: Place) -> T:
         except EmbeddingMismatch:
             if not place.door.has_switched(place.at, embedding):
                 raise
-    message = (
+    raise StoreBusy(
         f"{place.stream} was written to in each of REDO_COUNT_MAX = {REDO_COUNT_MAX} attempts; let its writers pause "
         f"and call again"
     )
-    raise StoreBusy(message)
 
 
 def missing(place: Place, entry_id: str) -> NotFound:
@@ -392,8 +392,7 @@ def refuse_twin(facts: Facts, held: Entry, content: str) -> None:
     """Raise ``InvalidInput`` if another memory says exactly what one is about to say."""
     twin = facts.same(content)
     if twin is not None and twin.id != held.id:
-        message = f"the memory {twin.id} says exactly this; delete one of the two, or update that one"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the memory {twin.id} says exactly this; delete one of the two, or update that one")
 
 
 def _update_event(

@@ -40,15 +40,15 @@ def placed(path: object, what: str = "path") -> str:
     """
     given = checks.text(path, what, PATH_BYTES_MAX, "PATH_BYTES_MAX")
     if given != ROOT and not given.startswith(f"{ROOT}/"):
-        message = f"Path must start with {ROOT}, got: {given}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"Path must start with {ROOT}, got: {given}")
     found = SUSPICIOUS.search(given)
     if found is not None:
         checks.invalid(f"{what} {checks.shown(given)} holds {found.group()!r}; use plain names between slashes")
     names = _walked(given)
     if len(names) > PATH_DEPTH_MAX:
-        message = f"{what} is {len(names)} names deep, over PATH_DEPTH_MAX = {PATH_DEPTH_MAX}; use fewer directories"
-        raise LimitExceeded(message)
+        raise LimitExceeded(
+            f"{what} is {len(names)} names deep, over PATH_DEPTH_MAX = {PATH_DEPTH_MAX}; use fewer directories"
+        )
     for name in names:
         checks.text(name, f"a name in {what}", PATH_NAME_BYTES_MAX, "PATH_NAME_BYTES_MAX")
     return "/".join((ROOT, *names))
@@ -108,8 +108,7 @@ def shown_file(path: str, text: str, view_range: Sequence[int] | None) -> str:
     """Return the lines of a file with their numbers; raises ``LimitExceeded`` for more than can be numbered."""
     lines = text.split("\n")
     if len(lines) > LINES_COUNT_MAX:
-        message = f"File {path} exceeds maximum line limit of {LINES_COUNT_MAX:,} lines."
-        raise LimitExceeded(message)
+        raise LimitExceeded(f"File {path} exceeds maximum line limit of {LINES_COUNT_MAX:,} lines.")
     begin, end = 0, len(lines)
     if view_range is not None and len(view_range) == 2:  # noqa: PLR2004 - its first line and its last
         begin = max(1, view_range[0]) - 1
@@ -146,13 +145,11 @@ def replaced(path: str, text: str, old_str: str, new_str: str) -> tuple[str, int
     """Return a text in which a piece that stands in it once was replaced, and where; else ``InvalidInput``."""
     count = text.count(old_str)
     if count == 0:
-        message = f"No replacement was performed, old_str `{old_str}` did not appear verbatim in {path}."
-        raise InvalidInput(message)
+        raise InvalidInput(f"No replacement was performed, old_str `{old_str}` did not appear verbatim in {path}.")
     if count > 1:
         shown = ", ".join(map(str, _lines_of(text, old_str)))
         found = f"Multiple occurrences of old_str `{old_str}` in lines: {shown}."
-        message = f"No replacement was performed. {found} Please ensure it is unique"
-        raise InvalidInput(message)
+        raise InvalidInput(f"No replacement was performed. {found} Please ensure it is unique")
     place = text.find(old_str)
     return text[:place] + new_str + text[place + len(old_str) :], place
 
@@ -182,8 +179,9 @@ def inserted(text: str, insert_line: int, insert_text: str) -> str:
     if not lines[-1]:
         lines.pop()
     if not 0 <= insert_line <= len(lines):
-        message = f"Invalid `insert_line` parameter: {insert_line}. It should be within the range [0, {len(lines)}]."
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"Invalid `insert_line` parameter: {insert_line}. It should be within the range [0, {len(lines)}]."
+        )
     lines.insert(insert_line, insert_text.rstrip("\n"))
     joined = "\n".join(lines)
     return joined if joined.endswith("\n") else f"{joined}\n"
@@ -392,8 +390,7 @@ class Files:
         """
         place, cited = placed(path), self._door.sources(sources)
         if place == ROOT:
-            message = f"Cannot delete the {ROOT} directory itself"
-            raise InvalidInput(message)
+            raise InvalidInput(f"Cannot delete the {ROOT} directory itself")
 
         def decide(state: State) -> Event:
             tree = state.part(FILES)
@@ -420,8 +417,7 @@ class Files:
         old, new = placed(old_path, "old_path"), placed(new_path, "new_path")
         cited, move_id = self._door.sources(sources), self._door.engine.new_id()
         if old == ROOT:
-            message = f"Cannot rename the {ROOT} directory itself"
-            raise InvalidInput(message)
+            raise InvalidInput(f"Cannot rename the {ROOT} directory itself")
 
         def decide(state: State) -> Event:
             tree = state.part(FILES)
@@ -447,8 +443,9 @@ _MISSING: Final = "The path {} does not exist. Please provide a valid path."
 def _text(value: object, what: str) -> str:
     text = checks.text(value, what)
     if len(text) > FILE_CHARS_MAX:
-        message = f"{what} has {len(text):,} characters, over FILE_CHARS_MAX = {FILE_CHARS_MAX:,}; write several files"
-        raise LimitExceeded(message)
+        raise LimitExceeded(
+            f"{what} has {len(text):,} characters, over FILE_CHARS_MAX = {FILE_CHARS_MAX:,}; write several files"
+        )
     return text
 
 
@@ -472,8 +469,7 @@ def _known(tree: Tree, place: str, message: str) -> Node:
 def _file(tree: Tree, path: str, place: str) -> Node:
     node = None if place == ROOT else _known(tree, place, _MISSING.format(path))
     if node is None or node.text is None:
-        message = f"The path {path} is not a file."
-        raise InvalidInput(message)
+        raise InvalidInput(f"The path {path} is not a file.")
     return node
 
 
@@ -509,16 +505,16 @@ def _check_room(tree: Tree, place: str, chars: int, *, count: int = 1) -> None:
     """Refuse what would be more files, directories or characters than a tree holds."""
     count += len(tree.nodes) + sum(parent not in tree.nodes for parent in _parents(place))
     if count > FILES_COUNT_MAX:
-        message = f"{count:,} files and directories are over FILES_COUNT_MAX = {FILES_COUNT_MAX:,}; {_FREE}"
-        raise LimitExceeded(message)
+        raise LimitExceeded(f"{count:,} files and directories are over FILES_COUNT_MAX = {FILES_COUNT_MAX:,}; {_FREE}")
     _check_chars(tree, chars)
 
 
 def _check_chars(tree: Tree, more: int) -> None:
     held = sum(len(node.text or "") for node in tree.nodes.values()) + more
     if held > FILES_CHARS_MAX:
-        message = f"the files would have {held:,} characters, over FILES_CHARS_MAX = {FILES_CHARS_MAX:,}; {_FREE}"
-        raise LimitExceeded(message)
+        raise LimitExceeded(
+            f"the files would have {held:,} characters, over FILES_CHARS_MAX = {FILES_CHARS_MAX:,}; {_FREE}"
+        )
 
 
 def _check_lengths(tree: Tree, old: str, new: str) -> None:

@@ -201,8 +201,7 @@ class Journal:
 def _without_session(key: str) -> str:
     held = key.removeprefix(SESSION)
     if held != key and held.startswith((TEMP, SESSION, PROJECT)):
-        message = f"key {checks.shown(key)} has two prefixes; give one of temp:, session:, project:, or none"
-        raise InvalidInput(message)
+        raise InvalidInput(f"key {checks.shown(key)} has two prefixes; give one of temp:, session:, project:, or none")
     return held
 
 
@@ -238,8 +237,7 @@ class ScopedState:
         if not key.startswith(PROJECT):
             return self._stream, _without_session(key)
         if self._project is None:
-            message = f"{checks.shown(key)} needs a project; open the conversation with project=..."
-            raise InvalidInput(message)
+            raise InvalidInput(f"{checks.shown(key)} needs a project; open the conversation with project=...")
         return f"project/{self._project}", key.removeprefix(PROJECT)
 
     def _note(self, stream: str, decide: Any, asked: tuple[Any, ...], expected: object, request_id: str | None) -> bool:
@@ -262,8 +260,7 @@ class ScopedState:
         """Set a key to a JSON value; setting the value it has appends nothing."""
         stream, held = self._place(key)
         if not held:
-            message = f"key {checks.shown(key)} is only a prefix; give it a name behind the colon"
-            raise InvalidInput(message)
+            raise InvalidInput(f"key {checks.shown(key)} is only a prefix; give it a name behind the colon")
         packed = checks.packed_json(value, "value")
         cited = self._door.sources(sources)
 

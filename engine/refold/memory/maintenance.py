@@ -270,11 +270,9 @@ def _parted(
         facts = state.part(FACTS)
         held = facts.entries.get(merge.id)
         if held is None:
-            message = f"the memory {merge.id} that took another one in is not there any more"
-            raise NotFound(message)
+            raise NotFound(f"the memory {merge.id} that took another one in is not there any more")
         if merge_seq in facts.unmerged:
-            message = f"the merge at seq {merge_seq} was taken apart already"
-            raise InvalidInput(message)
+            raise InvalidInput(f"the merge at seq {merge_seq} was taken apart already")
         if before.own is not None and facts.model != before.model:
             raise Stale
         seen.append(held)
@@ -307,12 +305,10 @@ def _merge_at(place: Place, seq: int) -> tuple[MemoryMerged, _Before]:
     recorded = next(iter(door.engine.events(door.key(place.stream), seq - 1, seq)), None)
     merge = None if recorded is None else recorded.event
     if recorded is None or not isinstance(merge, MemoryMerged):
-        message = f"{place.stream} has no merge at seq {seq}; history(id) shows the merges of a memory"
-        raise NotFound(message)
+        raise NotFound(f"{place.stream} has no merge at seq {seq}; history(id) shows the merges of a memory")
     stamp = recorded.stamp
     if stamp.erased:
-        message = f"the merge at seq {seq} was erased, so that nothing is left of what was before it"
-        raise InvalidInput(message)
+        raise InvalidInput(f"the merge at seq {seq} was erased, so that nothing is left of what was before it")
 
     def query(state: State) -> tuple[Entry | None, Entry | None]:
         entries = state.part(FACTS).entries

@@ -95,8 +95,9 @@ def call_extension(name: str, memory: "Memory", *arguments: Any, **options: Any)
     except ModuleNotFoundError as error:
         if error.name is None or not module.startswith(error.name):
             raise
-        message = f"memory.{name} lives in {module}, which this installation lacks; install refold whole"
-        raise NotFound(message) from error
+        raise NotFound(
+            f"memory.{name} lives in {module}, which this installation lacks; install refold whole"
+        ) from error
     return getattr(home, function)(memory, *arguments, **options)
 
 

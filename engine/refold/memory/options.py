@@ -58,20 +58,19 @@ def nanoseconds(moment: object, what: str) -> int:
     if isinstance(moment, dates.datetime):
         moment = _nanoseconds_of(moment, what)
     if not isinstance(moment, int) or isinstance(moment, bool):
-        message = (
+        raise InvalidInput(
             f"{what} must be nanoseconds or an aware datetime, not {type(moment).__name__} ({checks.shown(moment)})"
         )
-        raise InvalidInput(message)
     if not -TIME_NS_MAX <= moment <= TIME_NS_MAX:
-        message = f"{what} is {checks.shown(moment)}, beyond the 64 bits of nanoseconds: the years 1678 to 2261"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"{what} is {checks.shown(moment)}, beyond the 64 bits of nanoseconds: the years 1678 to 2261"
+        )
     return int(moment)
 
 
 def _nanoseconds_of(moment: dates.datetime, what: str) -> int:
     if moment.utcoffset() is None:
-        message = f"{what} is the naive datetime {moment}; give it a time zone, such as datetime.UTC"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{what} is the naive datetime {moment}; give it a time zone, such as datetime.UTC")
     return (moment - _EPOCH) // _MICROSECOND * 1_000
 
 
@@ -86,29 +85,25 @@ def seq_in(log: Log, head: int, at: object, limit: int) -> int:
     if isinstance(at, dates.datetime):
         return min(reader.seq_at_time(log, head, _nanoseconds_of(at, "at") + _REST_OF_MICROSECOND_NS), limit)
     if not isinstance(at, int) or isinstance(at, bool):
-        message = f"at must be a seq or an aware datetime, not {type(at).__name__} ({checks.shown(at)})"
-        raise InvalidInput(message)
+        raise InvalidInput(f"at must be a seq or an aware datetime, not {type(at).__name__} ({checks.shown(at)})")
     if not 0 <= at <= limit:
-        message = (
+        raise InvalidInput(
             f"seq {checks.shown(at)} is not in this log, which runs from 0 (empty) to {limit}; "
             f"give a seq that has happened"
         )
-        raise InvalidInput(message)
     return int(at)
 
 
 def day_of(day: object, what: str) -> str:
     """Return a day as ``YYYY-MM-DD``, given as a date or as such a string."""
     if isinstance(day, dates.datetime):
-        message = f"{what} is a datetime; give its date, in the time zone you mean"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{what} is a datetime; give its date, in the time zone you mean")
     if isinstance(day, dates.date):
         return day.isoformat()
     try:
         return dates.date.fromisoformat(checks.text(day, what)).isoformat()
     except ValueError as error:
-        message = f"{what} is {checks.shown(day)}; give a date or a string such as '2026-11-21'"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{what} is {checks.shown(day)}; give a date or a string such as '2026-11-21'") from error
 
 
 def day_at(time_ns: int, timezone: str) -> str:
@@ -126,8 +121,7 @@ def days_before(day: str, count: int) -> str:
 def zone(timezone: object) -> dates.tzinfo:
     """Return a time zone by its IANA name."""
     if not isinstance(timezone, str):
-        message = f"timezone must be an IANA name such as 'Europe/Oslo', not {checks.shown(timezone)}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"timezone must be an IANA name such as 'Europe/Oslo', not {checks.shown(timezone)}")
     if timezone == "UTC":
         return dates.UTC
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - UTC, the default, does without
@@ -135,10 +129,9 @@ def zone(timezone: object) -> dates.tzinfo:
     try:
         return ZoneInfo(timezone)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        message = (
+        raise NotFound(
             f"time zone {timezone!r} is not known here; give an IANA name such as 'Europe/Oslo', or install tzdata"
-        )
-        raise NotFound(message) from error
+        ) from error
 
 
 # Arguments of the memory itself: what its constructor was given, paths, pages of names.
@@ -303,8 +296,7 @@ class Released:
 
     def __getattr__(self, _: str) -> NoReturn:
         """Refuse every use."""
-        message = "this handle on a fork is closed; take another one with memory.fork(name)"
-        raise Closed(message)
+        raise Closed("this handle on a fork is closed; take another one with memory.fork(name)")
 
 
 class Door:
@@ -553,14 +545,12 @@ class Door:
         if request.id_hash in pending.requests:
             if pending.starts:
                 raise Deferred
-            message = "this request_id was already used in this batch; give each request an id of its own"
-            raise InvalidInput(message)
+            raise InvalidInput("this request_id was already used in this batch; give each request an id of its own")
 
     def refuse_frozen(self, stream: str, at: int | None) -> None:
         """Raise ``ReadOnly`` for a handle that is frozen at a seq."""
         if at is not None:
-            message = f"{stream} is frozen at seq {at}; mutate the live handle, or fork the live one at this seq"
-            raise ReadOnly(message)
+            raise ReadOnly(f"{stream} is frozen at seq {at}; mutate the live handle, or fork the live one at this seq")
 
     def opening(self, project: str | None = None, window_tokens: int | None = None) -> ConversationOpened:
         """Return the event that opens a conversation: with what was asked for, else with the memory's defaults."""
@@ -625,8 +615,9 @@ class Door:
             if stamp is not None and stamp.seq < 0:
                 place = place_of(stamp.seq)
                 if place >= len(events) or not _is_of(events[place], source):
-                    message = f"source {checks.shown(source)} is of a batch that was not committed; leave it out"
-                    raise InvalidInput(message)
+                    raise InvalidInput(
+                        f"source {checks.shown(source)} is of a batch that was not committed; leave it out"
+                    )
 
 
 def _is_of(event: Event, result: Any) -> bool:
@@ -638,6 +629,5 @@ def _checked_expected(expected: object) -> object:
     if expected in (ANY, NO_STREAM, EXISTS):
         return ANY if expected == ANY else expected
     if not isinstance(expected, int) or isinstance(expected, bool) or expected < 0:
-        message = f"expected is {checks.shown(expected)}; give ANY, NO_STREAM, EXISTS or a version from 0 on"
-        raise InvalidInput(message)
+        raise InvalidInput(f"expected is {checks.shown(expected)}; give ANY, NO_STREAM, EXISTS or a version from 0 on")
     return expected

@@ -182,8 +182,9 @@ def reembed(door: Door, embedder: object, progress: Callable[[int, int], None] |
             break
     work.tell(work.made)
     if not is_done:
-        message = f"the projects were written to in each of REDO_COUNT_MAX = {REDO_COUNT_MAX} attempts; call again"
-        raise StoreBusy(message)
+        raise StoreBusy(
+            f"the projects were written to in each of REDO_COUNT_MAX = {REDO_COUNT_MAX} attempts; call again"
+        )
     if not work.switched and chosen is not None:
         door.switch(embedding, lambda: door.engine.head)
     return Reembedded(work.embedder.id, work.embedder.dim, work.switched, work.made)

@@ -487,8 +487,7 @@ def _given(vectors: object, count: int) -> list[object]:
 def _wanted(options: SearchOptions) -> Wanted:
     unknown = sorted(options.keys() - DEFAULTS.keys())
     if unknown:
-        message = f"search_many() got unexpected options {unknown}; it takes vectors and {list(DEFAULTS)}"
-        raise TypeError(message)
+        raise TypeError(f"search_many() got unexpected options {unknown}; it takes vectors and {list(DEFAULTS)}")
     chosen: dict[str, Any] = {**DEFAULTS, **options}
     return wanted(**chosen, vector=None)
 

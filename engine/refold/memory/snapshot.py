@@ -138,16 +138,14 @@ def _parse(rendered: object) -> Carried:
     if not found:
         checks.invalid("the snapshot bytes are damaged: they name no format; hand them over again")
     if found > _FORMAT:
-        message = f"the snapshot is of format {found}, and this refold reads up to {_FORMAT}; upgrade refold"
-        raise StoreVersion(message)
+        raise StoreVersion(f"the snapshot is of format {found}, and this refold reads up to {_FORMAT}; upgrade refold")
     payload = rendered[_HEAD_BYTES:]
     if sha256(payload) != rendered[len(_MAGIC) + 1 : _HEAD_BYTES]:
         checks.invalid("the snapshot bytes are damaged: their checksum does not match; hand them over again")
     try:
         carried = msgspec.msgpack.decode(payload, type=Carried)
     except msgspec.DecodeError as error:
-        message = f"the snapshot bytes hold no state ({error}); hand them over again"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"the snapshot bytes hold no state ({error}); hand them over again") from error
     _check(carried)
     return carried
 
@@ -156,8 +154,7 @@ def _check(carried: Carried) -> None:
     """Recompute what the bytes claim: the messages, folded, must be the window that was rendered."""
     state = carried.state
     if state.policy not in (0, POLICY):
-        message = f"the snapshot's eviction policy {state.policy} is unknown here; upgrade refold"
-        raise StoreVersion(message)
+        raise StoreVersion(f"the snapshot's eviction policy {state.policy} is unknown here; upgrade refold")
     if len(state.bodies) != len(state.messages):
         checks.invalid(f"the snapshot has {len(state.messages)} messages and {len(state.bodies)} bodies")
     unknown = {message.role for message in state.messages} - set(ROLES)
@@ -216,8 +213,9 @@ def snapshot(door: Door, stream: str, name: str | None, at: int | None, options:
         return Snapshot(stream, engine.last_seq(door.key(stream), at), None, engine, door.branch)
     name = checked_name(name)
     if at is not None:
-        message = f"{stream} is frozen at seq {at}; name a snapshot of the live handle, or take an unnamed one here"
-        raise ReadOnly(message)
+        raise ReadOnly(
+            f"{stream} is frozen at seq {at}; name a snapshot of the live handle, or take an unnamed one here"
+        )
     asked = ("snapshot", stream, name)
     decide = _naming(door, stream, name, options)
     noted = door.note(STORE_STREAM, decide, at=None, asked=asked, request_id=options.request_id)
@@ -248,14 +246,12 @@ def _naming(door: Door, stream: str, name: str, options: Options) -> Callable[[S
         door.check_version(stream, options.expected)
         slot = door.engine.slot(door.key(stream))
         if slot is None:
-            message = f"{stream} has no events yet, so there is no state to name; append something first"
-            raise NotFound(message)
+            raise NotFound(f"{stream} has no events yet, so there is no state to name; append something first")
         known = _kept(door, state, slot, name)
         if known is None:
             return SnapshotNamed(sources, *pointer(door, stream, None), name)
         if known.seq != slot.seq:
-            message = f"snapshot {name!r} of {slot.name} already stands at seq {known.seq}; give another name"
-            raise InvalidInput(message)
+            raise InvalidInput(f"snapshot {name!r} of {slot.name} already stands at seq {known.seq}; give another name")
         return None
 
     return decide
@@ -292,8 +288,9 @@ def named(door: Door, stream: str, name: str) -> Snapshot:
     slot = door.engine.slot(door.key(stream))
     found = door.read(STORE_STREAM, lambda state: _kept(door, state, slot, name), None)
     if found is None:
-        message = f"{stream} has no snapshot named {checks.shown(name)}; memory.snapshots() lists those that exist"
-        raise NotFound(message)
+        raise NotFound(
+            f"{stream} has no snapshot named {checks.shown(name)}; memory.snapshots() lists those that exist"
+        )
     return Snapshot(stream, found.seq, name, door.engine, door.branch)
 
 
@@ -403,15 +400,15 @@ def forking(  # noqa: PLR0917 - what a fork is made of, each once
 
     def decide(_: State) -> Event | None:
         if engine.version(door.key(new_stream)):
-            message = f"{new_stream} already exists; fork to an id that is new"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{new_stream} already exists; fork to an id that is new")
         base = pointer(door, stream, seq)
         # The project is what the conversation is, not what it was at a seq: even a fork at 0 is in it.
         project = door.read_written(stream, lambda state: project_of(state, opening))
         depth = _depth_at(door, stream, base[1]) if base[1] else 0
         if depth >= BASE_DEPTH_MAX:
-            message = f"{stream} is already {depth} forks deep, BASE_DEPTH_MAX = {BASE_DEPTH_MAX}; fork an ancestor"
-            raise LimitExceeded(message)
+            raise LimitExceeded(
+                f"{stream} is already {depth} forks deep, BASE_DEPTH_MAX = {BASE_DEPTH_MAX}; fork an ancestor"
+            )
         return Forked(sources, *base, depth + 1, project)
 
     return decide
@@ -437,8 +434,7 @@ def dropping(stream: str, sources: tuple[int, ...]) -> Callable[[State], Event |
     def decide(state: State) -> Event | None:
         session = state.part(SESSION)
         if not session.depth:
-            message = f"{stream} is not a fork, so it cannot be dropped; clear it, or erase it"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{stream} is not a fork, so it cannot be dropped; clear it, or erase it")
         return ForkDropped(sources)
 
     return decide

@@ -61,8 +61,7 @@ def erase_conversation(door: Door, stream: str, at: int | None, derived: object,
 
 def _check_erasable(door: Door, what: str, at: int | None) -> None:
     if at is not None:
-        message = f"{what} is frozen at seq {at}; erase through the live handle, which reaches every seq"
-        raise ReadOnly(message)
+        raise ReadOnly(f"{what} is frozen at seq {at}; erase through the live handle, which reaches every seq")
     batches.refuse(door.engine, "an erasure")
     door.engine.check_writable()
 
@@ -155,8 +154,7 @@ def side_of(door: Door, head: int, side: Any) -> Side:
 
 def _check_own(door: Door, engine: object, side: object) -> None:
     if engine is not door.engine:
-        message = f"{checks.shown(side)} belongs to another memory; restore it into a conversation here first"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{checks.shown(side)} belongs to another memory; restore it into a conversation here first")
 
 
 _WHOLE = 0
@@ -196,8 +194,9 @@ def snapshot(door: Door, name: str | None, at: int | None, options: Options) -> 
         return Snapshot("", engine.current_head() if at is None else at, None, engine, door.branch)
     name = memory_snapshot.checked_name(name)
     if at is not None:
-        message = f"this memory is frozen at seq {at}; name a snapshot of the live one, or take an unnamed one here"
-        raise ReadOnly(message)
+        raise ReadOnly(
+            f"this memory is frozen at seq {at}; name a snapshot of the live one, or take an unnamed one here"
+        )
     decide = _naming(door, name, options)
     door.note(STORE_STREAM, decide, at=None, asked=("memory.snapshot", name), request_id=options.request_id)
     return named(door, name)
@@ -212,8 +211,7 @@ def _naming(door: Door, name: str, options: Options) -> Callable[[State], Event 
         if known is None:
             return SnapshotNamed(sources, _WHOLE, engine.head, name)
         if reader.differing(engine, Side(door.branch, known.seq), Side(door.branch, engine.head)):
-            message = f"snapshot {name!r} of the memory already stands at seq {known.seq}; give another name"
-            raise InvalidInput(message)
+            raise InvalidInput(f"snapshot {name!r} of the memory already stands at seq {known.seq}; give another name")
         return None
 
     return decide
@@ -223,11 +221,10 @@ def named(door: Door, name: str) -> Snapshot:
     """Return the snapshot of the whole memory that was kept under a name."""
     found = door.read_written(STORE_STREAM, lambda state: state.part(SETTINGS).snapshots.get((_WHOLE, name)))
     if found is None:
-        message = (
+        raise NotFound(
             f"the memory has no snapshot named {checks.shown(name)}; memory.snapshots() lists those that exist, "
             f"those of the memory without a stream"
         )
-        raise NotFound(message)
     return Snapshot("", found.seq, name, door.engine, door.branch)
 
 
@@ -261,11 +258,10 @@ def restore(door: Door, target: object, options: Options) -> None:
         except WrongVersion:
             continue
         return
-    message = (
+    raise StoreBusy(
         f"the memory was written to in each of REDO_COUNT_MAX = {REDO_COUNT_MAX} attempts to restore it; "
         f"let its writers pause and call again"
     )
-    raise StoreBusy(message)
 
 
 def _base(door: Door, target: object) -> Side:
@@ -332,8 +328,7 @@ def fork_from(
 ) -> Door:
     """Return the door to a fork of the live memory, from now or from a seq or a datetime."""
     if frozen is not None:
-        message = f"this memory is frozen at seq {frozen}; call fork(name, at={frozen}) of the live one"
-        raise ReadOnly(message)
+        raise ReadOnly(f"this memory is frozen at seq {frozen}; call fork(name, at={frozen}) of the live one")
     return fork(door, name, None if at is None else seq_at(door.engine, at), options)
 
 
@@ -376,8 +371,7 @@ def _forking(door: Door, name: str, seq: int | None, options: Options) -> Callab
         if is_reserved(name):
             checks.invalid(f"{name!r} is what a fork is called whose name was erased; give another name")
         if reader.depth_of(settings.branches, door.branch) >= BASE_DEPTH_MAX:
-            message = f"this fork is BASE_DEPTH_MAX = {BASE_DEPTH_MAX} forks deep already; fork an ancestor"
-            raise LimitExceeded(message)
+            raise LimitExceeded(f"this fork is BASE_DEPTH_MAX = {BASE_DEPTH_MAX} forks deep already; fork an ancestor")
         return BranchForked(sources, door.branch, engine.head if seq is None else seq, name)
 
     return decide

@@ -68,10 +68,9 @@ class Embedding:
         numbers = cast("Sequence[float]", vector)
         dim = len(numbers) if self.chosen is None else self.chosen.dim
         if dim > VECTOR_DIMENSIONS_MAX:
-            message = (
+            raise LimitExceeded(
                 f"vector has {dim} numbers, over VECTOR_DIMENSIONS_MAX = {VECTOR_DIMENSIONS_MAX}; give a smaller one"
             )
-            raise LimitExceeded(message)
         (row,) = check_vectors([numbers], dim=dim, count=1, what="vector")
         return Vector(_packed(row), None if self.chosen is None else self.chosen.id)
 
@@ -108,9 +107,8 @@ def fitting(held: tuple[str, int], vector: Vector, *, is_empty: bool) -> str:
     size = len(vector.packed) // 4
     if size != dim or (vector.model is not None and vector.model != model):
         made = "the caller" if vector.model is None else repr(vector.model)
-        message = (
+        raise EmbeddingMismatch(
             f"the vector is of {made} with {size} numbers, and this project's are of {model!r} with {dim}; open the "
             f"memory with that embedder, give vector= of that model, or reembed"
         )
-        raise EmbeddingMismatch(message)
     return model

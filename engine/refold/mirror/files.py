@@ -89,19 +89,16 @@ def all_of(file: int, bytes_max: int) -> bytes:
 def opened_directory(path: str, *, makes: bool) -> int:
     """Open a directory, made if asked for; ``NotFound`` without it or its parent, ``InvalidInput`` for a file."""
     if not os.path.isdir(os.path.dirname(path)):
-        message = f"the parent directory {os.path.dirname(path)} of the mirror does not exist; create it first"
-        raise NotFound(message)
+        raise NotFound(f"the parent directory {os.path.dirname(path)} of the mirror does not exist; create it first")
     with suppress(FileExistsError):
         if makes:
             os.mkdir(path, 0o700)
     try:
         return os.open(path, FOLDER)
     except FileNotFoundError as error:
-        message = f"there is no directory {path} to be looked at; a mirror that writes makes it"
-        raise NotFound(message) from error
+        raise NotFound(f"there is no directory {path} to be looked at; a mirror that writes makes it") from error
     except NotADirectoryError as error:
-        message = f"{path} is a file; give the mirror a directory"
-        raise InvalidInput(message) from error
+        raise InvalidInput(f"{path} is a file; give the mirror a directory") from error
 
 
 @contextmanager
@@ -111,10 +108,9 @@ def telling(path: str) -> Generator[None]:
         yield
     except OSError as error:
         kind = StoreFull if error.errno in _FULL else StoreError
-        message = (
+        raise kind(
             f"the mirror's {path}: {error.strerror}; check who owns it and that its disk has space. The log has all"
-        )
-        raise kind(message) from error
+        ) from error
 
 
 PROFILE_FILE: Final = "profile.json"
@@ -199,19 +195,19 @@ class Tree:
                     found |= self._month(entry.name)
                 if len(found) > MIRROR_FILES_COUNT_MAX:
                     bound = f"MIRROR_FILES_COUNT_MAX = {MIRROR_FILES_COUNT_MAX:,}"
-                    message = f"{self.path} holds more than {bound} files of days; move the older ones elsewhere"
-                    raise LimitExceeded(message)
+                    raise LimitExceeded(
+                        f"{self.path} holds more than {bound} files of days; move the older ones elsewhere"
+                    )
         return found
 
     def _check_there(self) -> None:
         with suppress(FileNotFoundError, NotADirectoryError):
             if os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._root)):
                 return
-        message = (
+        raise StoreError(
             f"the mirror's directory {self.path} was removed, or another one has its name by now; "
             f"open the mirror again, and it is written anew. The log has all"
         )
-        raise StoreError(message)
 
     def _month(self, month: str) -> dict[str, Seen]:
         found: dict[str, Seen] = {}
@@ -484,6 +480,5 @@ def _locked(root: int, path: str) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(lock)
-        message = f"another mirror holds {path}; close it, or give this one a directory of its own"
-        raise StoreBusy(message) from error
+        raise StoreBusy(f"another mirror holds {path}; close it, or give this one a directory of its own") from error
     return lock

@@ -541,14 +541,14 @@ def unpacked(content: bytes, owner: Owner, path: str) -> MirrorState | None:
     except msgspec.ValidationError:
         return None
     if state is None:
-        message = f"{path} was written by a newer refold (format {found}, this one knows {FORMAT}); upgrade refold"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"{path} was written by a newer refold (format {found}, this one knows {FORMAT}); upgrade refold"
+        )
     if state.owner != owner:
-        message = (
+        raise InvalidInput(
             f"{path} mirrors {_named(state.owner)}, and this is {_named(owner)}; give this one a directory of its own, "
             f"or remove .refold-mirror there to have its files taken as written by hand"
         )
-        raise InvalidInput(message)
     return state
 
 

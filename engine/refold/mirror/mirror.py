@@ -186,8 +186,9 @@ class Rounds:
             self._kept = []
             # Files that were left out may lack what the log has by now.
             return report, has_taken or bool(skipped) or not is_whole
-        message = f"{self.tree.path}: the log moved {MIRROR_REDO_COUNT_MAX} times while edits were taken; try again"
-        raise StoreBusy(message)
+        raise StoreBusy(
+            f"{self.tree.path}: the log moved {MIRROR_REDO_COUNT_MAX} times while edits were taken; try again"
+        )
 
     def _read(self) -> Side:
         self._copies.side = side = self._log.read()
@@ -494,8 +495,7 @@ class Mirror:
         """
         batches.refuse(self._door.engine, "a mirror's sync")
         if not self._rounds.writes:
-            message = "this mirror was opened with writes=False; open one that writes, or call check()"
-            raise ReadOnly(message)
+            raise ReadOnly("this mirror was opened with writes=False; open one that writes, or call check()")
         with self._lock:
             report, is_due = self._round()
             for _ in range(MIRROR_REDO_COUNT_MAX):
@@ -559,8 +559,7 @@ class Mirror:
 
     def _check_open(self) -> None:
         if self._is_ended:
-            message = f"this mirror of {self.path} is closed; open another one with memory.mirror(directory)"
-            raise Closed(message)
+            raise Closed(f"this mirror of {self.path} is closed; open another one with memory.mirror(directory)")
         self._door.engine.check_open()
 
     def _round(self, **options: Any) -> tuple[MirrorReport, bool]:
@@ -676,8 +675,7 @@ def mirror_of(
     """
     names = checks.name(profile, "profile"), checks.name(journal, "journal")
     if edits not in {"take", "leave"}:
-        message = f"edits is {checks.shown(edits)}; give 'take', or 'leave' for a mirror that only follows"
-        raise InvalidInput(message)
+        raise InvalidInput(f"edits is {checks.shown(edits)}; give 'take', or 'leave' for a mirror that only follows")
     door.engine.check_open()
     takes = edits == "take" and not (writes and door.engine.log.readonly)
     path = checked_path(directory, "directory")

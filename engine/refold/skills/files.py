@@ -262,16 +262,15 @@ def inside(root: str, name: str) -> str:
     parts = name.split("/")
     is_plain = name and "\0" not in name and "\\" not in name and not name.startswith("/")
     if not is_plain or ".." in parts or os.path.isabs(name):
-        message = f"{name[:100]!r} is no name below a skill's directory; give one such as 'references/guide.md'"
-        raise InvalidInput(message)
+        raise InvalidInput(
+            f"{name[:100]!r} is no name below a skill's directory; give one such as 'references/guide.md'"
+        )
     if "\0" in root:
-        message = f"{root[:100]!r} holds a NUL, which no path may; give another directory"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{root[:100]!r} holds a NUL, which no path may; give another directory")
     real_root = os.path.realpath(root)
     path = os.path.realpath(os.path.join(real_root, name))
     if not _is_inside(real_root, path):
-        message = f"{name[:100]!r} is a link that leads outside of the skill's directory; it is not followed"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{name[:100]!r} is a link that leads outside of the skill's directory; it is not followed")
     return path
 
 
@@ -304,12 +303,12 @@ def read_resource(directory: str, name: str) -> bytes:
     """
     path = inside(directory, name)
     if looked_at(path) is None:
-        message = f"the skill has no file {name[:100]!r}; its resources name those that there are"
-        raise NotFound(message)
+        raise NotFound(f"the skill has no file {name[:100]!r}; its resources name those that there are")
     content = read(path)
     if len(content) > SKILL_FILE_BYTES_MAX:
-        message = f"{name} is over SKILL_FILE_BYTES_MAX = {SKILL_FILE_BYTES_MAX:,}; let the agent read it in parts"
-        raise LimitExceeded(message)
+        raise LimitExceeded(
+            f"{name} is over SKILL_FILE_BYTES_MAX = {SKILL_FILE_BYTES_MAX:,}; let the agent read it in parts"
+        )
     return content
 
 
@@ -325,15 +324,14 @@ def write_new(root: str, name: str, content: bytes) -> str:
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         if inside(root, name) != path:
-            message = f"{name[:100]!r} changed while it was written; try again"
-            raise InvalidInput(message)
+            raise InvalidInput(f"{name[:100]!r} changed while it was written; try again")
         _place(path, content)
     except FileExistsError as error:
-        message = f"{path} is there already, and nothing is replaced; delete it first, or take another name"
-        raise InvalidInput(message) from error
+        raise InvalidInput(
+            f"{path} is there already, and nothing is replaced; delete it first, or take another name"
+        ) from error
     except OSError as error:
-        message = f"{path} cannot be written ({error.strerror}); nothing was changed"
-        raise StoreError(message) from error
+        raise StoreError(f"{path} cannot be written ({error.strerror}); nothing was changed") from error
     return path
 
 
@@ -361,11 +359,9 @@ def remove(root: str, name: str) -> str:
     try:
         os.unlink(path)
     except FileNotFoundError as error:
-        message = f"there is no file {path}; `refold skills list` shows those that there are"
-        raise NotFound(message) from error
+        raise NotFound(f"there is no file {path}; `refold skills list` shows those that there are") from error
     except OSError as error:
-        message = f"{path} cannot be removed ({error.strerror})"
-        raise StoreError(message) from error
+        raise StoreError(f"{path} cannot be removed ({error.strerror})") from error
     parent = os.path.dirname(path)
     if parent != os.path.realpath(root):
         with suppress(OSError):

@@ -142,8 +142,9 @@ def _yaml() -> Any:
     try:
         import yaml  # noqa: PLC0415 - loaded only by those who read skills
     except ImportError as error:
-        message = f"skill files need the package 'PyYAML' ({error}); run: pip install 'refold[skills]'"
-        raise InvalidInput(message) from error
+        raise InvalidInput(
+            f"skill files need the package 'PyYAML' ({error}); run: pip install 'refold[skills]'"
+        ) from error
     return yaml
 
 
@@ -688,8 +689,7 @@ def check_name(name: object) -> str:
     """Return a name that a skill may be written under; it is a directory's too, so nothing else can stand in it."""
     errors = name_errors(checks.text(name, "name"))
     if errors:
-        message = f"{errors[0]}; give a name such as 'release-notes'"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{errors[0]}; give a name such as 'release-notes'")
     return str(name)
 
 
@@ -703,15 +703,13 @@ def trimmed(description: str) -> str:
 def listed(given: Iterable[T], what: str) -> list[T]:
     """Return what was given as a list; raises ``InvalidInput`` for one text, which would be a list of its letters."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        message = f"{what} must be a list, not {type(given).__name__} ({checks.shown(given)})"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{what} must be a list, not {type(given).__name__} ({checks.shown(given)})")
     return list(given)
 
 
 def _mapping(given: object) -> dict[str, str]:
     if given is not None and not isinstance(given, Mapping):
-        message = f"metadata must be a dict of str, not {type(given).__name__} ({checks.shown(given)})"
-        raise InvalidInput(message)
+        raise InvalidInput(f"metadata must be a dict of str, not {type(given).__name__} ({checks.shown(given)})")
     held = cast("Mapping[object, object]", given or {}).items()
     return {checks.text(key, "a key of metadata"): checks.text(value, "a value of metadata") for key, value in held}
 
@@ -723,11 +721,9 @@ def _texts(given: Iterable[str], what: str) -> list[str]:
 def _check(text: str, name: str) -> None:
     content = text.encode()
     if len(content) > SKILL_FILE_BYTES_MAX:
-        message = (
+        raise LimitExceeded(
             f"the skill is {len(content):,} bytes, over SKILL_FILE_BYTES_MAX = {SKILL_FILE_BYTES_MAX:,}; shorten it"
         )
-        raise LimitExceeded(message)
     errors = validate_skill(content, name)
     if errors:
-        message = f"{errors[0]}; a skill that breaks the specification is not written"
-        raise InvalidInput(message)
+        raise InvalidInput(f"{errors[0]}; a skill that breaks the specification is not written")

@@ -134,8 +134,7 @@ class SkillLibrary:
 
         def decide(state: State) -> Event:
             if state.part(SKILLS).named(name) is not None:
-                message = f"a skill {name!r} was learned already; refine it, or take another name"
-                raise InvalidInput(message)
+                raise InvalidInput(f"a skill {name!r} was learned already; refine it, or take another name")
             return event
 
         return self._learned(self._note(decide, ("learn", *given.fields, decided), Options(**writing)))
@@ -334,8 +333,7 @@ def _columns(
     given: list[SkillMatch] = []
     for match in cast("list[object]", listed(matches, "matches")):
         if not isinstance(match, SkillMatch):
-            message = f"matches hold {checks.shown(match)}; give what `select` returned"
-            raise InvalidInput(message)
+            raise InvalidInput(f"matches hold {checks.shown(match)}; give what `select` returned")
         given.append(match)
     names = tuple(checks.text(match.skill.name, "a skill's name") for match in given)
     ids = tuple(checks.text(match.skill.id, "a skill's id") for match in given)
@@ -347,22 +345,19 @@ def _score(score: object) -> float:
     with suppress(OverflowError):
         if not isinstance(score, bool) and isinstance(score, Real) and isfinite(score):
             return float(score)
-    message = f"a score is {checks.shown(score)}; give a finite number"
-    raise InvalidInput(message)
+    raise InvalidInput(f"a score is {checks.shown(score)}; give a finite number")
 
 
 def _known(library: Library, skill: str) -> LearnedSkill:
     found = library.named(checks.text(skill, "skill"))
     if found is None:
-        message = f"no skill {checks.shown(skill)} was learned; `list()` has those that were"
-        raise NotFound(message)
+        raise NotFound(f"no skill {checks.shown(skill)} was learned; `list()` has those that were")
     return found
 
 
 def _status(status: object) -> str:
     if status not in STATUSES:
-        message = f"status is {checks.shown(status)}; give one of {', '.join(STATUSES)}"
-        raise InvalidInput(message)
+        raise InvalidInput(f"status is {checks.shown(status)}; give one of {', '.join(STATUSES)}")
     return str(status)
 
 
@@ -455,8 +450,7 @@ def _pairs(tool_calls: object) -> list[tuple[str, str]]:
     """Return tool calls as pairs of texts; raises ``InvalidInput`` for anything else."""
     told = checks.shown(tool_calls)
     if not isinstance(tool_calls, Sequence) or not all(map(_is_pair, cast("Sequence[object]", tool_calls))):
-        message = f"tool_calls are {told}; give a list of (name of the tool, what it did)"
-        raise InvalidInput(message)
+        raise InvalidInput(f"tool_calls are {told}; give a list of (name of the tool, what it did)")
     pairs = cast("Sequence[Sequence[object]]", tool_calls)
     return [(checks.text(name, "a tool's name"), checks.text(about, "what a tool did")) for name, about in pairs]
 
@@ -500,8 +494,7 @@ def _answer(given: Any) -> _Answer:
         try:
             value = msgspec.json.decode(value)
         except (msgspec.DecodeError, RecursionError) as error:
-            message = f"no JSON: {error}"
-            raise msgspec.ValidationError(message) from error
+            raise msgspec.ValidationError(f"no JSON: {error}") from error
     return msgspec.convert(value, _Answer)
 
 

@@ -101,8 +101,9 @@ class RankedScorer:
 
     def __init__(self, skills: Sequence[Skill], ranking: Ranking, vectors: Vectors | None) -> None:
         if ranking.cosine and vectors is None:
-            message = f"the ranking {ranking.name!r} compares meanings; give an embedder, or take 'words' or 'seed'"
-            raise InvalidInput(message)
+            raise InvalidInput(
+                f"the ranking {ranking.name!r} compares meanings; give an embedder, or take 'words' or 'seed'"
+            )
         self._ranking = ranking
         self._vectors = vectors if ranking.cosine else None
         self._columns = Columns()
@@ -229,8 +230,9 @@ class SelectionPolicy(Struct, frozen=True, kw_only=True):
         for field in ("include_tags", "exclude_tags"):
             listed(getattr(self, field), field)
         if self.min_score is not None and not _is_number(self.min_score):
-            message = f"min_score is {checks.shown(self.min_score)}; give a number, or None for that of the ranking"
-            raise InvalidInput(message)
+            raise InvalidInput(
+                f"min_score is {checks.shown(self.min_score)}; give a number, or None for that of the ranking"
+            )
 
     @property
     def least(self) -> float:
@@ -302,8 +304,7 @@ class Selector:
     def _known(self, name: str) -> Skill:
         skill = self.index.get(name)
         if skill is None:
-            message = f"there is no skill {checks.shown(name)}; `refold skills list` shows those that there are"
-            raise NotFound(message)
+            raise NotFound(f"there is no skill {checks.shown(name)}; `refold skills list` shows those that there are")
         return skill
 
     def _answering(self, query: str, skills: Sequence[Skill], policy: SelectionPolicy) -> list[SkillMatch]:
@@ -341,8 +342,7 @@ def with_settings(policy: SelectionPolicy, index: SkillIndex) -> SelectionPolicy
 def checked_phase(phase: str | None) -> str | None:
     """Return a phase that there is; raises ``InvalidInput`` for any other."""
     if phase is not None and phase not in PHASES:
-        message = f"phase is {checks.shown(phase)}; give one of {', '.join(PHASES)}, or None for any"
-        raise InvalidInput(message)
+        raise InvalidInput(f"phase is {checks.shown(phase)}; give one of {', '.join(PHASES)}, or None for any")
     return phase
 
 

@@ -139,11 +139,9 @@ class Skills:
         ``open_to`` is ``"user"`` for those that a user may call by name, ``"model"`` for those that a model may.
         """
         if open_to not in (None, "user", "model"):
-            message = f"open_to is {checks.shown(open_to)}; give 'user', 'model' or None"
-            raise InvalidInput(message)
+            raise InvalidInput(f"open_to is {checks.shown(open_to)}; give 'user', 'model' or None")
         if source is not None and source not in SOURCES:
-            message = f"source is {checks.shown(source)}; give one of {', '.join(SOURCES)}"
-            raise InvalidInput(message)
+            raise InvalidInput(f"source is {checks.shown(source)}; give one of {', '.join(SOURCES)}")
         detected = frozenset(found.name for found in self.detect())
         every = self.index().summaries(detected=detected)
         return tuple(
@@ -158,8 +156,7 @@ class Skills:
         """Return a skill by its name or id; raises ``NotFound``."""
         found = self.index().get(checks.text(name, "name"))
         if found is None:
-            message = f"there is no skill {checks.shown(name)}; `refold skills list` shows those that there are"
-            raise NotFound(message)
+            raise NotFound(f"there is no skill {checks.shown(name)}; `refold skills list` shows those that there are")
         return found
 
     def find(self, name: str) -> Skill:
@@ -257,8 +254,7 @@ class Skills:
         """
         skill = self.get(name)
         if not skill.enabled or not skill.model_invocable:
-            message = f"the skill {skill.name!r} is not open to models; choose one of the catalog"
-            raise NotFound(message)
+            raise NotFound(f"the skill {skill.name!r} is not open to models; choose one of the catalog")
         return selection.activation(skill, self.resources(name))
 
     def allowed_tools(self, names: Iterable[str]) -> frozenset[str] | None:
@@ -278,8 +274,7 @@ class Skills:
         skill = self.get(name)
         directory = self._directory(skill)
         if directory is None:
-            message = f"the skill {skill.name!r} has no files beside it"
-            raise NotFound(message)
+            raise NotFound(f"the skill {skill.name!r} has no files beside it")
         return files.read_resource(directory, checks.text(resource, "resource"))
 
     def _directory(self, skill: Skill) -> str | None:
@@ -312,8 +307,9 @@ class Skills:
             return skill.path
         prefix = f"{SKILL_DIRECTORIES[0]}/"
         if skill.source != "project" or not skill.path.startswith(prefix):
-            message = f"{skill.path} is no skill of the project's {SKILL_DIRECTORIES[0]}; switch it off instead"
-            raise InvalidInput(message)
+            raise InvalidInput(
+                f"{skill.path} is no skill of the project's {SKILL_DIRECTORIES[0]}; switch it off instead"
+            )
         path = files.remove(self._own_directory(), skill.path.removeprefix(prefix))
         self.refresh()
         return path
@@ -322,8 +318,7 @@ class Skills:
         if self._at is not None:
             self._door.refuse_frozen("skills", self._at)
         if self.roots.project is None:
-            message = "these skills have no project to write into; give SkillRoots(project=...)"
-            raise InvalidInput(message)
+            raise InvalidInput("these skills have no project to write into; give SkillRoots(project=...)")
         files.inside(self.roots.project, SKILL_DIRECTORIES[0])  # A link that leads out is not written through.
         return files.joined(self.roots.project, SKILL_DIRECTORIES[0])
 

@@ -216,17 +216,16 @@ def check(event: BoardChanged | BoardMessageAppended) -> None:
     """Raise ``msgspec.ValidationError`` for what no verb could have written."""
     if isinstance(event, BoardMessageAppended):
         if len(event.id) > KEY_BYTES_MAX:
-            message = f"its id has {len(event.id):,} characters, over KEY_BYTES_MAX = {KEY_BYTES_MAX:,}"
-            raise msgspec.ValidationError(message)
+            raise msgspec.ValidationError(
+                f"its id has {len(event.id):,} characters, over KEY_BYTES_MAX = {KEY_BYTES_MAX:,}"
+            )
         if event.packed and _MESSAGE.decode(event.packed).id != event.id:
-            message = "its id is not that of its message"
-            raise msgspec.ValidationError(message)
+            raise msgspec.ValidationError("its id is not that of its message")
         return
     values = _values(event)
     unknown = [field for field in (*event.fields, *values) if field not in _FORMS or field not in event.fields]
     if unknown:
-        message = f"a board has no field {unknown[0]!r} to change"
-        raise msgspec.ValidationError(message)
+        raise msgspec.ValidationError(f"a board has no field {unknown[0]!r} to change")
     for field, packed in values.items():
         msgspec.msgpack.decode(packed, type=_FORMS[field])
 

@@ -142,11 +142,9 @@ def check(event: Event) -> None:
     paths = {field: getattr(event, field) for field in _PATHS if field in event.__struct_fields__}
     for field, path in paths.items():
         if not _is_place(path):
-            message = f"{field} is {checks.shown(path)}, where no file can be"
-            raise msgspec.ValidationError(message)
+            raise msgspec.ValidationError(f"{field} is {checks.shown(path)}, where no file can be")
     if len(paths) > 1 and f"{paths['new_path']}/".startswith(f"{paths['path']}/"):
-        message = f"{checks.shown(paths['path'])} is moved into itself"
-        raise msgspec.ValidationError(message)
+        raise msgspec.ValidationError(f"{checks.shown(paths['path'])} is moved into itself")
 
 
 def _is_place(path: str) -> bool:

@@ -183,8 +183,7 @@ class _Policies(dict[int, Callable[[Window], None]]):
     """What evicts by policy number; a number of a later refold is refused, not guessed."""
 
     def __missing__(self, policy: int) -> NoReturn:
-        message = f"a window is to be evicted by policy {policy}, which this refold does not know; upgrade it"
-        raise StoreVersion(message)
+        raise StoreVersion(f"a window is to be evicted by policy {policy}, which this refold does not know; upgrade it")
 
 
 EVICTION: Final = _Policies({POLICY: Window.evict})

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from refold import Forget, InvalidInput, Query, Remember, detect_memory_command
+from refold import ForgetCommand, InvalidInput, RecallCommand, RememberCommand, detect_memory_command
 
 REMEMBERED = [
     ("remember that I like tea", "I like tea"),
@@ -92,19 +92,19 @@ NOTHING = [
 @pytest.mark.parametrize(("text", "content"), REMEMBERED)
 def test_what_to_remember(text: str, content: str) -> None:
     found = detect_memory_command(text)
-    assert found == Remember(content)
-    assert isinstance(found, Remember)
+    assert found == RememberCommand(content)
+    assert isinstance(found, RememberCommand)
     assert found.importance == 0.95
 
 
 @pytest.mark.parametrize(("text", "query"), FORGOTTEN)
 def test_what_to_forget(text: str, query: str) -> None:
-    assert detect_memory_command(text) == Forget(query)
+    assert detect_memory_command(text) == ForgetCommand(query)
 
 
 @pytest.mark.parametrize(("text", "query"), ASKED)
 def test_what_is_asked(text: str, query: str) -> None:
-    assert detect_memory_command(text) == Query(query)
+    assert detect_memory_command(text) == RecallCommand(query)
 
 
 @pytest.mark.parametrize("text", NOTHING)
@@ -121,7 +121,7 @@ def test_what_is_no_text_is_refused(text: Any) -> None:
 def test_a_long_message_is_looked_at_once() -> None:
     # A million spaces and stops by turns would take hours if each were stripped from the beginning on again.
     text = "remember that x" + " ." * 200_000
-    assert detect_memory_command(text) == Remember("x")
+    assert detect_memory_command(text) == RememberCommand("x")
     assert detect_memory_command(" " * 1_000_000) is None
 
 

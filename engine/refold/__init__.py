@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from refold.agent.context import ContextBudget as ContextBudget
     from refold.agent.context import ContextPart as ContextPart
     from refold.agent.context import Rebuilt as Rebuilt
-    from refold.agent.defaults import Forget as Forget
-    from refold.agent.defaults import Query as Query
-    from refold.agent.defaults import Remember as Remember
+    from refold.agent.defaults import ForgetCommand as ForgetCommand
+    from refold.agent.defaults import RecallCommand as RecallCommand
+    from refold.agent.defaults import RememberCommand as RememberCommand
     from refold.agent.defaults import default_hooks as default_hooks
     from refold.agent.defaults import detect_memory_command as detect_memory_command
     from refold.agent.extraction import Extracted as Extracted
@@ -125,7 +125,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "refold.agent.builtin": ("files_tool",),
     "refold.agent.context": ("Context", "ContextBudget", "ContextPart", "Rebuilt"),
-    "refold.agent.defaults": ("Forget", "Query", "Remember", "default_hooks", "detect_memory_command"),
+    "refold.agent.defaults": (
+        "ForgetCommand",
+        "RecallCommand",
+        "RememberCommand",
+        "default_hooks",
+        "detect_memory_command",
+    ),
     "refold.agent.extraction": ("Extracted", "extract", "extract_idle"),
     "refold.agent.hooks": (
         "AfterLlmResult",
@@ -249,7 +255,7 @@ __all__ = [
     "FileEntry",
     "Files",
     "Finding",
-    "Forget",
+    "ForgetCommand",
     "FunctionTool",
     "HashedEmbedder",
     "HistoryTruncated",
@@ -282,17 +288,17 @@ __all__ = [
     "Project",
     "ProjectStats",
     "ProviderFailed",
-    "Query",
     "Quirks",
     "Ranking",
     "ReadOnly",
     "Rebuilt",
+    "RecallCommand",
     "Receipt",
     "Recorded",
     "Recovered",
     "Reembedded",
     "RefoldError",
-    "Remember",
+    "RememberCommand",
     "Reply",
     "Report",
     "Scratchpad",

@@ -28,26 +28,26 @@ COMMAND_IMPORTANCE: Final = 0.95
 """What a user says to remember matters more than what was found out."""
 
 
-class Remember(Struct, frozen=True, tag="remember"):
+class RememberCommand(Struct, frozen=True, tag="remember"):
     """The user asks to remember something; it is stored with this importance."""
 
     content: str
     importance: float = COMMAND_IMPORTANCE
 
 
-class Forget(Struct, frozen=True, tag="forget"):
+class ForgetCommand(Struct, frozen=True, tag="forget"):
     """The user asks to forget what this query finds."""
 
     query: str
 
 
-class Query(Struct, frozen=True, tag="query"):
+class RecallCommand(Struct, frozen=True, tag="query"):
     """The user asks what is remembered; where nothing is named, the query is the question's own words."""
 
     query: str
 
 
-MemoryCommand: TypeAlias = Remember | Forget | Query
+MemoryCommand: TypeAlias = RememberCommand | ForgetCommand | RecallCommand
 
 _FORGET: Final = (
     "forget that",
@@ -104,20 +104,20 @@ def _phrase(phrase: str) -> str:
     return words.replace("'", "['\u2019]") + ends
 
 
-def _remembered(_: str, payload: str, __: str) -> Remember | None:
-    return Remember(payload) if payload else None
+def _remembered(_: str, payload: str, __: str) -> RememberCommand | None:
+    return RememberCommand(payload) if payload else None
 
 
-def _ruled(_: str, payload: str, whole: str) -> Remember | None:
-    return Remember(whole) if payload and not _DISMISSAL.match(whole) else None
+def _ruled(_: str, payload: str, whole: str) -> RememberCommand | None:
+    return RememberCommand(whole) if payload and not _DISMISSAL.match(whole) else None
 
 
-def _forgotten(_: str, payload: str, __: str) -> Forget | None:
-    return Forget(payload) if payload else None
+def _forgotten(_: str, payload: str, __: str) -> ForgetCommand | None:
+    return ForgetCommand(payload) if payload else None
 
 
-def _asked(phrase: str, payload: str, _: str) -> Query:
-    return Query(payload or " ".join(phrase.lower().split()))
+def _asked(phrase: str, payload: str, _: str) -> RecallCommand:
+    return RecallCommand(payload or " ".join(phrase.lower().split()))
 
 
 _KINDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCommand | None]], ...]] = (
@@ -137,11 +137,11 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
     ``VALUE_BYTES_MAX``.
 
     >>> detect_memory_command("Remember that the tests need Docker.")
-    Remember(content='the tests need Docker', importance=0.95)
+    RememberCommand(content='the tests need Docker', importance=0.95)
     >>> detect_memory_command("always use pnpm")
-    Remember(content='always use pnpm', importance=0.95)
+    RememberCommand(content='always use pnpm', importance=0.95)
     >>> detect_memory_command("What are my preferences?")
-    Query(query='what are my preferences')
+    RecallCommand(query='what are my preferences')
     """
     whole = _ended(checks.text(text, "text").lstrip())
     for pattern, command in _KINDS:
@@ -215,14 +215,14 @@ def obey_command(context: HookContext, text: str) -> None:
         return
     command = detect_memory_command(text)
     project = context.memory.project(context.project)
-    if isinstance(command, Remember) and secret_in(command.content) is None:
+    if isinstance(command, RememberCommand) and secret_in(command.content) is None:
         content, weight, session = command.content, command.importance, context.session_id
 
         def remember(sources: Sequence[Any]) -> None:
             project.upsert(content, category="preference", importance=weight, source=session, sources=sources)
 
         context.write(text, remember)
-    elif isinstance(command, Forget):
+    elif isinstance(command, ForgetCommand):
         hits = project.search(command.query, top_k=1, min_importance=0.0)
         found = [hit.entry.id for hit in hits if hit.score >= _FORGOTTEN_SCORE_MIN]
 

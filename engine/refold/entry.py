@@ -27,6 +27,8 @@ class VectorRenewed(Event, frozen=True, tag=34):
     ``prior`` is the seq of the vector that counted when this one was made.
     """
 
+    is_visible: ClassVar[bool] = False
+
     id: str
     prior: int
     vector: bytes = b""
@@ -35,6 +37,8 @@ class VectorRenewed(Event, frozen=True, tag=34):
 
 class EmbedderSwitched(Event, frozen=True, tag=35):
     """The renewed vectors of a project count from here on."""
+
+    is_visible: ClassVar[bool] = False
 
     model: str
     dim: int

@@ -117,16 +117,26 @@ class Stamp(Struct, frozen=True, gc=False):
 
 
 class Event(Struct, frozen=True, array_like=True, gc=False):
-    """The base of every event: the seqs it was derived from."""
+    """The base of every event: the seqs it was derived from, and what others must know of its kind."""
 
     has_own_id: ClassVar[bool] = False
     """Whether its ``id`` was drawn for it, so that two events of a stream with the same are one, written twice."""
 
+    is_visible: ClassVar[bool] = True
+    """Whether it changes what its views show: a client that watches them is notified."""
+
     sources: tuple[int, ...]
 
     def mentions(self) -> tuple[str | None, ...]:
-        """Return the conversations that it names in its body: an erasure of one of them reaches it."""
+        """Return the conversations that its body names: an erasure of one of them reaches it."""
         return ()
+
+    def check(self, *, is_erased: bool) -> None:
+        """Raise for content that no verb could have written: ``InvalidInput`` or ``msgspec.ValidationError``."""
+
+    def repeat(self, chat: Any) -> None:
+        """Make the same change in another conversation, by its verb; an event without one cannot be repeated."""
+        raise NotImplementedError(f"no verb of a conversation writes {type(self).__name__} alone")
 
 
 class ConversationOpened(Event, frozen=True, tag=1):
@@ -140,6 +150,10 @@ class ConversationOpened(Event, frozen=True, tag=1):
 
 class ConversationEnded(Event, frozen=True, tag=12):
     """A conversation ended: its scratchpad and temporary state are gone."""
+
+    def repeat(self, chat: Any) -> None:
+        """End the other conversation."""
+        chat.end()
 
 
 class Forked(Event, frozen=True, tag=13):

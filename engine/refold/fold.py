@@ -81,6 +81,11 @@ def _tag(event_type: type[Event]) -> int:
 KINDS: Final = _kinds()
 EVENT_TYPES: Final = _event_types()
 TAGS: Final = {event_type: tag for tag, event_type in EVENT_TYPES.items()}
+VIEWS_OF: Final = {
+    event_type: frozenset(view.name for view in VIEWS if event_type in view.handlers) for event_type in TAGS
+}
+"""The names of the views that fold an event."""
+
 NAMES: Final = {
     event_type: "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in event_type.__name__).lstrip(
         "_"

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from refold import checks
 from refold.errors import InvalidInput
-from refold.event import Event, ImportedBody, ImportedMessage, Stamp, StateImported, unpack_json
+from refold.event import Event, ImportedBody, ImportedMessage, Stamp, StateImported, decode_json, unpack_json
 from refold.text import sha256
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -56,6 +56,24 @@ class MessageAppended(Event, frozen=True, tag=2):
     def metadata(self) -> dict[str, Any] | None:
         """The metadata as it was given."""
         return None if self.extra is None else unpack_json(self.extra)
+
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has nothing to check
+        """Raise for JSON values that are no content, no tool calls or no metadata."""
+        check_body(self)
+
+    def repeat(self, chat: Any) -> None:
+        """Append the message there, with as many tokens."""
+        fields = ("tokens", "name", "tool_calls", "tool_call_id", "pinned", "metadata")
+        chat.append(self.role, self.content, **{name: getattr(self, name) for name in fields})
+
+
+def check_body(body: MessageAppended | ImportedBody) -> None:
+    """Raise ``InvalidInput`` or ``msgspec.DecodeError`` for a body that no verb could have written."""
+    for what, packed in (("content", body.parts), ("tool_calls", body.calls)):
+        if packed is not None:
+            checks.json_objects(decode_json(packed), what)
+    if body.extra is not None:
+        checks.json_object(decode_json(body.extra), "metadata")
 
 
 class Message(Struct, frozen=True, gc=False):

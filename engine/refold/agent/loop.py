@@ -21,7 +21,7 @@ from refold.agent.hooks import HookContext, Hooks
 from refold.agent.tools import ToolResult, decode_arguments, storable
 from refold.engine.states import Recorded
 from refold.errors import InvalidInput
-from refold.event import ConversationEnded, ConversationOpened, Event, unpack_json
+from refold.event import ConversationOpened, Event, unpack_json
 from refold.limits import LOOP_STEPS_COUNT_DEFAULT, NAME_BYTES_MAX, TOOL_NAME_CHARS_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
@@ -29,9 +29,7 @@ from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
 from refold.views.contexts import ContextShown
 from refold.views.scratchpad import NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
-from refold.views.state import RoundEnded, StateDeleted, StateSet
-from refold.views.window import WindowCleared, WindowResized
-from refold.views.work import FileRead, FindingNoted, MemoriesExtracted, TaskDescribed, ToolExecuted
+from refold.views.work import MemoriesExtracted, ToolExecuted
 
 _ID_CHARS_MAX: Final = NAME_BYTES_MAX // 4
 """Characters of a call's id, four bytes each at most."""
@@ -446,27 +444,16 @@ def catch_up(memory: Memory, again: Conversation, record: _Record, place: int) -
     while max(again.version, 1) < place:
         at = max(again.version, 1)
         event, stamp = record.rows[at]
-        write = _WRITERS.get(type(event))
-        if write is None:
+        if type(event) in _WRITERS:
+            _WRITERS[type(event)](memory, again, record, event)
+        elif type(event).repeat is Event.repeat:
             checks.invalid(f"{type(event).__name__} at seq {stamp.seq} cannot be made again; was the chat restored?")
-        write(memory, again, record, event)
+        else:
+            event.repeat(again)
         if again.version != at + 1:
             checks.invalid(
                 f"{type(event).__name__} at seq {stamp.seq} changes nothing here; was this session recorded?"
             )
-
-
-def _message(_: Memory, again: Conversation, __: _Record, event: MessageAppended) -> None:
-    again.append(
-        event.role,
-        event.content,
-        tokens=event.tokens,
-        name=event.name,
-        tool_calls=event.tool_calls,
-        tool_call_id=event.tool_call_id,
-        pinned=event.pinned,
-        metadata=event.metadata,
-    )
 
 
 def _context(memory: Memory, again: Conversation, _: _Record, event: ContextShown) -> None:
@@ -494,29 +481,9 @@ def _record_call(again: Conversation, event: ToolExecuted, sources: Sequence[Any
     again.session.record_call(event.name, said, told, outcome=event.outcome, call_id=event.call_id, sources=sources)
 
 
-def _plainly(write: Callable[[Conversation, Any], object]) -> Callable[[Memory, Conversation, _Record, Any], object]:
-    return lambda _, again, __, event: write(again, event)
-
-
 _WRITERS: Final[dict[type, Callable[[Memory, Conversation, _Record, Any], object]]] = {
-    MessageAppended: _message,
     ContextShown: _context,
     MemoriesExtracted: _extraction,
     ToolExecuted: _call,
-    WindowCleared: _plainly(lambda again, _: again.clear_window()),
-    WindowResized: _plainly(lambda again, event: again.set_window_tokens(event.window_tokens)),
-    ScratchpadSet: _plainly(lambda again, event: again.set(event.key, event.value)),
-    ScratchpadDeleted: _plainly(lambda again, event: again.delete(event.key)),
-    NoteAdded: _plainly(lambda again, event: again.note(event.text)),
-    ScratchpadCleared: _plainly(lambda again, _: again.clear()),
-    StateSet: _plainly(lambda again, event: again.state.set(event.key, event.value)),
-    StateDeleted: _plainly(lambda again, event: again.state.delete(event.key)),
-    RoundEnded: _plainly(lambda again, _: again.end_round()),
-    ConversationEnded: _plainly(lambda again, _: again.end()),
-    TaskDescribed: _plainly(lambda again, event: again.session.describe_task(event.text)),
-    FileRead: _plainly(
-        lambda again, event: again.session.note_file(event.path, lines=event.lines, size_bytes=event.size_bytes)
-    ),
-    FindingNoted: _plainly(lambda again, event: again.session.note_finding(event.text)),
 }
-"""How each kind of event comes about; what is not here no verb of a live conversation makes alone."""
+"""How the events come about that name others; every other one knows its verb."""

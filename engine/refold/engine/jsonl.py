@@ -21,7 +21,6 @@ from refold.event import (
     Event,
     ForkDropped,
     Forked,
-    ImportedBody,
     Restored,
     SnapshotNamed,
     StateImported,
@@ -30,11 +29,7 @@ from refold.event import (
     unpack_json,
 )
 from refold.limits import NAME_BYTES_MAX
-from refold.message import ROLES, MessageAppended
-from refold.views.board import BoardChanged, BoardMessageAppended
-from refold.views.board import check as check_board
-from refold.views.files import FileCreated, FileDeleted, FileRenamed
-from refold.views.files import check as check_file
+from refold.message import ROLES, MessageAppended, check_body
 from refold.views.store import ERASED_PREFIX, Branch, is_reserved
 from refold.views.window import EVICTION
 
@@ -337,9 +332,7 @@ class Vetting:
         yield from self._pointers(line, event)
         if isinstance(event, BranchForked):
             yield from self._forking(line, event)
-        if isinstance(event, (FileCreated, FileDeleted, FileRenamed)) and not line.erased:
-            check_file(event)
-        yield from _contents(event)
+        yield from _contents(event, is_erased=line.erased)
 
     def _order(self, line: Line) -> Iterator[str]:
         kind, _, name = line.stream.partition("/")
@@ -392,7 +385,7 @@ class Vetting:
 
 def problem_in(event: Event) -> str | None:
     """Return what no verb could have written of an event that came from outside, ``None`` if there is nothing."""
-    return _first(_contents(event))
+    return _first(_contents(event, is_erased=False))
 
 
 def _first(problems: Iterator[str]) -> str | None:
@@ -402,9 +395,10 @@ def _first(problems: Iterator[str]) -> str | None:
         return str(error)
 
 
-def _contents(event: Event) -> Iterator[str]:
+def _contents(event: Event, *, is_erased: bool) -> Iterator[str]:
     yield from _numbers(event)
     yield from _values(event)
+    event.check(is_erased=is_erased)
     fold.encode(event)
 
 
@@ -422,13 +416,9 @@ def _numbers(event: Event) -> Iterator[str]:
 
 
 def _values(event: Event) -> Iterator[str]:
-    """Check what only some events hold: policies, roles, and JSON values of the right shape."""
+    """Check policies, and what an imported state holds of several views."""
     if isinstance(event, ConversationOpened) and event.policy not in EVICTION:
         yield f"the eviction policy {event.policy} is unknown; upgrade refold"
-    if isinstance(event, MessageAppended):
-        _check_body(event)
-    if isinstance(event, (BoardChanged, BoardMessageAppended)):
-        check_board(event)
     if isinstance(event, StateImported):
         yield from _imported(event)
 
@@ -441,17 +431,9 @@ def _imported(event: StateImported) -> Iterator[str]:
     if unknown := {message.role for message in event.messages} - set(ROLES):
         yield f"messages are of unknown roles: {', '.join(sorted(unknown))}"
     for body in event.bodies:
-        _check_body(body)
+        check_body(body)
     for key, _ in event.entries:
         checks.key(key)
     for key, packed in event.state:
         checks.key(key)
         decode_json(packed)
-
-
-def _check_body(body: MessageAppended | ImportedBody) -> None:
-    for what, packed in (("content", body.parts), ("tool_calls", body.calls)):
-        if packed is not None:
-            checks.json_objects(decode_json(packed), what)
-    if body.extra is not None:
-        checks.json_object(decode_json(body.extra), "metadata")

@@ -19,12 +19,11 @@ from mcp.server import ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
 from msgspec import Struct, field
 
-from refold import checks
+from refold import checks, fold
 from refold.cli.output import entry_json, message_json
 from refold.cli.root import drawn
-from refold.entry import EmbedderSwitched, VectorRenewed
 from refold.errors import LimitExceeded, NotFound, RefoldError
-from refold.event import ConversationEnded, Erased, Event, Restored
+from refold.event import Erased, Event, Restored
 from refold.importers.base import described
 from refold.limits import (
     LISTED_COUNT_MAX,
@@ -34,16 +33,7 @@ from refold.limits import (
     RECENT_DAYS,
     WATCHED_COUNT_MAX,
 )
-from refold.message import MessageAppended
-from refold.views.board import BoardChanged, BoardMessageAppended
-from refold.views.contexts import ContextShown
-from refold.views.episodes import EpisodeRecorded
 from refold.views.journal import JournalAppended
-from refold.views.scratchpad import NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
-from refold.views.skills import SkillsSelected, SkillUsed
-from refold.views.state import RoundEnded, StateDeleted, StateSet
-from refold.views.window import WindowCleared, WindowResized
-from refold.views.work import FileRead, FindingNoted, MemoriesExtracted, TaskDescribed, ToolExecuted
 
 if TYPE_CHECKING:
     from mcp.server.connection import Connection
@@ -408,20 +398,17 @@ _CONTENTS: Final[dict[str, "Callable[[Binding, Address], Any]"]] = {
 
 # Which resources an event may have changed, and whether the list of them is another one since.
 
-_ELSEWHERE: Final[tuple[type[Event], ...]] = (
-    *(StateSet, StateDeleted, RoundEnded),
-    *(ToolExecuted, TaskDescribed, FileRead, FindingNoted, MemoriesExtracted, ContextShown),
-    *(SkillUsed, SkillsSelected, BoardChanged, BoardMessageAppended),
-    *(EpisodeRecorded, VectorRenewed, EmbedderSwitched),
-)
-"""What is kept in states that no resource shows."""
+_SHOWN: Final = {"scratch": SCRATCHPAD, "window": WINDOW, "facts": MEMORIES}
+"""The kind of the resource that shows a view, by the name of the view."""
 
-_REACHES: Final[dict[type[Event], tuple[str, ...]]] = {
-    **dict.fromkeys(_ELSEWHERE, ()),
-    **dict.fromkeys((ScratchpadSet, ScratchpadDeleted, NoteAdded, ScratchpadCleared, ConversationEnded), (SCRATCHPAD,)),
-    **dict.fromkeys((MessageAppended, WindowCleared, WindowResized), (WINDOW,)),
-}
-"""What an event of a conversation changes beside its events; one that is not named here may change all of it."""
+
+def _changed(event: Event) -> tuple[str, ...]:
+    """Return the kinds of resources that an event changes: those of the views that fold it; all for a new base."""
+    views = fold.VIEWS_OF.get(type(event))
+    if views is None or type(event) in fold.BASE_TYPES:
+        return tuple(_SHOWN.values())
+    return tuple(kind for view, kind in _SHOWN.items() if view in views and event.is_visible)
+
 
 ALL: Final = Address("")
 """What an erasure reaches may have been part of anything."""
@@ -432,12 +419,12 @@ def touched(binding: Binding, recorded: "Recorded") -> Iterable[Address]:
     event, stamp = recorded
     root, _, name = stamp.stream.partition("/")
     if root == "conversation":
-        kinds = _REACHES.get(type(event), (SCRATCHPAD, WINDOW))
+        changed = _changed(event)
         # With its first event everything of it is there.
-        every = (SCRATCHPAD, WINDOW) if stamp.version == 1 else kinds
-        return [Address(kind, name) for kind in (EVENTS, *every)]
+        kinds = [kind for kind in (SCRATCHPAD, WINDOW) if stamp.version == 1 or kind in changed]
+        return [Address(kind, name) for kind in (EVENTS, *kinds)]
     if root == "project":
-        return [] if isinstance(event, _ELSEWHERE) and stamp.version > 1 else [Address(MEMORIES, name)]
+        return [Address(MEMORIES, name)] if stamp.version == 1 or MEMORIES in _changed(event) else []
     if stamp.stream == f"profile/{binding.profile}":
         return [Address(PROFILE)]
     if stamp.stream == f"journal/{binding.journal}":

@@ -71,6 +71,15 @@ class BoardChanged(Event, frozen=True, tag=71):
     fields: tuple[str, ...]
     packed: bytes = b""
 
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has no values
+        """Raise ``msgspec.ValidationError`` for fields that no board has, or values not of their form."""
+        values = _values(self)
+        unknown = [field for field in (*self.fields, *values) if field not in _FORMS or field not in self.fields]
+        if unknown:
+            raise msgspec.ValidationError(f"a board has no field {unknown[0]!r} to change")
+        for field, packed in values.items():
+            msgspec.msgpack.decode(packed, type=_FORMS[field])
+
 
 class BoardMessageAppended(Event, frozen=True, tag=72):
     """A message was put on a board, in the place of one with the same id; ``packed`` is msgpack of it."""
@@ -82,6 +91,15 @@ class BoardMessageAppended(Event, frozen=True, tag=72):
     def mentions(self) -> tuple[str | None, ...]:
         """Return the session that it was said in."""
         return (unpack_json(self.packed).get("session_id"),) if self.packed else ()
+
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has no message
+        """Raise ``msgspec.ValidationError`` for an id that is too long or not that of the message."""
+        if len(self.id) > KEY_BYTES_MAX:
+            raise msgspec.ValidationError(
+                f"its id has {len(self.id):,} characters, over KEY_BYTES_MAX = {KEY_BYTES_MAX:,}"
+            )
+        if self.packed and _MESSAGE.decode(self.packed).id != self.id:
+            raise msgspec.ValidationError("its id is not that of its message")
 
 
 class Posted(Struct, frozen=True, gc=False):
@@ -210,24 +228,6 @@ _FORMS: Final[dict[str, Any]] = {
 assert _FORMS.keys() == {field for part in PARTS for field in FIELDS[part]}, "every field has a form"
 
 _MESSAGE: Final = msgspec.msgpack.Decoder(_Message)
-
-
-def check(event: BoardChanged | BoardMessageAppended) -> None:
-    """Raise ``msgspec.ValidationError`` for what no verb could have written."""
-    if isinstance(event, BoardMessageAppended):
-        if len(event.id) > KEY_BYTES_MAX:
-            raise msgspec.ValidationError(
-                f"its id has {len(event.id):,} characters, over KEY_BYTES_MAX = {KEY_BYTES_MAX:,}"
-            )
-        if event.packed and _MESSAGE.decode(event.packed).id != event.id:
-            raise msgspec.ValidationError("its id is not that of its message")
-        return
-    values = _values(event)
-    unknown = [field for field in (*event.fields, *values) if field not in _FORMS or field not in event.fields]
-    if unknown:
-        raise msgspec.ValidationError(f"a board has no field {unknown[0]!r} to change")
-    for field, packed in values.items():
-        msgspec.msgpack.decode(packed, type=_FORMS[field])
 
 
 # What the fold reads of events.

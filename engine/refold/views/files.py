@@ -43,6 +43,11 @@ class FileCreated(Event, frozen=True, tag=80):
     path: str = ""
     text: str = ""
 
+    def check(self, *, is_erased: bool) -> None:
+        """Raise ``msgspec.ValidationError`` for a path where no file can be."""
+        if not is_erased:
+            _check_path("path", self.path)
+
 
 class FileEdited(Event, frozen=True, tag=81):
     """``removed`` characters of a file from ``start`` on made way for a text; all of them begin the file anew."""
@@ -59,6 +64,11 @@ class FileDeleted(Event, frozen=True, tag=82):
     ids: tuple[str, ...]
     path: str = ""
 
+    def check(self, *, is_erased: bool) -> None:
+        """Raise ``msgspec.ValidationError`` for a path where no file can be."""
+        if not is_erased:
+            _check_path("path", self.path)
+
 
 class FileRenamed(Event, frozen=True, tag=83):
     """A file or a directory was moved, with everything under it; ``id`` is that of the move, for what it made."""
@@ -67,6 +77,15 @@ class FileRenamed(Event, frozen=True, tag=83):
     ids: tuple[str, ...]
     path: str = ""
     new_path: str = ""
+
+    def check(self, *, is_erased: bool) -> None:
+        """Raise ``msgspec.ValidationError`` for a path where no file can be, and for a move into itself."""
+        if is_erased:
+            return
+        _check_path("path", self.path)
+        _check_path("new_path", self.new_path)
+        if f"{self.new_path}/".startswith(f"{self.path}/"):
+            raise msgspec.ValidationError(f"{checks.shown(self.path)} is moved into itself")
 
 
 class Node(Struct, frozen=True, array_like=True, gc=False):
@@ -134,17 +153,9 @@ class Tree:
             self.put(new_path + held[len(path) :], node, maker)
 
 
-_PATHS: Final = ("path", "new_path")
-
-
-def check(event: Event) -> None:
-    """Raise ``msgspec.ValidationError`` for a path that no verb could have written; an erased event has none."""
-    paths = {field: getattr(event, field) for field in _PATHS if field in event.__struct_fields__}
-    for field, path in paths.items():
-        if not _is_place(path):
-            raise msgspec.ValidationError(f"{field} is {checks.shown(path)}, where no file can be")
-    if len(paths) > 1 and f"{paths['new_path']}/".startswith(f"{paths['path']}/"):
-        raise msgspec.ValidationError(f"{checks.shown(paths['path'])} is moved into itself")
+def _check_path(field: str, path: str) -> None:
+    if not _is_place(path):
+        raise msgspec.ValidationError(f"{field} is {checks.shown(path)}, where no file can be")
 
 
 def _is_place(path: str) -> bool:

@@ -16,6 +16,10 @@ class ScratchpadSet(Event, frozen=True, tag=5):
     key: str = ""
     value: str = ""
 
+    def repeat(self, chat: Any) -> None:
+        """Set the key there."""
+        chat.set(self.key, self.value)
+
 
 class ScratchpadDeleted(Event, frozen=True, tag=6):
     """A key of the scratchpad was removed."""
@@ -24,15 +28,27 @@ class ScratchpadDeleted(Event, frozen=True, tag=6):
     place: int
     key: str = ""
 
+    def repeat(self, chat: Any) -> None:
+        """Remove the key there."""
+        chat.delete(self.key)
+
 
 class NoteAdded(Event, frozen=True, tag=7):
     """A free-form note was added to the scratchpad."""
 
     text: str = ""
 
+    def repeat(self, chat: Any) -> None:
+        """Add the note there."""
+        chat.note(self.text)
+
 
 class ScratchpadCleared(Event, frozen=True, tag=8):
     """All keys and notes left the scratchpad."""
+
+    def repeat(self, chat: Any) -> None:
+        """Clear the scratchpad there."""
+        chat.clear()
 
 
 class Scratch:

@@ -28,6 +28,10 @@ class StateSet(Event, frozen=True, tag=9):
         """The JSON value, fresh at each access."""
         return unpack_json(self.packed)
 
+    def repeat(self, chat: Any) -> None:
+        """Set the key there."""
+        chat.state.set(self.key, self.value)
+
 
 class StateDeleted(Event, frozen=True, tag=10):
     """A key of the state was removed."""
@@ -36,9 +40,17 @@ class StateDeleted(Event, frozen=True, tag=10):
     place: int
     key: str = ""
 
+    def repeat(self, chat: Any) -> None:
+        """Remove the key there."""
+        chat.state.delete(self.key)
+
 
 class RoundEnded(Event, frozen=True, tag=11):
     """A tool round ended: the temporary state is gone."""
+
+    def repeat(self, chat: Any) -> None:
+        """End the round there."""
+        chat.end_round()
 
 
 class Scopes:

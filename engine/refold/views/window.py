@@ -23,11 +23,19 @@ POLICY: Final = 1
 class WindowCleared(Event, frozen=True, tag=3):
     """All messages left the window."""
 
+    def repeat(self, chat: Any) -> None:
+        """Clear the window there."""
+        chat.clear_window()
+
 
 class WindowResized(Event, frozen=True, tag=4):
     """The token budget of the window changed."""
 
     window_tokens: int
+
+    def repeat(self, chat: Any) -> None:
+        """Give the window there the same budget."""
+        chat.set_window_tokens(self.window_tokens)
 
 
 class Window:

@@ -23,6 +23,10 @@ class TaskDescribed(Event, frozen=True, tag=41):
 
     text: str = ""
 
+    def repeat(self, chat: Any) -> None:
+        """Describe the task there."""
+        chat.session.describe_task(self.text)
+
 
 class FileRead(Event, frozen=True, tag=42):
     """A session read a file."""
@@ -31,11 +35,19 @@ class FileRead(Event, frozen=True, tag=42):
     lines: int = 0
     size_bytes: int = 0
 
+    def repeat(self, chat: Any) -> None:
+        """Note the file there."""
+        chat.session.note_file(self.path, lines=self.lines, size_bytes=self.size_bytes)
+
 
 class FindingNoted(Event, frozen=True, tag=43):
     """A session found something out."""
 
     text: str = ""
+
+    def repeat(self, chat: Any) -> None:
+        """Note the finding there."""
+        chat.session.note_finding(self.text)
 
 
 class MemoriesExtracted(Event, frozen=True, tag=47):

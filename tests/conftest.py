@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refold import Memory
-from tests.bounds import Clock, seeded_bytes
+from tests.support.bounds import Clock, seeded_bytes
 
 SLOW_SECONDS_MAX = 900
 """When a slow test counts as one that hangs: on a machine that is busy with other work it takes many times as long."""

@@ -16,9 +16,9 @@ import run_blocks
 import refold
 from refold import Memory, Snapshot, event, fold, limits
 from refold.log import protocol, record, witness
-from tests.test_tampering import TABLE
+from tests.rigs.test_tamper import TABLE
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 ENGINE = ROOT / "engine"
 PAGES = ("README.md", "engine/TUTORIAL.md", "engine/FORMAT.md")
 FORMAT = (ENGINE / "FORMAT.md").read_text(encoding="utf-8")

@@ -11,7 +11,8 @@ import run_blocks
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.paths import ROOT
+
 LOCKS = ROOT / "tools" / "lock"
 SCRIPTS = (".ci/run", "tools/bench", "tools/demo", "tools/test", "tools/lock/update")
 TOP_LEVEL = {

@@ -11,7 +11,7 @@ import pytest
 
 import refold
 
-STORED = Path(__file__).parent / "public_api.txt"
+STORED = Path(__file__).with_name("public_api.txt")
 
 
 def described() -> str:

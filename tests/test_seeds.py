@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from refold import InvalidInput, LimitExceeded, Memory, Snapshot
-from tests.support import Clock, refused, remembering
+from tests.support.memories import Clock, refused, remembering
 
 
 class TestScratchpad:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import tidy
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.paths import ROOT
 
 # The smallest tree that keeps every rule; each test breaks it at one place.
 CLEAN_TREE = {

@@ -6,12 +6,12 @@ Each stands here with its reason; a name whose reason is gone goes too.
 import sys
 from types import FrameType
 
-from tests.machine import MemoryMachine
+from tests.engine.test_replay import append_until_killed, print_script
+from tests.index.test_embedder_extras import Endpoint
+from tests.machine.machine import MemoryMachine
 from tests.mcp.fixtures import Kept
-from tests.tampering import CarelessAlone, RelinkingAlone, TidyAlone
-from tests.test_embedder_extras import Endpoint
-from tests.test_mcp_http import Handler
-from tests.test_replay import append_until_killed, print_script
+from tests.mcp.test_client_http import Handler
+from tests.rigs.tamper import CarelessAlone, RelinkingAlone, TidyAlone
 
 import refold
 from refold import Receipt, SessionSummary, Stats

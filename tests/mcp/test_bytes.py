@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from refold import Memory
-from tests.mcp.serving import command
-from tests.support import assert_sound
+from tests.mcp.servers import command
+from tests.support.memories import assert_sound
 
 SECONDS = 60
 HELLO = {

@@ -15,13 +15,13 @@ import pytest
 from refold import Memory
 from refold.mcp.resources import Binding
 from refold.mcp.server import MemoryServer
-from tests import nodejs
 from tests.mcp.fixtures import Kept, add_fixtures
-from tests.mcp.serving import http
-from tests.nodejs import node, package_file
-from tests.support import remembering
+from tests.mcp.servers import http
+from tests.support import node as nodejs
+from tests.support.memories import remembering
+from tests.support.node import node, package_file
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SUITE = "@modelcontextprotocol/conformance/dist/index.js"
 LISTED: dict[str, Any] = json.loads((Path(__file__).parent / "conformance.json").read_text())
 TIMEOUT_SECONDS = 100

@@ -8,7 +8,7 @@ from refold import Memory
 from refold.agent.builtin import BUILT_IN_NAMES
 from refold.mcp import server
 from refold.mcp.resources import Binding
-from tests.support import assert_sound
+from tests.support.memories import assert_sound
 
 CALLS: dict[str, list[dict[str, Any]]] = {
     "memory_write": [

@@ -18,8 +18,8 @@ from refold.agent.tools import FunctionTool, ToolRegistry
 from refold.mcp import memory_server, resources
 from refold.mcp.resources import CONVERSATION_META, Address, Binding
 from refold.mcp.server import MemoryServer
-from tests.mcp.touring import call, error, listed, prompt, read, tour
-from tests.support import assert_sound, refused
+from tests.mcp.tour import call, error, listed, prompt, read, tour
+from tests.support.memories import assert_sound, refused
 
 SECONDS = 60
 

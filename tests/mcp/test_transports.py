@@ -19,9 +19,9 @@ from refold import Memory
 from refold.mcp import resources, server
 from refold.mcp.resources import Binding
 from refold.mcp.server import MemoryServer
-from tests.mcp.serving import http, http_child, stdio
-from tests.mcp.touring import call, read, tour
-from tests.support import assert_sound
+from tests.mcp.servers import http, http_child, stdio
+from tests.mcp.tour import call, read, tour
+from tests.support.memories import assert_sound
 
 MODES = ("auto", "legacy")
 SECONDS = 60

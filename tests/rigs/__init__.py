@@ -1,4 +1,0 @@
-"""Rigs: processes and threads that write at once, killed or not, and a checker of what they say they saw.
-
-``python -m tests.rigs --help`` says how to run one for longer, or again with the seed that a failing run has printed.
-"""

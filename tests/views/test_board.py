@@ -18,7 +18,7 @@ from refold.views.board import (
     changing,
     order_of,
 )
-from tests.views.folding import Erased, folded
+from tests.views.fold import Erased, folded
 
 Row = tuple[str, int | None]
 

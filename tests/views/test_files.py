@@ -5,7 +5,7 @@ import pytest
 from refold import Event, fold
 from refold.limits import INLINE_BYTES_MAX
 from refold.views.files import FILES, FileCreated, FileDeleted, FileEdited, FileRenamed, Tree
-from tests.views.folding import Erased, folded, stamp_of
+from tests.views.fold import Erased, folded, stamp_of
 
 LONG = "line\n" * INLINE_BYTES_MAX
 CREATED = FileCreated((), "f", "/memories/a/b", LONG)

@@ -4,7 +4,7 @@ import pytest
 
 from refold import Event, Note, fold
 from refold.views.journal import JOURNAL, JournalAppended
-from tests.views.folding import BEGIN_NS, Erased, folded
+from tests.views.fold import BEGIN_NS, Erased, folded
 
 EVENTS: list[Event | Erased] = [
     JournalAppended((), "2026-01-02", "second day"),

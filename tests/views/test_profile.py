@@ -4,7 +4,7 @@ import pytest
 
 from refold import Event, fold
 from refold.views.profile import PROFILE, ProfileDeleted, ProfileSet
-from tests.views.folding import Erased, folded
+from tests.views.fold import Erased, folded
 
 
 def put(key: str, value: str, prior: int = 0) -> ProfileSet:

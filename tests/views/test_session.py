@@ -5,7 +5,7 @@ import pytest
 from refold import Event, fold
 from refold.event import ConversationOpened, ForkDropped, Forked, Restored, StateImported
 from refold.views.session import SESSION
-from tests.views.folding import folded
+from tests.views.fold import folded
 
 
 def opened(project: str | None = None) -> ConversationOpened:

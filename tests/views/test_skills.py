@@ -14,7 +14,7 @@ from refold.views.skills import (
     SkillUsed,
     Usage,
 )
-from tests.views.folding import BEGIN_NS, Erased, folded, stamp_of
+from tests.views.fold import BEGIN_NS, Erased, folded, stamp_of
 
 LEARNED = SkillLearned((), "a", "generated", "release", "How to release.", "Tag it.", ("git",), ("s1",))
 REFINED = SkillRefined((), "a", "refined", "release", "How to release.", "Test, tag.", ("git",), ("s1", "s2"))

@@ -7,7 +7,7 @@ import pytest
 from refold import Event, fold
 from refold.event import ConversationEnded, ForkDropped, pack_json
 from refold.views.state import STATE, RoundEnded, StateDeleted, StateSet
-from tests.views.folding import Erased, folded
+from tests.views.fold import Erased, folded
 
 
 def put(key: str, value: Any, prior: int = 0) -> StateSet:

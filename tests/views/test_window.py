@@ -6,7 +6,7 @@ from refold import Event, StoreVersion, fold
 from refold.event import ConversationOpened, ForkDropped, ImportedBody, ImportedMessage, StateImported
 from refold.message import MessageAppended, Role
 from refold.views.window import WINDOW, Window, WindowCleared, WindowResized
-from tests.views.folding import Erased, folded, stamp_of
+from tests.views.fold import Erased, folded, stamp_of
 
 
 def opened(window_tokens: int = 100, policy: int = 1) -> ConversationOpened:

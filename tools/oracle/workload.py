@@ -205,7 +205,10 @@ def without_layout(text: str) -> str:
 
 def machine(session: Session) -> None:
     """Run examples of the state machine of this side's tests, without the checks that it makes after each step."""
-    machines: Any = importlib.import_module("tests.machine")
+    try:
+        machines: Any = importlib.import_module("tests.machine.machine")
+    except ModuleNotFoundError:  # The tree of the old side, whose tests are not in folders.
+        machines = importlib.import_module("tests.machine")
     providers: Any = importlib.import_module("hypothesis.internal.conjecture.providers")
     vars(providers)["_get_local_constants"] = lambda: providers._local_constants  # noqa: SLF001 - else sources are drawn
 

@@ -1,0 +1,462 @@
+"""Extraction: what a model is asked, what of its answer is kept, and that nonsense leaves nothing half written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold import (
+    PROVIDERS,
+    CallableProvider,
+    HttpProvider,
+    InvalidInput,
+    Memory,
+    NoJson,
+    ProviderFailed,
+    default_hooks,
+    extract,
+    extract_idle,
+)
+from refold.agent.extraction import clamped, parse_lessons, secret_in
+from refold.agent.providers import parsed
+from refold.event import Event
+from refold.limits import EXTRACTED_COUNT_MAX
+from refold.views.work import FindingNoted, TaskDescribed
+from tests.support.memories import Clock, assert_sound
+from tests.support.model_server import anthropic, openai, serving
+
+PNPM = {"category": "preference", "content": "Use pnpm, not npm.", "keywords": ["pnpm"], "importance": 0.9}
+PORT = {"category": "fact", "content": "The API listens on port 8080.", "keywords": [], "importance": 0.4}
+
+
+def talked(memory: Memory) -> Any:
+    chat = memory.conversation("s1", project="acme")
+    chat.append("user", "Please use pnpm here, not npm.")
+    chat.append("assistant", "I will.")
+    chat.session.describe_task("Install the packages.")
+    chat.session.note_file("package.json", lines=20)
+    chat.session.note_finding("The lock file is pnpm's.")
+    return chat
+
+
+def scripted(*items: Any) -> CallableProvider:
+    return CallableProvider(lambda _, __, ___: {"memories": list(items)}, id="scripted")
+
+
+def test_memory_round_trip_a_new_session_knows_what_the_old_one_learnt(memory: Memory) -> None:
+    """A scenario of the seed, by its name: session, extraction, new session, injection."""
+    extracted = extract(talked(memory), scripted(PNPM), memory=memory)
+    (entry,) = memory.project("acme").list()
+    assert extracted.ids == (entry.id,)
+    assert (entry.category, entry.importance, entry.session, list(entry.keywords)) == (
+        "preference",
+        0.9,
+        "s1",
+        ["pnpm"],
+    )
+    later = memory.conversation("s2", project="acme")
+    assert "- [PREF] Use pnpm, not npm.\n" in memory.context(later).text
+    assert_sound(memory)
+
+
+def test_memory_decay_a_memory_that_nobody_uses_loses_importance() -> None:
+    clock = Clock()
+    with Memory(clock_ns=clock) as memory:
+        extract(talked(memory), scripted(PNPM), memory=memory)
+        clock.advance(14 * 86_400)
+        memory.project("acme").decay()
+        assert memory.project("acme").list()[0].importance == pytest.approx(0.9 * 0.95**2)
+
+
+def test_every_memory_names_the_events_it_came_from(memory: Memory) -> None:
+    chat = talked(memory)
+    extract(chat, scripted(PNPM), memory=memory)
+    (added,) = (found for found in memory.project("acme").events() if type(found.event).__name__ == "MemoryAdded")
+    told = [stamp.seq for event, stamp in chat.events() if isinstance(event, (TaskDescribed, FindingNoted))]
+    assert added.event.sources == (*told, *(message.seq for message in chat.window()))
+    memory.erase([chat.window()[0]])
+    assert memory.project("acme").list() == []
+
+
+@pytest.mark.parametrize("kind", [TaskDescribed, FindingNoted])
+def test_a_memory_goes_with_what_else_the_model_was_told(memory: Memory, kind: type[Event]) -> None:
+    chat = talked(memory)
+    extract(chat, scripted(PNPM), memory=memory)
+    memory.erase([stamp.seq for event, stamp in chat.events() if isinstance(event, kind)])
+    assert memory.project("acme").list() == []
+
+
+def test_the_prompt_holds_the_session_and_what_is_known(memory: Memory) -> None:
+    memory.project("acme").add("Tests need Docker.", category="convention")
+    asked: list[Any] = []
+
+    def answer(messages: list[Any], system: list[str], schema: dict[str, Any]) -> str:
+        asked.extend([messages, system, schema])
+        return "[]"
+
+    extract(talked(memory), CallableProvider(answer), memory=memory)
+    ((message,), (system,), schema) = asked
+    text = message["content"]
+    for said in (
+        "## Session Task\nInstall the packages.\n",
+        "## Files Read\n- package.json (20 lines)\n",
+        "## Key Findings\n- The lock file is pnpm's.\n",
+        "## Conversation Summary\nuser: Please use pnpm here, not npm.\nassistant: I will.\n",
+        "## Already Known (DO NOT duplicate these)\n- [convention] Tests need Docker.\n",
+        "Do NOT extract secrets, credentials, API keys, or passwords",
+    ):
+        assert said in text
+    assert "Do NOT extract secrets" in system
+    assert schema["properties"]["memories"]["type"] == "array"
+
+
+def test_what_was_read_is_not_read_again(memory: Memory) -> None:
+    chat = talked(memory)
+    asked: list[Any] = []
+
+    def answer(messages: list[Any], _: list[str], __: dict[str, Any]) -> list[Any]:
+        asked.append(messages)
+        return [PNPM]
+
+    provider = CallableProvider(answer)
+    extract(chat, provider, memory=memory)
+    head = memory.head
+    chat.append("user", "Thanks!")
+    extract(chat, provider, memory=memory)
+    assert len(asked) == 2
+    assert "pnpm here" not in asked[1][0]["content"]
+    assert memory.project("acme").count() == 1
+    assert memory.head > head
+    quiet = memory.conversation("quiet")
+    assert extract(quiet, provider, memory=memory).ids == ()
+    assert len(asked) == 2
+
+
+def test_an_extraction_is_one_commit_with_its_reasons(memory: Memory) -> None:
+    chat = talked(memory)
+    bad = PNPM | {"category": "mood"}
+    extracted = extract(chat, scripted(PNPM, bad, PORT), memory=memory)
+    assert extracted.dropped == ("item 1: Invalid memory category: 'mood'",)
+    events = [found for found in memory.events() if type(found.event).__name__ in ("MemoryAdded", "MemoriesExtracted")]
+    assert [type(found.event).__name__ for found in events] == ["MemoryAdded", "MemoryAdded", "MemoriesExtracted"]
+    assert len({found.stamp.time_ns for found in events}) == 1
+    event: Any = events[-1].event
+    assert (event.ids, event.provider, event.dropped) == (extracted.ids, "scripted", extracted.dropped)
+    assert memory.stats().usage == {"memory_extracted": 2}
+
+
+def test_extracted_memories_wait_for_review_where_the_setting_says_so(memory: Memory) -> None:
+    memory.settings.set("memory_review_extracted", value=True)
+    extract(talked(memory), scripted(PNPM), memory=memory)
+    (entry,) = memory.project("acme").list()
+    assert entry.status == "pending_review"
+    assert memory.context(memory.conversation("s2", project="acme")).ids == ()
+    memory.project("acme").approve(entry.id)
+    assert memory.context(memory.conversation("s2", project="acme")).ids == (entry.id,)
+
+
+def test_what_was_recalled_in_the_session_is_not_learnt_again(memory: Memory) -> None:
+    chat = talked(memory)
+    memory.project("acme").add("Use pnpm, not npm, for all packages.")
+    memory.project("acme").recall("pnpm", conversation=chat)
+    extracted = extract(chat, scripted(PNPM, PORT), memory=memory)
+    assert extracted.dropped == ("item 0: it repeats what was recalled or said before",)
+    assert [entry.content for entry in memory.project("acme").list()][1:] == ["The API listens on port 8080."]
+
+
+def test_what_the_model_was_shown_is_not_learnt_again(memory: Memory) -> None:
+    chat = talked(memory)
+    memory.project("acme").add("Use pnpm, not npm, for all packages.")
+    memory.show(memory.context(chat))
+    extracted = extract(chat, scripted(PNPM), memory=memory)
+    assert extracted.dropped == ("item 0: it repeats what was recalled or said before",)
+    assert memory.project("acme").count() == 1
+
+
+def test_a_secret_is_dropped_and_its_reason_does_not_show_it(memory: Memory) -> None:
+    chat, key = talked(memory), "AKIA" + "ABCDEFGHIJKLMNOP"
+    extracted = extract(chat, scripted(PORT | {"content": f"The key is {key}."}), memory=memory)
+    assert extracted.dropped == ("item 0: it seems to hold an AWS access key",)
+    assert memory.project("acme").count() == 0
+    assert key not in repr([found.event for found in memory.events()])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-----BEGIN RSA PRIVATE KEY-----",
+        "AKIA" + "ABCDEFGHIJKLMNOP",
+        "sk-" + "proj-abcdefghijklmnop1234",
+        "ghp_" + "a" * 36,
+        "glpat-" + "a" * 20,
+        "xoxb-" + "12345678-abc",
+        "AIza" + "a" * 35,
+        "eyJhbGciOiJI.eyJzdWIiOiIx.c2ln",
+        "Authorization: Bearer " + "a" * 20,
+        "postgres://user:hunter22@db/app",
+        "The password is hunter22!",
+        "api_key = 'abc123def456ghi789'",
+    ],
+)
+def test_the_common_shapes_of_secrets_are_seen(text: str) -> None:
+    assert secret_in(f"Remember: {text}") is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Passwords are stored hashed.",
+        "The password is stored in the vault.",
+        "The token counter rounds up.",
+        "Use the API key from the environment.",
+        "See https://example.org/path:8080/x.",
+        "The task-skipping-behaviour flag is on.",
+        "The tokenizer is cl100k.",
+    ],
+)
+def test_what_only_speaks_of_secrets_is_none(text: str) -> None:
+    assert secret_in(text) is None
+
+
+# What models write.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"a": 1}]',
+        'Sure! Here it is:\n```json\n[{"a": 1}]\n```\nAnything else?',
+        '```\n[{"a": 1}]\n```',
+        '<think>maybe [1, 2]?</think>[{"a": 1}]',
+        'the thought began before </think> [{"a": 1}]',
+        '{not json} [{"a": 1}]',
+        '\ufeff [{"a": 1}] trailing',
+        '[{"a": 1}] <think>was that right?</think> Yes.',
+        "<think>" * 50_000 + "</think>" + '[{"a": 1}]',
+        "<think>one</think><THINKING>two</thinking>" + '[{"a": 1}]',
+    ],
+)
+def test_json_is_found_in_what_models_write(text: str) -> None:
+    assert parsed(text) == ([{"a": 1}], False)
+
+
+def test_long_nonsense_is_looked_through_in_time() -> None:
+    for text in ("a.b-" * 50_000, "<think>" * 50_000, "[{" * 50_000, "sk-a-" * 50_000, "eyJ.a" * 50_000):
+        with pytest.raises(NoJson):
+            parsed(text)
+        secret_in(text)
+
+
+def test_of_an_answer_that_was_cut_off_the_whole_items_are_read() -> None:
+    assert parsed('[{"a": 1}, {"a": 2}, {"a"') == ([{"a": 1}, {"a": 2}], True)
+    assert parsed('{"memories": [{"a": 1}, {"a": 2}, {"b": "cut') == ([{"a": 1}, {"a": 2}], True)
+
+
+@pytest.mark.parametrize("text", ["", "no", "<think>[1]", "{", "[" * 100_000, "{'a': 1}", "[1, 2", "\ud800"])
+def test_what_holds_no_json_says_so(text: str) -> None:
+    with pytest.raises(NoJson, match="Failed to parse memory extraction JSON"):
+        parsed(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (10**15, 1.0),
+        (-3, 0.0),
+        (float("nan"), 0.5),
+        (float("inf"), 0.5),
+        ("high", 0.5),
+        (None, 0.5),
+        (True, 0.5),
+        (0.3, 0.3),
+    ],
+)
+def test_importance_is_clamped(given: Any, expected: float) -> None:
+    assert clamped(given) == expected
+
+
+@pytest.mark.parametrize("answer", [[PNPM], {"memories": [PNPM]}, {"items": [PNPM]}, PNPM])
+def test_an_array_may_come_in_an_object(answer: Any) -> None:
+    assert [item.content for item in parse_lessons(answer).items] == ["Use pnpm, not npm."]
+
+
+@pytest.mark.parametrize("answer", [None, 7, "text", {"other": []}, {"memories": "none"}])
+def test_an_answer_of_another_shape_is_refused(answer: Any) -> None:
+    with pytest.raises(NoJson, match="expected an array"):
+        parse_lessons(answer)
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        (7, "it is a int, not an object"),
+        ({"content": " "}, "its content is empty"),
+        ({"content": 5}, "its content is empty"),
+        (PNPM | {"category": 5}, "Invalid memory category: 5"),
+        (PNPM | {"content": "x" * 2_001}, "its content is over EXTRACTED_CHARS_MAX"),
+        (PNPM | {"content": "\ud800"}, "its content is no valid Unicode"),
+    ],
+)
+def test_bad_items_are_dropped_with_their_reasons(item: Any, reason: str) -> None:
+    found = parse_lessons([item, PORT])
+    assert [kept.content for kept in found.items] == [PORT["content"]]
+    assert found.dropped[0].startswith(f"item 0: {reason}")
+
+
+def test_no_more_items_than_the_bound_and_each_once() -> None:
+    many = [
+        PORT | {"content": f"fact {chr(97 + number % 26) * 5}{number}"} for number in range(EXTRACTED_COUNT_MAX + 5)
+    ]
+    found = parse_lessons([*many, *many])
+    assert len(found.items) == EXTRACTED_COUNT_MAX
+    assert parse_lessons([PNPM, PNPM]).dropped == ("item 1: it repeats what was recalled or said before",)
+
+
+# A provider that fails.
+
+
+def test_a_provider_that_fails_leaves_nothing(memory: Memory) -> None:
+    chat = talked(memory)
+    head = memory.head
+
+    def fail(*_: Any) -> str:
+        raise ProviderFailed("no", 500)
+
+    for provider in (CallableProvider(fail), CallableProvider(lambda *_: "nonsense"), scripted_badly()):
+        with pytest.raises((ProviderFailed, NoJson)):
+            extract(chat, provider, memory=memory)
+        assert memory.head == head
+    no_provider: Any = object()
+    with pytest.raises(InvalidInput, match="provider needs an id"):
+        extract(chat, no_provider, memory=memory)
+
+
+def scripted_badly() -> CallableProvider:
+    return CallableProvider(lambda *_: {"unrelated": 1})
+
+
+def test_session_time_out_extracts_from_conversations_that_rest() -> None:
+    clock = Clock()
+    with Memory(clock_ns=clock) as memory:
+        talked(memory)
+        assert extract_idle(memory, scripted(PNPM), idle_seconds=600) == {}
+        clock.advance(601)
+        assert list(extract_idle(memory, scripted(PNPM), idle_seconds=600)) == ["s1"]
+        assert extract_idle(memory, scripted(PORT), idle_seconds=600) == {}
+        assert memory.project("acme").count() == 1
+
+
+# The default hooks.
+
+
+def test_default_hooks_obey_commands_and_extract_at_the_end_and_at_compaction(memory: Memory) -> None:
+    chat = talked(memory)
+    hooks = default_hooks(memory, lambda _, text: f"[skill] {text}", scripted(PORT))
+    context = hooks.context(chat)
+    assert hooks.fire_user_message(context, "Remember that the tests need Docker.").modified_message == (
+        "[skill] Remember that the tests need Docker."
+    )
+    assert [entry.importance for entry in memory.project("acme").list()] == [0.95]
+    hooks.fire_session_start(context)
+    assert [entry.content for entry in context.shared["memories"]] == ["the tests need Docker"]
+    hooks.fire_user_message(context, "Forget that the tests need Docker.")
+    assert memory.project("acme").count() == 0
+    hooks.fire_user_message(context, "Remember that the password is hunter22!")
+    assert memory.project("acme").count() == 0
+    hooks.fire_compaction(context, chat.window())
+    assert [entry.content for entry in memory.project("acme").list()] == [PORT["content"]]
+    chat.append("user", "more")
+    hooks.fire_session_end(context, chat.session.summary())
+    assert chat.session.extracted_seq() == chat.window()[-1].seq
+
+
+def test_settings_turn_the_default_hooks_off(memory: Memory) -> None:
+    chat = talked(memory)
+    for setting in ("memory_enabled", "skills_enabled"):
+        memory.settings.set(setting, value=False)
+    hooks = default_hooks(memory, lambda _, text: f"[skill] {text}", scripted(PORT))
+    head, context = memory.head, hooks.context(chat)
+    hooks.fire_session_start(context)
+    assert hooks.fire_user_message(context, "Remember that x.").modified_message is None
+    hooks.fire_session_end(context, chat.session.summary())
+    assert (memory.head, context.shared) == (head, {})
+
+
+# Over the wire.
+
+
+@pytest.mark.parametrize("name", sorted(PROVIDERS))
+def test_cross_provider_each_of_the_seven_is_asked_in_its_own_way(name: str) -> None:
+    quirks = PROVIDERS[name]
+    value = {"memories": [PNPM]}
+    forced = quirks.ladder[0] == "tool"
+    if quirks.wire == "openai":
+        reply = openai(None, json.dumps(value)) if forced else openai(json.dumps(value))
+    else:
+        reply = anthropic(None, value) if forced else anthropic(json.dumps(value))
+    with Memory() as memory, serving(reply) as model:
+        provider = HttpProvider(name, "tiny", api_key="k-1", url=model.url)
+        extracted = extract(talked(memory), provider, memory=memory)
+        assert (extracted.channel, extracted.input_tokens, extracted.output_tokens) == (quirks.ladder[0], 7, 3)
+        assert memory.project("acme").count() == 1
+        ((path, headers, asked),) = model.asked
+    assert path == "/v1"
+    assert asked["model"] == "tiny"
+    assert headers["x-api-key" if quirks.wire == "anthropic" else "authorization"].endswith("k-1")
+    assert ("cache_control" in json.dumps(asked)) == (name == "anthropic")
+    assert isinstance(asked.get("system", ""), list if name == "anthropic" else str)
+    assert "k-1" not in repr(provider)
+
+
+def test_the_ladder_goes_down_until_a_channel_is_understood() -> None:
+    refusal = (400, {"error": "response_format is not supported"})
+    answers = [refusal, refusal, openai("no JSON here"), openai('Here: [{"content": "x", "category": "fact"}]')]
+    with serving(*answers) as model:
+        result = HttpProvider("openai", "tiny", url=model.url).complete_json([], ["Extract."], {"type": "object"})
+        assert (result.channel, result.value) == ("prompt", [{"content": "x", "category": "fact"}])
+        bodies = [asked for _, _, asked in model.asked]
+    assert [sorted(set(body) - {"model", "messages", "temperature", "max_tokens"}) for body in bodies] == [
+        ["response_format"],
+        ["tool_choice", "tools"],
+        ["response_format"],
+        [],
+    ]
+    assert "JSON" in bodies[2]["messages"][0]["content"]
+
+
+@pytest.mark.parametrize("status", [401, 429, 500, 503])
+def test_other_statuses_are_raised_at_once(status: int) -> None:
+    with serving((status, {"error": "no"}), openai("[]")) as model:
+        with pytest.raises(ProviderFailed, match=str(status)) as raised:
+            HttpProvider("openai", "tiny", url=model.url).complete_json([], ["x"], {})
+        assert raised.value.status == status
+        assert len(model.asked) == 1
+
+
+@pytest.mark.parametrize("reply", [b"", b"{", b"[]", b'{"choices": []}', b'{"choices": [{"message": null}]}', b"\xff"])
+def test_a_reply_that_is_none_is_a_typed_error(reply: bytes) -> None:
+    with serving(reply) as model:
+        quirks = PROVIDERS["ollama"]
+        provider = HttpProvider(type(quirks)(name="x", url=model.url, wire="openai", ladder=("prompt",)), "tiny")
+        with pytest.raises(ProviderFailed, match="no usable answer"):
+            provider.complete_json([], ["x"], {})
+
+
+def test_a_provider_that_hangs_is_given_up_in_time() -> None:
+    with serving("hang") as model, pytest.raises(ProviderFailed, match=r"could not be asked|took too long"):
+        HttpProvider("openai", "tiny", url=model.url).complete_json([], ["x"], {}, timeout_seconds=0.2)
+
+
+def test_nobody_at_the_address_is_a_typed_error(tmp_path: Path) -> None:
+    with serving() as model:
+        url = model.url
+    assert tmp_path.is_dir()
+    with pytest.raises(ProviderFailed, match="could not be asked"):
+        HttpProvider("openai", "tiny", url=url).complete_json([], ["x"], {}, timeout_seconds=2)
+
+
+@pytest.mark.parametrize(("provider", "url"), [("acme", None), ("openai", "ftp://x"), ("openai", "nonsense")])
+def test_a_provider_that_is_none_is_refused(provider: str, url: str | None) -> None:
+    with pytest.raises(InvalidInput):
+        HttpProvider(provider, "tiny", url=url)

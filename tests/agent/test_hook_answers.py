@@ -1,0 +1,147 @@
+"""Hooks that come and go, end the process, time out by themselves, or answer with what no session can use."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from refold import (
+    AfterLlmResult,
+    AfterToolResult,
+    AgentLoop,
+    BeforeLlmResult,
+    BeforeToolResult,
+    Call,
+    HookContext,
+    InvalidInput,
+    Memory,
+    Reply,
+    ToolResult,
+    UserMessageResult,
+)
+from tests.agent.test_loop import Script
+from tests.support.memories import assert_sound
+
+
+def begun(memory: Memory) -> HookContext:
+    return memory.hooks.context(memory.conversation("s1"))
+
+
+FIRED: dict[str, tuple[Any, ...]] = {
+    "user_message": ("x",),
+    "before_llm": ([],),
+    "after_llm": ("x",),
+    "before_tool": ("t", {}),
+    "after_tool": ("t", ToolResult("t", "ok")),
+}
+
+
+@pytest.mark.parametrize("point", FIRED)
+def test_a_hook_that_takes_itself_away_hides_no_other(memory: Memory, point: str) -> None:
+    called: list[str] = []
+
+    def once(*_: Any) -> None:
+        memory.hooks.unregister(point, once)
+
+    memory.hooks.register(point, once)
+    memory.hooks.register(point, lambda *_: called.append(point))
+    getattr(memory.hooks, f"fire_{point}")(begun(memory), *FIRED[point])
+    assert called == [point]
+
+
+async def cancelled(*_: Any) -> None:
+    raise asyncio.CancelledError
+
+
+def exits(*_: Any) -> None:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize("hook", [cancelled, exits])
+def test_a_hook_cannot_end_the_process(memory: Memory, hook: Any, caplog: pytest.LogCaptureFixture) -> None:
+    memory.hooks.register("session_start", hook)
+    memory.hooks.fire_session_start(begun(memory))
+    assert f"hook {hook.__name__} raised" in caplog.text
+
+
+def test_a_time_out_within_a_hook_is_its_error_and_not_ours(memory: Memory, caplog: pytest.LogCaptureFixture) -> None:
+    def ask(_: HookContext) -> None:
+        raise TimeoutError("the database")
+
+    memory.hooks.register("session_start", ask)
+    with caplog.at_level(logging.WARNING, logger="refold"):
+        memory.hooks.fire_session_start(begun(memory))
+    assert "raised" in caplog.text
+    assert "the database" in caplog.text
+    assert "took longer" not in caplog.text
+
+
+def test_what_a_hook_does_to_what_is_inside_counts_for_nothing(memory: Memory) -> None:
+    context, hooks = begun(memory), memory.hooks
+    messages: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+    hooks.register("before_llm", lambda _, given: given[0]["content"].clear())
+    assert hooks.fire_before_llm(context, messages)[0]["content"] == [{"type": "text", "text": "hi"}]
+    arguments: dict[str, Any] = {"paths": ["a"]}
+    hooks.register("before_tool", lambda _, __, given: given["paths"].append("/etc/shadow"))
+    hooks.fire_before_tool(context, "t", arguments)
+    assert arguments == {"paths": ["a"]}
+    seen: list[int] = []
+    message = context.conversation.append("user", "x")
+    hooks.register("compaction", lambda _, evicted: evicted.clear())
+    hooks.register("compaction", lambda _, evicted: seen.append(len(evicted)))
+    hooks.fire_compaction(context, [message])
+    assert seen == [1]
+
+
+WRONG: list[Any] = [
+    ("user_message", UserMessageResult(5)),  # type: ignore[arg-type]
+    ("user_message", UserMessageResult(stop_reason=5)),  # type: ignore[arg-type]
+    ("user_message", "\ud800"),
+    ("before_llm", BeforeLlmResult(5)),  # type: ignore[arg-type]
+    ("before_llm", BeforeLlmResult([5])),  # type: ignore[list-item]
+    ("after_llm", AfterLlmResult(5)),  # type: ignore[arg-type]
+    ("before_tool", BeforeToolResult(modified_arguments=5)),  # type: ignore[arg-type]
+    ("before_tool", BeforeToolResult(skip=True, output=5)),  # type: ignore[arg-type]
+    ("before_tool", BeforeToolResult(skip=True, output="\ud800")),
+    ("before_tool", ToolResult("t", "ok", b'"cut off')),
+    ("after_tool", AfterToolResult(replacement_output={"a": 1})),  # type: ignore[arg-type]
+    ("after_tool", AfterToolResult(injected_context="\ud800")),
+]
+
+
+@pytest.mark.parametrize(("point", "answer"), WRONG)
+def test_an_answer_that_no_session_can_use_is_logged_and_changes_nothing(
+    memory: Memory, point: str, answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory.hooks.register(point, lambda *_: answer)
+    model = Script(Reply(None, (Call("c1", "memory_read"),)), Reply("done"))
+    chat = memory.conversation("s1")
+    assert AgentLoop(memory, chat, model).run("go").text == "done"
+    assert [message.content for message in chat.window()] == ["go", None, '{"entries":{},"notes":[]}', "done"]
+    assert "counts for nothing" in caplog.text
+    assert_sound(memory)
+
+
+@pytest.mark.parametrize("point", [[], None, 5, "coffee"])
+def test_a_point_that_is_none_is_refused(memory: Memory, point: Any) -> None:
+    with pytest.raises(InvalidInput, match="point is"):
+        memory.hooks.register(point, print)
+    assert memory.hooks.unregister(point, print) is False
+    with pytest.raises(InvalidInput, match="takes a Conversation"):
+        memory.hooks.context(point)
+
+
+@pytest.mark.parametrize("name", [[], None, 5, "coffee"])
+def test_a_setting_that_is_none_is_refused(memory: Memory, name: Any) -> None:
+    with pytest.raises(InvalidInput, match="there is no setting"):
+        memory.settings.get(name)
+    with pytest.raises(InvalidInput, match="there is no setting"):
+        memory.settings.set(name, 1)
+
+
+@pytest.mark.parametrize("score", ["x", None, True, float("nan"), float("inf"), 10**400])
+def test_a_score_that_is_none_is_refused(memory: Memory, score: Any) -> None:
+    with pytest.raises(InvalidInput, match="score is"):
+        memory.settings.count_usage("skill_used", score=score)
+    assert memory.head == 0

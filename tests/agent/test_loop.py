@@ -1,0 +1,240 @@
+"""The loop: what a session records, and the same session again without its model and its tools."""
+
+import json
+import socket
+from collections import deque
+from typing import Any
+
+import msgspec
+import pytest
+
+from refold import (
+    AfterLlmResult,
+    AfterToolResult,
+    AgentLoop,
+    BeforeLlmResult,
+    BeforeToolResult,
+    Call,
+    Conversation,
+    FunctionTool,
+    InvalidInput,
+    Memory,
+    Reply,
+    UserMessageResult,
+    rerun,
+)
+from tests.support.memories import Clock, assert_sound
+from tests.support.paths import DATA
+
+AIRLINE = DATA / "tau-bench" / "gpt4o_airline_dev.jsonl"
+
+
+class Script:
+    """A model that says what it was given, and keeps what it was asked."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self.replies = deque(replies)
+        self.asked: list[list[dict[str, Any]]] = []
+
+    def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:
+        assert tools
+        self.asked.append(messages)
+        return self.replies.popleft()
+
+
+def call(name: str, call_id: str = "c1", **arguments: Any) -> Reply:
+    return Reply(None, (Call(call_id, name, json.dumps(arguments)),))
+
+
+def ids() -> Any:
+    counter = iter(range(1, 10**9))
+    return lambda count: next(counter).to_bytes(count, "big")
+
+
+def described(chat: Conversation) -> list[Any]:
+    """The events of a conversation without their seqs and times."""
+    return [
+        (type(event).__name__, {field: getattr(event, field) for field in event.__struct_fields__})
+        for event, _ in chat.events()
+    ]
+
+
+def test_a_turn_calls_tools_until_the_model_answers(memory: Memory) -> None:
+    chat = memory.conversation("s1", project="acme")
+    model = Script(
+        call("memory_write", action="set", key="name", value="Alice"), call("memory_read", "c2"), Reply("Hi Alice!")
+    )
+    turn = AgentLoop(memory, chat, model).run("I am Alice.")
+    assert (turn.text, turn.steps, turn.stop_reason) == ("Hi Alice!", 3, None)
+    assert [message.role for message in chat.window()] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert chat.window()[4].content == '{"entries":{"name":"Alice"},"notes":[]}'
+    assert chat.session.calls() == {"memory_read": 1, "memory_write": 1}
+    assert "[Working Memory]" not in model.asked[0][0]["content"]
+    assert "  name: Alice" in model.asked[1][0]["content"]
+    assert_sound(memory)
+
+
+def test_every_context_that_the_model_saw_can_be_built_again(memory: Memory) -> None:
+    chat = memory.conversation("s1")
+    model = Script(call("memory_write", action="note", value="n"), Reply("done"))
+    AgentLoop(memory, chat, model).run("hello")
+    seqs = [found.stamp.seq for found in chat.events() if type(found.event).__name__ == "ContextShown"]
+    rebuilt = [memory.rebuild(seq) for seq in seqs]
+    assert all(one.matches for one in rebuilt)
+    assert [one.context.messages() for one in rebuilt] == model.asked
+
+
+def test_unknown_tools_and_nonsense_go_back_to_the_model(memory: Memory) -> None:
+    chat = memory.conversation("s1")
+    model = Script(call("launch"), Reply(None, (Call("c", "memory_write", "{nonsense"),)), Reply("sorry"))
+    assert AgentLoop(memory, chat, model).run("go").text == "sorry"
+    outputs = [message.content for message in chat.window() if message.role == "tool"]
+    assert outputs == ["Error: unknown tool 'launch'", "Error: invalid input: missing required field: action"]
+
+
+def test_a_model_that_never_stops_is_stopped(memory: Memory) -> None:
+    chat = memory.conversation("s1")
+    turn = AgentLoop(memory, chat, Script(*[call("memory_read")] * 9), steps_count_max=3).run("go")
+    assert (turn.steps, turn.stop_reason) == (3, "the model called tools in each of 3 steps")
+
+
+def test_a_provider_that_raises_leaves_what_was_said(memory: Memory) -> None:
+    chat = memory.conversation("s1")
+    with pytest.raises(IndexError):
+        AgentLoop(memory, chat, Script()).run("go")
+    assert [message.content for message in chat.window()] == ["go"]
+    assert AgentLoop(memory, chat, Script(Reply("here"))).run("again").text == "here"
+
+
+def test_hooks_take_part_at_every_point(memory: Memory) -> None:
+    chat = memory.conversation("s1", window_tokens=30)
+    hooks, seen = memory.hooks, list[str]()
+    for point in ("session_start", "session_end", "compaction"):
+        hooks.register(point, lambda *_, point=point: seen.append(point))
+    hooks.register("user_message", lambda _, text: UserMessageResult(f"{text}!"))
+    hooks.register("before_llm", lambda _, given: BeforeLlmResult([*given, {"role": "system", "content": "be brief"}]))
+    hooks.register("after_llm", lambda _, text: AfterLlmResult(text.upper()) if text else None)
+    hooks.register("before_tool", lambda _, __, given: BeforeToolResult(modified_arguments=given | {"value": "safe"}))
+    hooks.register("after_tool", lambda *_: AfterToolResult(injected_context="(checked)"))
+    model = Script(call("memory_write", action="note", value="unsafe"), Reply("done " * 30))
+    loop = AgentLoop(memory, chat, model)
+    assert loop.run("hello").text == "DONE " * 30
+    assert model.asked[0][-1]["content"] == "be brief"
+    assert chat.notes() == ["safe"]
+    said = [found.event for found in chat.events() if type(found.event).__name__ == "MessageAppended"]
+    first: Any = said[0]
+    assert (first.content, first.metadata) == ("hello!", {"original": "hello"})
+    output: Any = said[2]
+    assert output.content == '{"status":"ok","action":"note"}\n(checked)'
+    assert loop.end().tool_usage == {"memory_write": 1}
+    assert chat.notes() == []
+    assert seen[0] == "session_start"
+    assert seen[-1] == "session_end"
+    assert "compaction" in seen
+
+
+def test_a_hook_can_stop_a_message_a_reply_and_a_call(memory: Memory) -> None:
+    chat, hooks = memory.conversation("s1"), memory.hooks
+    stop = hooks.register("user_message", lambda _, __: UserMessageResult(stop_reason="no"))
+    assert AgentLoop(memory, chat, Script()).run("x").stop_reason == "no"
+    assert chat.window() == []
+    hooks.unregister("user_message", stop)
+    skip = hooks.register("before_tool", lambda *_: BeforeToolResult(skip=True, skip_reason="not allowed"))
+    AgentLoop(memory, chat, Script(call("memory_write", action="note", value="n"), Reply("ok"))).run("x")
+    assert chat.window()[2].content == "Error: not allowed"
+    assert chat.notes() == []
+    hooks.unregister("before_tool", skip)
+    hooks.register("after_llm", lambda *_: AfterLlmResult(block_reason="blocked"))
+    assert AgentLoop(memory, chat, Script(call("memory_read"))).run("x").stop_reason == "blocked"
+    assert chat.window()[-1].tool_calls is None
+
+
+# Again, without model and tools.
+
+
+def disconnect(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a replay talked to somebody")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+
+
+def test_a_session_runs_again_without_model_tools_and_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Memory(clock_ns=Clock(), random_bytes=ids()) as live, Memory(clock_ns=Clock(), random_bytes=ids()) as other:
+        live.tools.register(FunctionTool("weather", "d", {}, lambda given, _: {"rain": given["city"] == "Oslo"}))
+        live.hooks.register("user_message", lambda _, text: f"{text}?")
+        live.hooks.register("before_tool", lambda _, name, __: BeforeToolResult(skip=True) if name == "Bash" else None)
+        chat = live.conversation("s1", project="acme")
+        model = Script(
+            call("weather", city="Oslo"),
+            call("memory_add", "c2", content="It rains in Oslo."),
+            call("Bash", "c3", command="rm"),
+            call("nonsense", "c4"),
+            Reply("It rains."),
+            call("weather", "c5", city="Rome"),
+            call("weather", "c6", city="Rome"),
+        )
+        loop = AgentLoop(live, chat, model, steps_count_max=6)
+        loop.run("Rain")
+        AgentLoop(live, chat, model, steps_count_max=2).run("Rome")
+        loop.end()
+        disconnect(monkeypatch)
+        again = rerun(chat, other, ended=True)
+        assert described(again) == described(chat)
+        assert [entry.content for entry in other.project("acme").list()] == ["It rains in Oslo."]
+        with pytest.raises(InvalidInput, match="already"):
+            rerun(chat, other)
+        assert_sound(other)
+
+
+@pytest.mark.skipif(not AIRLINE.is_file(), reason="the tau-bench trajectories are not on this machine")
+def test_recorded_conversations_run_through_the_real_registry_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = AIRLINE.read_text(encoding="utf-8").splitlines()[:40]
+    with Memory(clock_ns=Clock(), random_bytes=ids()) as live, Memory(clock_ns=Clock(), random_bytes=ids()) as other:
+        for number, line in enumerate(lines):
+            play(live, f"s{number}", json.loads(line)["traj"])
+        disconnect(monkeypatch)
+        for number in range(len(lines)):
+            rerun(live.conversation(f"s{number}"), other)
+        for name in live.conversations():
+            assert described(other.conversation(name)) == described(live.conversation(name))
+        assert other.state_hash() == live.state_hash()
+
+
+def play(memory: Memory, name: str, said: list[dict[str, Any]]) -> None:
+    """Plays a trajectory: its assistant is the model, its tool messages are what the tools return."""
+    outputs = deque(message["content"] for message in said if message["role"] == "tool")
+    calls = {made["function"]["name"] for message in said for made in message.get("tool_calls") or ()}
+    for tool in sorted(calls):
+        memory.tools.unregister(tool)
+        memory.tools.register(FunctionTool(tool, "d", {}, lambda _, __: outputs.popleft()))
+    replies = [
+        Reply(
+            message.get("content"),
+            tuple(
+                Call(made["id"], made["function"]["name"], made["function"]["arguments"])
+                for made in message.get("tool_calls") or ()
+            ),
+        )
+        for message in said
+        if message["role"] == "assistant"
+    ]
+    chat, model = memory.conversation(name), Script(*replies)
+    users = [place for place, message in enumerate(said) if message["role"] == "user"]
+    for place, after in zip(users, [*users[1:], len(said)], strict=True):
+        steps = sum(message["role"] == "assistant" for message in said[place:after])
+        if steps:  # The last word of a trajectory is its user's.
+            AgentLoop(memory, chat, model, steps_count_max=steps).run(said[place]["content"])
+    assert not model.replies
+    assert not outputs
+    texts = [message["content"] for message in said if message["role"] == "tool"]
+    kept = [found.event for found in chat.events() if type(found.event).__name__ == "ToolExecuted"]
+    assert [msgspec.json.decode(event.result) for event in kept if hasattr(event, "result")] == texts

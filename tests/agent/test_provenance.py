@@ -1,0 +1,499 @@
+"""What our own hooks, tools and faces make of a conversation goes with it: no byte of it stays in any file.
+
+Each of them is told the same words in a conversation and keeps them in its way. Then the conversation is erased, or
+only the messages that say the words, and the words are looked for in all that is left.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from mcp import Client
+
+from refold import (
+    AgentLoop,
+    Call,
+    CallableProvider,
+    Conversation,
+    Memory,
+    Reply,
+    ToolContext,
+    UserMessageResult,
+    default_hooks,
+    extract_idle,
+    files_tool,
+)
+from refold.cli.root import cli
+from refold.mcp.resources import Binding
+from refold.mcp.server import PROMPTS, MemoryServer, registry_of
+from refold.message import MessageAppended
+from refold.skills import SkillRoots
+from refold.skills.skills import SKILL_USE, skill_tool
+from tests.agent.test_loop import Script
+from tests.engine.test_erasure import occurrences
+from tests.support.command import running
+from tests.support.memories import assert_sound
+
+ID = "conversation-of-ottokar"
+WORDS = "passport number QX-4711-0815"
+SKILL = "passport-desk"
+
+Arguments = dict[str, Any] | Callable[[Memory], dict[str, Any]]
+
+
+def newest(memory: Memory) -> dict[str, str]:
+    return {"id": memory.project().list()[-1].id}
+
+
+CALLS: dict[str, list[tuple[str, Arguments]]] = {
+    "memory_write": [
+        ("memory_write", {"action": "set", "key": WORDS, "value": WORDS}),
+        ("memory_write", {"action": "note", "value": WORDS}),
+        ("memory_write", {"action": "delete", "key": WORDS}),
+        ("memory_write", {"action": "clear"}),
+    ],
+    "memory_read": [("memory_read", {"key": WORDS})],
+    "memory_set": [("memory_set", {"key": "passport", "value": WORDS})],
+    "memory_delete": [("memory_set", {"key": WORDS, "value": "valid"}), ("memory_delete", {"key": WORDS})],
+    "memory_add": [("memory_add", {"content": f"The {WORDS} is Ottokar's.", "keywords": [WORDS]})],
+    "memory_search": [("memory_search", {"query": WORDS})],
+    "memory_update": [("memory_update", lambda memory: newest(memory) | {"content": WORDS})],
+    "memory_forget": [("memory_add", {"content": WORDS}), ("memory_forget", newest)],
+    "journal_append": [("journal_append", {"text": WORDS})],
+    "memory": [
+        ("memory", {"command": "create", "path": "/memories/note.txt", "file_text": f"{WORDS}\n"}),
+        ("memory", {"command": "view", "path": "/memories/note.txt"}),
+        ("memory", {"command": "insert", "path": "/memories/note.txt", "insert_line": 1, "insert_text": f"is {WORDS}"}),
+        (
+            "memory",
+            {"command": "str_replace", "path": "/memories/note.txt", "old_str": "is", "new_str": f"was {WORDS}"},
+        ),
+        ("memory", {"command": "rename", "old_path": "/memories/note.txt", "new_path": f"/memories/{WORDS}"}),
+        ("memory", {"command": "create", "path": "/memories/gone.txt", "file_text": WORDS}),
+        ("memory", {"command": "delete", "path": "/memories/gone.txt"}),
+    ],
+    SKILL_USE: [(SKILL_USE, {"name": SKILL})],
+}
+"""What a model calls of each tool, so that it keeps the words, or the name of the conversation."""
+
+INSIDE = {"memory_write", "memory_read"}
+"""They write into the conversation alone."""
+
+
+class Caller:
+    """A model that makes one call after the other, with arguments that it looks up where they depend on the memory."""
+
+    def __init__(self, memory: Memory, calls: Sequence[tuple[str, Arguments]]) -> None:
+        self.memory, self.calls = memory, iter(calls)
+
+    def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:
+        assert messages
+        assert tools
+        for name, arguments in self.calls:
+            given = arguments(self.memory) if callable(arguments) else arguments
+            return Reply(None, (Call("c", name, json.dumps(given)),))
+        return Reply("Very well.")
+
+
+class Told:
+    """A memory in which somebody says the words, and what is there beside that."""
+
+    def __init__(self, path: Path, tmp_path: Path) -> None:
+        self.path = path
+        self.memory = Memory(path)
+        self.memory.project().add("The sky is blue over the harbour.")
+        self.memory.conversation("another").append("user", "Is the sky blue?")
+        skill = tmp_path / f".skills/{SKILL}/SKILL.md"
+        skill.parent.mkdir(parents=True)
+        skill.write_text(f"---\nname: {SKILL}\ndescription: Ask for a passport number.\n---\nAsk.\n", encoding="utf-8")
+        self.skills = self.memory.skills.below(SkillRoots(project=str(tmp_path)))
+        self.memory.tools.register(files_tool())
+        tool = skill_tool(self.skills)
+        assert tool is not None
+        self.memory.tools.register(tool)
+        self.chat = self.memory.conversation(ID)
+
+    def turn(self, said: str, *calls: tuple[str, Arguments]) -> None:
+        """One message of the user, answered by a model that makes the calls one after the other."""
+
+        assert AgentLoop(self.memory, self.chat, Caller(self.memory, calls)).run(said).text == "Very well."
+        results = [message.content for message in self.chat.window() if message.role == "tool"]
+        assert not [result for result in results if str(result).startswith("Error")]
+
+    def holders(self, *needles: str) -> set[str]:
+        """The streams with an event that holds one of the texts."""
+        events = ((repr(event), stamp.stream) for event, stamp in self.memory.events())
+        return {stream for shown, stream in events if any(needle in shown for needle in needles)}
+
+    def sayings(self) -> list[int]:
+        """The seqs of the messages that say the words."""
+        messages = ((event, stamp) for event, stamp in self.chat.events() if isinstance(event, MessageAppended))
+        return [stamp.seq for event, stamp in messages if WORDS in repr(event)]
+
+    def assert_gone(self, *needles: str) -> None:
+        """Nothing that the memory holds, shows or finds says it, now and after it was opened again, and no file."""
+        for _ in range(2):
+            assert_sound(self.memory)
+            shown = repr(self.memory.diff(0, self.memory.head)) + repr(list(self.memory.events()))
+            shown += self.memory.context(self.memory.conversation("later"), query=WORDS).text
+            shown += repr([hit.entry for hit in self.memory.project().search(WORDS)])
+            self.memory.flush()
+            for needle in needles:
+                assert needle not in shown
+                assert occurrences(self.path, needle) == 0
+            self.memory.close()
+            self.memory = Memory(self.path)
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Iterator[Told]:
+    told = Told(tmp_path / "store", tmp_path)
+    yield told
+    told.memory.close()
+
+
+def erase_conversation(told: Told) -> None:
+    told.memory.conversation(ID).erase()
+    told.assert_gone(WORDS, ID)
+
+
+def erase_messages(told: Told) -> None:
+    sayings = told.sayings()
+    assert sayings
+    told.memory.erase(sayings)
+    told.assert_gone(WORDS)
+
+
+Erase = Callable[[Told], None]
+ERASURES = pytest.mark.parametrize("erase", [erase_conversation, erase_messages])
+
+
+# Tools.
+
+
+def test_every_tool_is_in_the_table(told: Told) -> None:
+    assert set(CALLS) == set(told.memory.tools.names())
+    assert set(CALLS) == set(registry_of(Binding(told.memory)).names())
+
+
+@ERASURES
+@pytest.mark.parametrize("tool", CALLS)
+def test_what_a_tool_kept_goes_with_the_conversation(told: Told, tool: str, erase: Erase) -> None:
+    told.turn(f"My {WORDS} is on file.", *CALLS[tool])
+    assert (told.holders(ID if tool == SKILL_USE else WORDS) == {f"conversation/{ID}"}) is (tool in INSIDE)
+    erase(told)
+
+
+@pytest.mark.parametrize("tool", CALLS)
+def test_what_a_tool_kept_for_a_client_goes_with_the_conversation(told: Told, tool: str) -> None:
+    """Nobody said anything there: all that is known is which conversation the calls were made for."""
+
+    async def use() -> None:
+        server = MemoryServer(Binding(told.memory, conversation=ID))
+        async with asyncio.timeout(60), Client(server.low_level) as client:
+            for name, arguments in CALLS[tool]:
+                result: Any = await client.call_tool(name, arguments(told.memory) if callable(arguments) else arguments)
+                assert not result.is_error, result
+
+    asyncio.run(use())
+    told.memory.conversation(ID).erase()
+    told.assert_gone(WORDS, ID)
+
+
+@pytest.mark.parametrize("tool", sorted(CALLS.keys() - INSIDE))
+def test_what_a_tool_kept_for_a_fork_goes_with_that_alone(told: Told, tool: str) -> None:
+    told.chat.append("user", "Is the sky blue?")
+    fork = told.chat.fork("a-fork-of-the-conversation")
+    context = told.memory.tools.context(fork)
+    for name, arguments in CALLS[tool]:
+        given = arguments(told.memory) if callable(arguments) else arguments
+        assert not told.memory.tools.execute(name, given, context).is_error
+    fork.erase()
+    told.assert_gone(WORDS, fork.id)
+    assert told.memory.conversation(ID).window()[0].content == "Is the sky blue?"
+
+
+def test_a_tool_of_a_host_knows_what_to_cite(told: Told) -> None:
+    said = told.chat.append("user", "hello")
+    assert told.memory.tools.context(told.chat).sources() == (said,)
+    assert told.memory.tools.context().sources() == ()
+    asked = told.chat.append("assistant", None, tool_calls=[{"id": "c", "function": {"name": "f", "arguments": "{}"}}])
+    assert ToolContext(told.memory, told.chat).sources() == (asked, said)
+    with told.memory.batch():
+        new = told.memory.conversation("new")
+        told.memory.profile().set("passport", WORDS, sources=told.memory.tools.context(new).sources())
+    new.erase()
+    assert told.memory.profile().items() == []
+
+
+# Hooks.
+
+
+def provider(content: str) -> CallableProvider:
+    """A model that learns what it reads, be that a memory or a skill."""
+    memory = {"content": content, "category": "fact"}
+    skill = {"name": "ask-it", "description": content, "tags": [content], "body": content}
+
+    def answer(messages: list[dict[str, Any]], *_: object) -> dict[str, Any]:
+        return {"memories": [memory] if content in messages[-1]["content"] else [], **skill}
+
+    return CallableProvider(answer, id="scripted")
+
+
+def obeys(told: Told) -> None:
+    told.turn(f"Remember that my {WORDS} is Ottokar's.")
+    assert [WORDS in entry.content for entry in told.memory.project().list()] == [False, True]
+
+
+def forgets(told: Told) -> None:
+    told.turn(f"Remember that my {WORDS} is Ottokar's.")
+    told.turn(f"Forget that my {WORDS} is Ottokar's.")
+    assert told.memory.project().count() == 1
+
+
+def injects(told: Told) -> None:
+    told.turn(f"{SKILL}: ask for a {WORDS}")
+    selection = told.skills.selected(ID)
+    assert selection is not None
+    assert WORDS in selection.query
+
+
+def generates(told: Told) -> None:
+    told.memory.settings.set("memory_auto_extract", value=False)
+    told.memory.settings.set("skills_auto_generate", value=True)
+    told.turn(WORDS, *[("memory_read", {"key": WORDS})] * 3)
+    AgentLoop(told.memory, told.chat, Script()).end()
+    assert [skill.body for skill in told.memory.skills.library.list()] == [WORDS]
+
+
+def extracts(told: Told) -> None:
+    told.chat.session.describe_task("Renew it.")
+    told.turn(f"It is {WORDS}.")
+    AgentLoop(told.memory, told.chat, Script()).end()
+    assert told.memory.project().list()[-1].content == WORDS
+
+
+def extracts_evicted(told: Told) -> None:
+    told.chat = told.memory.conversation(ID, window_tokens=60)
+    told.turn(f"It is {WORDS}.")
+    told.turn("And the rest of it " + "is long " * 20)
+    assert told.memory.project().list()[-1].content == WORDS
+
+
+def only_reads(told: Told) -> None:
+    told.turn(f"It is {WORDS}.")
+
+
+HOOKS: dict[str, tuple[Callable[[Told], None], ...]] = {
+    "load_memories": (only_reads,),
+    "obey_command": (obeys, forgets),
+    "_injecting.<locals>.inject_skills": (injects,),
+    "refuse_tool": (only_reads,),
+    "_generating.<locals>.generate_at_end": (generates,),
+    "_extracting_at_end.<locals>.extract_at_end": (extracts,),
+    "_extracting_evicted.<locals>.extract_evicted": (extracts_evicted,),
+}
+"""The default hooks by their names, and what makes each of them write."""
+
+
+def test_every_default_hook_is_in_the_table(told: Told) -> None:
+    hooks = default_hooks(told.memory, told.skills, provider(WORDS))
+    assert {hook.__qualname__ for registered in hooks._hooks.values() for hook in registered} == set(HOOKS)
+
+
+@ERASURES
+@pytest.mark.parametrize("way", [way for ways in HOOKS.values() for way in ways if way is not only_reads])
+def test_what_a_hook_kept_goes_with_the_conversation(told: Told, way: Callable[[Told], None], erase: Erase) -> None:
+    default_hooks(told.memory, told.skills, provider(WORDS))
+    way(told)
+    assert told.holders(WORDS) > {f"conversation/{ID}"}
+    erase(told)
+
+
+def test_a_command_that_a_host_stored_first_goes_with_its_message(told: Told) -> None:
+    hooks = default_hooks(told.memory)
+    said = told.chat.append("user", f"Remember that my {WORDS} is Ottokar's.")
+    hooks.fire_user_message(hooks.context(told.chat), f"Remember that my {WORDS} is Ottokar's.")
+    assert told.memory.project().count() == 2
+    told.memory.erase([said])
+    told.assert_gone(WORDS)
+
+
+def test_a_command_that_nobody_stored_goes_with_the_name_of_the_conversation(told: Told) -> None:
+    hooks = default_hooks(told.memory)
+    hooks.register("user_message", lambda *_: None)
+    hooks.fire_user_message(hooks.context(told.chat), f"Remember that my {WORDS} is Ottokar's.")
+    assert told.chat.version == 0
+    assert len(told.chat.erase().derived) == 1
+    told.assert_gone(WORDS, ID)
+
+
+def test_a_command_whose_message_another_hook_stopped_goes_with_the_name_of_the_conversation(told: Told) -> None:
+    hooks = default_hooks(told.memory)
+    hooks.register("user_message", lambda *_: UserMessageResult(stop_reason="not now"))
+    turn = AgentLoop(told.memory, told.chat, Script()).run(f"Remember that my {WORDS} is Ottokar's.")
+    assert (turn.stop_reason, told.chat.version, told.memory.project().count()) == ("not now", 0, 2)
+    told.chat.erase()
+    told.assert_gone(WORDS, ID)
+
+
+def test_a_write_that_fails_behind_the_message_stops_no_turn(told: Told, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError(WORDS)
+
+    told.memory.hooks.register("user_message", lambda context, text: context.write(text, fail))
+    told.turn("Is the sky blue?")
+    assert "fail raised" in caplog.text
+
+
+# Faces, and what hosts call of ours by themselves.
+
+
+def asks_prompt(told: Told) -> None:
+    async def use() -> None:
+        server = MemoryServer(Binding(told.memory, conversation=ID))
+        async with asyncio.timeout(60), Client(server.low_level) as client:
+            await client.get_prompt("recall", {"query": WORDS})
+            for name in PROMPTS.keys() - {"recall"}:
+                await client.get_prompt(name)
+
+    told.chat.append("user", WORDS)
+    asyncio.run(use())
+
+
+def adds_on_the_command_line(told: Told) -> None:
+    (said,) = [told.chat.append("user", WORDS)]
+    told.memory.close()
+    with pytest.MonkeyPatch.context() as patch:
+        run = running(patch, _Silent())  # type: ignore[arg-type]
+        assert run("add", WORDS, "--source", ID, "--db", told.path).code == 0
+        assert run("add", f"{WORDS}, it says", "--source", said.seq, "--db", told.path).code == 0
+    told.memory = Memory(told.path)
+    told.chat = told.memory.conversation(ID)
+
+
+class _Silent:
+    def readouterr(self) -> tuple[str, str]:
+        return "", ""
+
+
+def hydrates(told: Told) -> None:
+    told.chat.append("user", WORDS)
+    assert told.memory.board(session=ID).hydrate() == 1
+    assert told.memory.board(project="p", node="n").hydrate(told.chat) == 1
+    told.memory.board(session=ID).set_node_context({"name": "of this session"})
+
+
+def shows(told: Told) -> None:
+    told.chat.append("user", WORDS)
+    told.memory.show(told.memory.context(told.chat, query=WORDS))
+
+
+def extracts_when_idle(told: Told) -> None:
+    told.chat.append("user", WORDS)
+    assert ID in extract_idle(told.memory, provider(WORDS), idle_seconds=0)
+
+
+def merges(told: Told) -> None:
+    told.turn(WORDS, ("memory_add", {"content": f"The sky is blue over the harbour, {WORDS}"}))
+    assert told.memory.project().compact(0.1).merged == 1
+
+
+def merges_at_once(told: Told) -> None:
+    told.chat.append("user", WORDS)
+    upserted = told.memory.project().upsert(f"The sky is blue over it, {WORDS}", source=ID, threshold=0.1)
+    assert upserted.outcome == "merged"
+    assert upserted.seq is not None
+    told.memory.project().unmerge(upserted.seq)
+
+
+FACES = {
+    "recall": asks_prompt,
+    "add": adds_on_the_command_line,
+    "hydrate": hydrates,
+    "show": shows,
+    "extract_idle": extracts_when_idle,
+    "compact": merges,
+    "upsert": merges_at_once,
+}
+READING_PROMPTS = {"extract_memories", "session_context"}
+OTHER_COMMANDS = {
+    *("board", "diff", "doctor", "history", "list", "log", "memories", "replay", "search", "show", "stats", "verify"),
+    *("bench", "demo", "decay", "prune", "reembed", "mcp", "skills", "erase"),
+    *("import", "export", "backup", "recover", "snapshot", "fork", "restore", "mirror"),
+}
+"""They read, keep no text of a conversation, or carry the log itself."""
+
+
+def test_every_prompt_and_every_command_is_in_a_table() -> None:
+    assert set(PROMPTS) == READING_PROMPTS | {"recall"}
+    assert set(cli.list_commands(click.Context(cli))) == OTHER_COMMANDS | {"add", "compact"}
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_what_a_face_kept_goes_with_the_conversation(told: Told, face: str) -> None:
+    FACES[face](told)
+    assert told.holders(WORDS, ID) > {f"conversation/{ID}"}
+    erase_conversation(told)
+    assert [entry.content for entry in told.memory.project().list()] == ["The sky is blue over the harbour."]
+
+
+# Names.
+
+
+def test_the_name_of_the_conversation_goes_from_boards_sources_and_counts_of_use(told: Told) -> None:
+    """Under another conversation, whose name is longer, everything stays."""
+    for name in (ID, f"{ID}-the-second"):
+        chat: Conversation = told.memory.conversation(name)
+        chat.append("user", "Is the sky blue?")
+        told.memory.show(told.memory.context(chat))
+        told.memory.board(session=name).set_working_history("looked up")
+        told.memory.project().add(f"Asked about the sky by {len(name)}.", source=name)
+        told.memory.project().record_episode("success", session=name, task=f"Look up {len(name)}.", outcome="blue")
+        told.memory.settings.count_usage("memory_extracted", 2, conversation=name)
+        told.skills.library.use(SKILL, conversation=name)
+    second = told.memory.conversation(f"{ID}-the-second")
+    receipt = told.memory.conversation(ID).erase()
+    assert len(receipt.streams) == 2
+    assert told.memory.stats().usage["memory_extracted"] == 4
+    assert told.holders(ID) == told.holders(second.id)
+    assert ID not in repr([event for event, _ in told.memory.events()]).replace(second.id, "")
+    assert told.memory.board(session=second.id).get("working_history") == "looked up"
+    assert [entry.source for entry in told.memory.project().list()][1:] == [second.id]
+    second.erase()
+    told.assert_gone(ID)
+
+
+def test_what_is_to_be_kept_is_kept_with_its_names(told: Told) -> None:
+    told.turn(f"My {WORDS} is on file.", *CALLS["memory_add"])
+    told.memory.board(session=ID).hydrate()
+    receipt = told.chat.erase(derived="keep")
+    assert receipt.derived == ()
+    assert receipt.occurrences > 0
+    assert told.memory.project().list()[-1].source == ID
+    assert len(told.memory.board(session=ID).get("messages")) == 3
+
+
+def test_a_conversation_of_a_fork_of_the_memory_leaves_its_namesake_alone(told: Told) -> None:
+    told.memory.project().recall("Is the sky blue?", conversation=told.memory.conversation("another"))
+    fork = told.memory.fork("fork")
+    for memory in (told.memory, fork):
+        memory.conversation(ID).append("user", "Is the sky blue?")
+        memory.project().add(f"Asked in a memory of {memory.head} events.", source=ID)
+    assert len(fork.conversation(ID).erase().derived) == 1
+    assert [entry.source for entry in told.memory.project().list()] == [None, ID]
+    assert [entry.source for entry in fork.project().list()] == [None]
+
+
+def test_forks_that_go_along_take_what_names_them(told: Told) -> None:
+    told.chat.append("user", "Is the sky blue?")
+    fork = told.chat.fork("a-fork-of-the-conversation")
+    told.memory.project().add(WORDS, source=fork.id)
+    inherited = told.memory.fork("fork")
+    inherited.project().add(f"{WORDS} in the fork", source=ID)
+    told.chat.erase(forks="erase")
+    told.assert_gone(WORDS, ID, "a-fork-of-the-conversation")

@@ -1,0 +1,457 @@
+"""The command line: every verb, its JSON, its exit codes, and how it ends."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refold import Memory, StoreCorrupt
+from refold.cli import sessions
+from refold.cli import store as cli_store
+from refold.cli.demo import SAMPLE
+from refold.importers import FORMATS, MEMORY_FORMATS
+from refold.results import Finding, Report
+from tests.support.command import Run, running
+
+CHAT = "openai/airline/1"
+COMMAND = [sys.executable, "-c", "import sys; from refold.cli import main; sys.exit(main())"]
+
+
+@pytest.fixture
+def refold(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command in this process."""
+    return running(monkeypatch, capfd)
+
+
+@pytest.fixture
+def store(tmp_path: Path, refold: Run, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store with the samples in small windows; REFOLD_DB names it."""
+    path = tmp_path / "store"
+    monkeypatch.setenv("REFOLD_DB", str(path))
+    assert refold("import", SAMPLE, "--window-tokens", 600).code == 0
+    return path
+
+
+VERBS = [
+    ("import", SAMPLE),
+    ("export",),
+    ("list",),
+    ("show", CHAT),
+    ("log",),
+    ("replay", CHAT),
+    ("diff", 3, 5),
+    ("snapshot", CHAT, "now"),
+    ("fork", CHAT, "other"),
+    ("stats",),
+    ("erase", CHAT, "--yes"),
+    ("verify",),
+]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: str(verb[0]))
+def test_every_verb_speaks_json_on_stdout(store: Path, refold: Run, verb: tuple[object, ...]) -> None:
+    ended = refold(*verb, "--json")
+    assert ended.code == 0
+    assert ended.json_lines
+    assert ended.err == "" or verb[0] == "export"
+    if verb[0] not in {"export", "log", "replay"}:
+        assert isinstance(ended.json, dict)
+    assert store.is_dir()
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: str(verb[0]))
+def test_every_verb_needs_a_store_and_only_import_creates_one(
+    tmp_path: Path, refold: Run, verb: tuple[object, ...]
+) -> None:
+    unnamed = refold(*verb)
+    assert unnamed.code == 2
+    assert "Missing option '--db' (env var: 'REFOLD_DB')" in unnamed.err
+    missing = refold(*verb, "--db", tmp_path / "none")
+    if verb[0] == "import":
+        assert missing.code == 0
+    else:
+        assert (missing.code, missing.out) == (1, "")
+        assert missing.err.startswith(f"refold: there is no store at {tmp_path / 'none'}; `refold import FILE")
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "verb", ["demo", "doctor", *dict.fromkeys(str(verb[0]) for verb in VERBS), "restore", "backup", "recover"]
+)
+def test_every_verb_has_help_and_refuses_unknown_options(refold: Run, verb: str) -> None:
+    shown = refold(verb, "--help")
+    assert shown.code == 0
+    assert "--json" in shown.out
+    assert f"refold {verb}" in shown.out
+    assert refold(verb, "--nonsense").code == 2
+
+
+def test_a_backup_is_made_and_recovered(store: Path, refold: Run, tmp_path: Path) -> None:
+    made = refold("backup", tmp_path / "backup", "--db", store, "--json").json
+    assert (made["path"], made["head"]) == (str(tmp_path / "backup"), 57)
+    assert made["state_hash"] == refold("verify", "--db", tmp_path / "backup", "--json").json["state_hash"]
+    told = refold("backup", tmp_path / "told").out
+    assert told.startswith(f"{tmp_path / 'told'}  57 events in 3 streams, ")
+    assert f"state hash {made['state_hash']}\n" in told
+    whole = refold("recover", tmp_path / "backup", tmp_path / "whole", "--json").json
+    assert (whole["seq"], whole["head"], whole["state_hash"]) == (57, 57, made["state_hash"])
+    shown = refold("recover", tmp_path / "backup", tmp_path / "later", "--to", "2999-01-01T00:00:00Z").out
+    assert shown.startswith(f"{tmp_path / 'later'}  the log up to seq 57: 57 events in 3 streams\n")
+    inside = refold("recover", tmp_path / "backup", tmp_path / "new", "--to", 5)
+    assert (inside.code, inside.out) == (1, "")
+    first, last = re.findall(r"recover to (\d+) or to (\d+)", inside.err)[0]
+    assert int(first) < 5 < int(last)
+    assert refold("recover", tmp_path / "backup", tmp_path / "new", "--to", last, "--json").json["head"] == int(last)
+    assert refold("verify", "--db", tmp_path / "new").code == 0
+
+
+def test_a_backup_that_cannot_be_says_why(store: Path, refold: Run, tmp_path: Path) -> None:
+    inside = refold("backup", store / "backup")
+    assert (inside.code, inside.out) == (1, "")
+    assert "lies in the store at" in inside.err
+    missing = refold("recover", tmp_path / "none", tmp_path / "new")
+    assert missing.err.startswith(f"refold: there is no backup at {tmp_path / 'none'} to recover")
+    assert refold("recover", store, tmp_path / "new", "--to", "soon").code == 2
+    assert refold("recover", store, tmp_path / "new", "--to", "2026-01-01T00:00:00").code == 1
+    (store / "backup.json").write_text("{", encoding="utf-8")
+    assert refold("recover", store, tmp_path / "new").code == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == [store.name]
+
+
+def test_an_unknown_verb_is_wrong_usage(refold: Run) -> None:
+    ended = refold("frobnicate")
+    assert ended.code == 2
+    assert "No such command 'frobnicate'" in ended.err
+
+
+def test_import_says_what_it_did(store: Path, refold: Run, tmp_path: Path) -> None:
+    again = refold("import", SAMPLE)
+    assert again.out == f"{SAMPLE} (openai): already imported, nothing changed\n"
+    grown = tmp_path / "airline.jsonl"
+    grown.write_bytes(SAMPLE.read_bytes() + b'[{"role": "user", "content": "More?"}]\n')
+    more = refold("import", grown, "--json").json["files"][0]
+    assert (more["conversations"], more["messages"], more["known"], more["repeated"]) == (4, 1, 54, False)
+    assert refold("stats", "--db", store, "--json").json["events"] == 59
+
+
+def test_import_reports_a_bad_line_and_creates_no_store_for_unknown_content(refold: Run, tmp_path: Path) -> None:
+    unknown = tmp_path / "notes.txt"
+    unknown.write_text("hello\n")
+    ended = refold("import", SAMPLE, unknown, "--db", tmp_path / "store")
+    assert ended.code == 1
+    assert "no known format; the formats are swe-agent, locomo, beam, openai, refold" in ended.err
+    assert not (tmp_path / "store").exists()
+    unknown.write_text('[{"role": "user", "content": "Hi"}]\n[{"role": "user"}, 3]\n')
+    ended = refold("import", unknown, "--db", tmp_path / "store")
+    assert ended.code == 1
+    assert f"refold: {unknown}: line 2, message 2 has no role" in ended.err
+    assert "Traceback" not in ended.err
+    assert refold("import", tmp_path / "none", "--db", tmp_path / "store").code == 2
+    assert refold("import", "--db", tmp_path / "store").code == 2
+    assert refold("import", SAMPLE, "--format", "csv", "--db", tmp_path / "store").code == 2
+
+
+def test_the_formats_of_the_help_are_those_of_the_recorders() -> None:
+    assert sessions._FORMATS == FORMATS
+    assert sessions._MEMORY_FORMATS == MEMORY_FORMATS
+    assert set(sessions._EXPORT_FORMATS) <= set(FORMATS)
+
+
+def test_an_export_goes_to_stdout_or_to_a_file(store: Path, refold: Run, tmp_path: Path) -> None:
+    piped = refold("export")
+    assert piped.err == "57 events\n"
+    named = refold("export", tmp_path / "log.jsonl", "--json")
+    assert named.json == {"file": str(tmp_path / "log.jsonl"), "format": "refold", "events": 57}
+    assert piped.out == (tmp_path / "log.jsonl").read_text(encoding="utf-8")
+    assert refold("import", tmp_path / "log.jsonl", "--db", tmp_path / "other").code == 0
+    hashes = [refold("verify", "--db", path, "--json").json["state_hash"] for path in (store, tmp_path / "other")]
+    assert hashes[0] == hashes[1]
+
+
+def test_messages_are_exported_in_the_form_of_openai(store: Path, refold: Run, tmp_path: Path) -> None:
+    piped = refold("export", "--format", "openai")
+    assert piped.err == "3 conversations\n"
+    sources = [json.loads(line)["traj"] for line in SAMPLE.read_text(encoding="utf-8").splitlines()]
+    assert [line["messages"] for line in piped.json_lines] == sources
+    named = refold("export", "--format", "openai", tmp_path / "chats.jsonl")
+    assert named.out == f"{tmp_path / 'chats.jsonl'} (openai): 3 conversations\n"
+    assert (tmp_path / "chats.jsonl").read_text(encoding="utf-8") == piped.out
+    refused = refold("export", "--format", "openai", tmp_path / "none" / "chats.jsonl")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith(f"refold: the directory {tmp_path / 'none'} of the export does not exist")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["chats.jsonl", store.name]
+
+
+def test_list_names_conversations_and_snapshots(store: Path, refold: Run) -> None:
+    refold("snapshot", CHAT, "noon", "--db", store)
+    with Memory(store) as memory:
+        chat = memory.conversation("chat", project="acme")
+        chat.state["project:language"] = "Python"
+        chat.append("user", "Hello!")
+    listed = refold("list", "--json").json
+    assert [row["conversation"] for row in listed["conversations"]][:2] == ["chat", CHAT]
+    assert listed["conversations"][1]["window_tokens"] == 600
+    assert listed["projects"] == ["acme"]
+    assert listed["snapshots"] == [{"name": "noon", "conversation": CHAT, "seq": 25}]
+    shown = refold("list").out
+    assert f"snapshot noon of {CHAT} at seq 25" in shown
+    assert "project acme" in shown
+
+
+def test_show_shows_now_and_then(store: Path, refold: Run) -> None:
+    with Memory(store) as memory:
+        chat = memory.conversation(CHAT)
+        chat.set("flight", "HAT266")
+        chat.note("a note\x1b[31m")
+        chat.state["step"] = {"role": None, "count": 3}
+        chat.append("user", "One more thing.", pinned=True)
+    now = refold("show", CHAT)
+    for part in ("scratchpad flight = HAT266", "note a note?[31m", "state step = ", "user: One more thing.  "):
+        assert part in now.out
+    document = refold("show", CHAT, "--json").json
+    assert document["scratchpad"]["entries"] == {"flight": "HAT266"}
+    assert document["state"] == {"step": {"role": None, "count": 3}}
+    assert document["messages"][-1]["pinned"] is True
+    then = refold("show", CHAT, "--at", 4, "--json").json
+    assert (then["at"], [message["seq"] for message in then["messages"]]) == (4, [2, 3, 4])
+    assert then["scratchpad"] == {"entries": {}, "notes": []}
+    assert refold("show", CHAT, "--at", "2100-01-01T00:00:00Z", "--json").json == document
+
+
+@pytest.mark.parametrize(
+    "verb", [("show", "none"), ("replay", "none"), ("fork", "none", "x"), ("snapshot", "none", "x")]
+)
+def test_an_unknown_conversation_is_an_error(store: Path, refold: Run, verb: tuple[str, ...]) -> None:
+    ended = refold(*verb, "--db", store)
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err == "refold: there is no conversation 'none'; `refold list` shows those that there are\n"
+
+
+@pytest.mark.parametrize(("at", "code"), [("99999", 1), ("-1", 1), ("noon", 2), ("2024-05-20", 1)])
+def test_a_moment_that_is_none_is_an_error(store: Path, refold: Run, at: str, code: int) -> None:
+    ended = refold("show", CHAT, f"--at={at}", "--db", store)
+    assert (ended.code, ended.out) == (code, "")
+    assert at in ended.err
+
+
+def test_log_lists_what_is_asked_for(store: Path, refold: Run) -> None:
+    assert len(refold("log").out.splitlines()) == 57
+    assert [line["seq"] for line in refold("log", "--tail", 2, "--json").json_lines] == [56, 57]
+    assert [line["seq"] for line in refold("log", "--after", 55, "--json").json_lines] == [56, 57]
+    opened = refold("log", "--kind", "conversation_opened", "--tail", 2, "--json").json_lines
+    assert [line["seq"] for line in opened] == [26, 41]
+    stream = refold("log", "--stream", f"conversation/{CHAT}", "--after", 20, "--json").json_lines
+    assert [line["seq"] for line in stream] == [21, 22, 23, 24, 25]
+    assert refold("log", "--tail", 0, "--db", store).out == ""
+    exported = [line for line in refold("export").json_lines if "seq" in line]
+    for line in exported:
+        del line["command"]
+    assert refold("log", "--json").json_lines == exported
+
+
+def test_replay_steps_through_events_and_evictions(store: Path, refold: Run) -> None:
+    steps = refold("replay", CHAT, "--from", 12, "--to", 14, "--db", store, "--json").json_lines
+    assert [step["seq"] for step in steps] == [12, 13, 14]
+    assert [message["seq"] for message in steps[1]["evicted"]] == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert {change["view"] for change in steps[1]["changes"]} == {"window"}
+    shown = refold("replay", CHAT, "--from", 13, "--to", 13).out.splitlines()
+    assert shown[0].split()[0] == "13"
+    assert len(shown) == 1 + 8
+    assert "evicted 9  tool get_reservation_details" in shown[-1]
+    assert len(refold("replay", CHAT, "--to", 1).out.splitlines()) > 1
+
+
+def test_diff_compares_seqs_times_and_conversations(store: Path, refold: Run) -> None:
+    refold("fork", CHAT, "other", "--at", 3)
+    with Memory(store) as memory:
+        memory.conversation("other").set("flight", "HAT175")
+    changes = refold("diff", "other", CHAT, "--json").json["changes"]
+    tokens = [(change["before"], change["after"]) for change in changes if change["path"] == ["tokens"]]
+    assert tokens == [(19, 593)]
+    text = refold("diff", 57, "other").out
+    assert "+ scratch.entries" in text
+    assert refold("diff", 59, "2100-01-01T00:00:00Z", "--json").json["changes"] == []
+    unknown = refold("diff", "none", CHAT)
+    assert (unknown.code, "'none' is no seq, no time, and no conversation" in unknown.err) == (1, True)
+    assert refold("diff", 1).code == 2
+
+
+def test_a_snapshot_is_forked_from_and_restored(store: Path, refold: Run) -> None:
+    assert refold("snapshot", CHAT, "noon", "--json").json == {"conversation": CHAT, "name": "noon", "seq": 25}
+    before = refold("show", CHAT, "--json").json
+    with Memory(store) as memory:
+        memory.conversation(CHAT).clear_window()
+    restored = refold("restore", CHAT, "noon", "--json").json
+    assert restored["messages"] == before["messages"]
+    assert refold("restore", CHAT, "noon").out.startswith(f"{CHAT} goes on from noon: Conversation(")
+    forked = refold("fork", CHAT, "other", "--at", 4, "--json").json
+    assert [message["seq"] for message in forked["messages"]] == [2, 3, 4]
+    taken = refold("fork", CHAT, "other")
+    assert (taken.code, "already exists; fork to an id that is new" in taken.err) == (1, True)
+    missing = refold("restore", CHAT, "midnight")
+    assert (missing.code, "no snapshot named 'midnight'" in missing.err) == (1, True)
+
+
+def test_stats_and_verify_speak_plainly(store: Path, refold: Run) -> None:
+    assert "events        57" in refold("stats").out
+    assert refold("verify", "--db", store).out.startswith("57 events in 3 streams: sound, state hash ")
+
+
+def test_verify_holds_a_store_against_a_witness(
+    store: Path, tmp_path: Path, refold: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    witness = tmp_path / "witness"
+    missing = refold("verify", "--witness", witness)
+    assert (missing.code, "there is no witness at" in missing.err) == (1, True)
+    Memory(store, witness=witness).close()
+    assert refold("verify", "--witness", witness).code == 0
+    Memory(tmp_path / "other").close()
+    monkeypatch.setenv("REFOLD_WITNESS", str(witness))
+    ended = refold("verify", "--db", tmp_path / "other")
+    assert (ended.code, "witness at seq 0: the witness" in ended.out) == (3, True)
+    assert refold("verify", "--db", tmp_path / "other", "--json").json["findings"][0]["check"] == "witness"
+
+
+def test_a_damaged_store_ends_with_3(store: Path, refold: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = Finding("link", 7, "the link does not fit its records")
+    broken = Report(ok=False, findings=(finding,), events=57, streams=3, state_hash="")
+    with monkeypatch.context() as patched:
+        patched.setattr(Memory, "verify", lambda *_, **__: broken)
+        shown = refold("verify", "--db", store)
+        assert shown.code == 3
+        assert "link at seq 7: the link does not fit its records" in shown.out
+        assert refold("verify", "--json").json["findings"][0]["seq"] == 7
+
+    def corrupt(_: Memory) -> None:
+        raise StoreCorrupt("seq 7 cannot be decoded")
+
+    monkeypatch.setattr(Memory, "stats", corrupt)
+    ended = refold("stats")
+    assert (ended.code, ended.err) == (3, "refold: seq 7 cannot be decoded\n")
+
+
+def test_a_store_that_is_not_one_is_an_error(refold: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    ended = refold("stats", "--db", tmp_path / "file")
+    assert (ended.code, "is a file, and a store is a directory" in ended.err) == (1, True)
+
+
+def test_ctrl_c_ends_with_130(store: Path, refold: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_store, "reading", interrupted)
+    ended = refold("stats", "--db", store)
+    assert (ended.code, ended.out, ended.err.strip()) == (130, "", "")
+
+
+def test_a_clock_that_is_no_number_is_refused(store: Path, refold: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFOLD_CLOCK_NS", "noon")
+    ended = refold("stats", "--db", store)
+    assert (ended.code, "REFOLD_CLOCK_NS is 'noon'" in ended.err) == (1, True)
+
+
+def test_a_fixed_clock_makes_equal_stores(refold: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFOLD_CLOCK_NS", "1700000000000000000")
+    for name in ("a", "b"):
+        refold("import", SAMPLE, "--db", tmp_path / name)
+        refold("fork", CHAT, "other", "--db", tmp_path / name)
+    exports = [refold("export", "--db", tmp_path / name).out for name in ("a", "b")]
+    assert exports[0] == exports[1]
+    assert exports[0].splitlines()[1].count('"time_ns":1700000000') == 1
+
+
+def test_without_its_libraries_it_says_what_to_install(refold: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "click", None)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    ended = refold("--help")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err == "refold: the command line needs click and rich; pip install 'refold[cli]'\n"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    heavy = "{'msgspec', 'lmdb', 'rich', 'numpy', 'refold.memory', 'refold.importers', 'tempfile', 'subprocess'}"
+    script = f"import sys; sys.argv[1:] = ['--help']; from refold.cli import main; main(); {heavy}"
+    listing = f"{script}; print(sorted({heavy} & set(sys.modules)), file=sys.stderr)"
+    ended = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
+    assert ended.stderr == "[]\n"
+
+
+@pytest.mark.parametrize("verb", [("log",), ("log", "--json"), ("export",), ("replay", CHAT)])
+def test_a_reader_that_leaves_ends_it_quietly(store: Path, verb: tuple[str, ...]) -> None:
+    command = [*COMMAND, *verb, "--db", str(store)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_behind_stdout_is_one_line(store: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run([*COMMAND, "stats", "--db", store], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.count(b"\n") == 1
+    assert ended.stderr.startswith(b"refold: ")
+
+
+def test_a_signal_ends_a_running_command_without_a_traceback(store: Path) -> None:
+    script = f"import os, signal; os.kill(os.getpid(), signal.SIGINT)  # {store}"
+    hooked = COMMAND[2].replace(
+        "sys.exit", f"from refold import Memory; Memory.stats = lambda _: exec({script!r}); sys.exit"
+    )
+    ended = subprocess.run([sys.executable, "-c", hooked, "stats", "--db", store], capture_output=True, check=False)
+    assert ended.returncode == 128 + signal.SIGINT
+    assert ended.stderr.strip() == b""
+
+
+def terminal_output(arguments: list[str], **variables: str) -> str:
+    """What a command writes where stdout and stderr are a terminal."""
+    ours, theirs = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
+    environment |= {"TERM": "xterm-256color", "COLUMNS": "100", **variables}
+    with subprocess.Popen([*COMMAND, *arguments], stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while block := os.read(ours, 65_536):
+                shown += block
+        except OSError:
+            # Linux says so when the last writer of a terminal has gone.
+            pass
+        assert process.wait() == 0
+    os.close(ours)
+    return shown.decode()
+
+
+def test_colour_is_for_terminals_and_yields_to_no_color(store: Path, refold: Run) -> None:
+    log = ["log", "--tail", "1", "--db", str(store)]
+    assert "\x1b[36m" in terminal_output(log)
+    assert "\x1b[36m" not in terminal_output(log, NO_COLOR="1")
+    assert "\x1b" not in refold(*log).out
+
+
+def test_a_terminal_gets_a_progress_bar_and_a_pipe_gets_none(tmp_path: Path, refold: Run) -> None:
+    assert "100%" in terminal_output(["import", str(SAMPLE), "--db", str(tmp_path / "a")])
+    assert refold("import", SAMPLE, "--db", tmp_path / "b").err == ""
+
+
+def test_erase_says_what_it_reached(store: Path, refold: Run) -> None:
+    assert refold("erase").code == refold("erase", CHAT, "--seq", 3).code == 1
+    one = refold("erase", "--seq", 3, "--seq", 3, "--yes", "--json").json
+    assert (one["seqs"], one["occurrences"], one["streams"]) == ([3], 0, [])
+    whole = refold("erase", CHAT, "--yes")
+    assert "events erased, 0 derived from them, now conversation/erased-" in whole.out
+    assert "texts and values looked for in" in whole.out
+    assert "beyond reach: exports and backups" in whole.out
+    assert CHAT not in refold("list", "--json").out
+    assert refold("verify").code == 0
+    assert store.is_dir()

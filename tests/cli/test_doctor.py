@@ -1,0 +1,392 @@
+"""`refold doctor`: it names what is wrong and the next step, and leaves the store as it was."""
+
+import errno
+import json
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from refold import Memory, StoreFull
+from refold.cli import doctor, main
+from refold.cli.doctor import Diagnosis, examine
+from refold.limits import TAIL_EVENTS_MAX
+from refold.log import clean_copy, inspect
+from refold.log.inspect import Facts, Reader
+from refold.log.lmdb_file import open_lmdb
+from refold.log.record import COMMIT, FORMAT, NO_LINK, SEQ
+from refold.log.site import SITE_SUFFIX, building
+from tests.support.memories import Child
+
+CHECKS = [
+    "directory",
+    *("file system", "disk space", "ballast", "writers", "open files", "search", "unfinished"),
+    *("file", "format"),
+    *("map", "readers", "log", "tail", "pages", "event kinds", "erasures"),
+]
+
+HOLDER = """
+import sys
+from refold import Memory, StoreFull
+memory = Memory(sys.argv[1], readonly=sys.argv[2] == "reader")
+memory.head
+print("open", flush=True)
+sys.stdin.readline()
+"""
+
+needs_proc = pytest.mark.skipif(not Path("/proc/locks").exists(), reason="this system has no /proc/locks")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    with Memory(tmp_path / "store") as memory:
+        memory.conversation("chat").append("user", "hello", tokens=1)
+    return tmp_path / "store"
+
+
+def found(store: Path, name: str) -> Diagnosis:
+    (check,) = [check for check in examine(str(store)).checks if check.name == name]
+    return check
+
+
+def rows(store: Path, table: str, **values: Any) -> None:
+    """Put rows into a store, ``None`` to delete one."""
+    env = open_lmdb(str(store))
+    with env.begin(write=True) as txn:
+        database = env.open_db(table.encode(), txn=txn)
+        for key, value in values.items():
+            if value is None:
+                txn.delete(key.encode(), db=database)
+            else:
+                txn.put(key.encode(), value, db=database)
+    env.close()
+
+
+class TestAStoreThatIsWell:
+    def test_passes_every_check(self, store: Path) -> None:
+        examination = examine(str(store))
+        assert [check.name for check in examination.checks] == CHECKS
+        assert (examination.ok, examination.exit_code) == (True, 0)
+        assert {check.state for check in examination.checks if check.name not in {"disk space", "search"}} == {"ok"}
+        assert found(store, "log").message == "the head is seq 2"
+        assert found(store, "tail").message == "opening scans 0 events"
+        assert found(store, "event kinds").message == "all 2 kinds of events are known"
+
+    @pytest.mark.parametrize("missing", [(), ("lock.mdb",), ("lock.mdb", "owner.lock", "writer.lock")])
+    def test_is_left_as_it_was(self, store: Path, missing: tuple[str, ...]) -> None:
+        for name in missing:
+            (store / name).unlink()
+        before = {
+            path.name: (path.read_bytes(), path.stat().st_mtime_ns)
+            for path in store.iterdir()
+            if path.name != "lock.mdb"
+        }
+        assert examine(str(store)).ok
+        after = {
+            path.name: (path.read_bytes(), path.stat().st_mtime_ns)
+            for path in store.iterdir()
+            if path.name != "lock.mdb"
+        }
+        assert before == after
+        assert (store / "lock.mdb").exists() == (not missing)
+
+    def test_may_be_open_here_and_elsewhere(self, store: Path) -> None:
+        with Child(HOLDER, str(store), "reader") as child, Memory(store) as memory:
+            assert child.read() == "open"
+            memory.profile().set("theme", "dark")
+            assert examine(str(store)).ok
+            assert found(store, "log").message == "the head is seq 3"
+            assert found(store, "readers").state == "ok"
+            memory.profile().set("theme", "light")
+            assert memory.verify().ok
+        with Memory(store) as memory:
+            assert memory.verify().ok
+
+    def test_may_be_empty(self, tmp_path: Path) -> None:
+        Memory(tmp_path / "store").close()
+        assert examine(str(tmp_path / "store")).ok
+        assert found(tmp_path / "store", "log").message == "no events yet"
+
+    def test_may_lack_pages_that_hold_nothing(self, store: Path) -> None:
+        env = open_lmdb(str(store))
+        with env.begin(write=True) as txn:
+            # Freed in the commit that took them, these pages never reach the file.
+            txn.put(b"large", bytes(100_000), db=env.open_db(b"meta", txn=txn))
+            txn.delete(b"large", db=env.open_db(b"meta", txn=txn))
+        env.close()
+        size = (store / "data.mdb").stat().st_size
+        looked = inspect.look(str(store), ())
+        assert looked.file_bytes == size < looked.whole_bytes
+        assert examine(str(store)).ok
+        assert (store / "data.mdb").stat().st_size == size
+        assert f"{size:,}" in found(store, "file").message
+
+
+class TestWhatIsNoStore:
+    @pytest.mark.parametrize("make", ["nothing", "file", "empty", "other"])
+    def test_is_told_at_once(self, tmp_path: Path, make: str) -> None:
+        place = tmp_path / "place"
+        if make == "file":
+            place.write_text("hello")
+        elif make != "nothing":
+            place.mkdir()
+            if make == "other":
+                (place / "notes.txt").write_text("hello")
+        (check,) = examine(str(place)).checks
+        assert (check.name, check.state) == ("directory", "bad")
+        assert check.next_step
+        assert examine(str(place)).exit_code == 1
+
+    @pytest.mark.parametrize("content", [b"", b"hello", bytes(100_000), b"\xff" * 100_000], ids=range(4))
+    def test_is_told_of_other_files(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "data.mdb").write_bytes(content)
+        examination = examine(str(tmp_path))
+        last = examination.checks[-1]
+        assert (last.name, last.state, examination.exit_code) == ("file", "bad", 1)
+        assert last.next_step
+        assert [path.name for path in tmp_path.iterdir()] == ["data.mdb"]
+        assert (tmp_path / "data.mdb").read_bytes() == content
+
+    def test_is_told_of_another_lmdb_file(self, tmp_path: Path) -> None:
+        open_lmdb(str(tmp_path)).close()
+        last = examine(str(tmp_path)).checks[-1]
+        assert (last.name, last.state) == ("file", "bad")
+
+
+class TestDamage:
+    def test_of_a_file_that_was_cut_off(self, store: Path) -> None:
+        whole = (store / "data.mdb").read_bytes()
+        (store / "data.mdb").write_bytes(whole[: len(whole) // 4])
+        examination = examine(str(store))
+        last = examination.checks[-1]
+        assert (last.name, last.state, examination.exit_code) == ("file", "bad", 3)
+        assert f"{len(whole) // 4:,} of {len(whole):,} bytes" in last.message
+        assert last.next_step == "restore a backup"
+
+    @pytest.mark.parametrize(
+        ("table", "values", "name", "wanted"),
+        [
+            ("meta", {"format": msgspec.msgpack.encode(FORMAT + 1)}, "format", (f"format {FORMAT + 1}", 1)),
+            ("meta", {"format": None}, "format", ("says no format", 1)),
+            ("meta", {"format": b"\xc1"}, "format", ("cannot be read", 1)),
+            ("meta", {"tags": b"\xc1"}, "event kinds", ("cannot be read", 3)),
+            ("commits", {"\x7f" * 8: b"x"}, "log", ("last commit row is damaged", 3)),
+            ("log", {"\x7f" * 8: b"x"}, "log", ("end at seq 2, and the records do not", 3)),
+            ("checkpoints", {"\0" * 12: b"x"}, "tail", ("is damaged", 3)),
+            ("checkpoints", {"\0" * 12: SEQ.pack(5)}, "tail", ("reach 3 events behind the head", 3)),
+        ],
+    )
+    def test_of_a_row(
+        self, store: Path, table: str, values: dict[str, Any], name: str, wanted: tuple[str, int]
+    ) -> None:
+        words, code = wanted
+        rows(store, table, **values)
+        check = found(store, name)
+        assert check.state == "bad"
+        assert words in check.message
+        assert check.next_step
+        assert ("`refold recover STORE NEW`" in check.next_step) == (name in {"event kinds", "tail"})
+        assert examine(str(store)).exit_code == code
+
+    def test_of_a_log_without_commit_rows(self, store: Path) -> None:
+        rows(store, "commits", **{SEQ.pack(2).decode(): None})
+        assert found(store, "log").message == "there are events and no commit rows"
+
+
+@needs_proc
+class TestWhoHoldsIt:
+    def test_writers_are_named(self, store: Path) -> None:
+        assert found(store, "writers").message == "nobody holds writer.lock: nobody writes"
+        with Child(HOLDER, str(store), "writer") as child:
+            assert child.read() == "open"
+            check = found(store, "writers")
+            assert (check.state, f"process {child.pid}" in check.message) == ("ok", True)
+
+    def test_a_lone_writer_is_named(self, store: Path) -> None:
+        from refold.log.directory import open_directory
+
+        directory = open_directory(str(store), readonly=False, seed={}, exclusive=True)
+        check = found(store, "writers")
+        assert check.message == f"process {os.getpid()} holds writer.lock alone"
+        assert str(os.getpid()) in check.next_step
+        directory.release()
+
+    def test_readers_that_were_killed_are_told_of(self, store: Path) -> None:
+        with Child(HOLDER, str(store), "reader") as living, Child(HOLDER, str(store), "reader") as killed:
+            assert (living.read(), killed.read()) == ("open", "open")
+            assert found(store, "readers").state == "ok"
+            killed.kill()
+            check = found(store, "readers")
+            assert (check.state, check.message.endswith(f"that are gone: {killed.pid}")) == ("warn", True)
+            assert check.next_step == "open the store once, which clears them"
+            assert found(store, "readers") == check
+            Memory(store, readonly=True).close()
+            assert found(store, "readers").state == "ok"
+
+
+class Usage(NamedTuple):
+    free: int
+
+
+class TestSurroundings:
+    @pytest.mark.parametrize(
+        ("free_bytes", "state", "code"), [(10**10, "ok", 0), (10**9, "warn", 0), (10**7, "bad", 1), (0, "bad", 1)]
+    )
+    def test_disk_space(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int, state: str, code: int
+    ) -> None:
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(free_bytes))
+        check = found(store, "disk space")
+        assert (check.state, bool(check.next_step)) == (state, state != "ok")
+        assert examine(str(store)).exit_code == code
+
+    @pytest.mark.parametrize(("kind", "state"), [("ext4", "ok"), ("nfs4", "warn"), ("fuse.sshfs", "warn")])
+    def test_file_system(
+        self, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, state: str
+    ) -> None:
+        mounts = tmp_path / "mounts"
+        place = str(tmp_path).replace(" ", "\\040")
+        mounts.write_text(f"a / xfs rw 0 0\nb {place} tmpfs rw 0 0\nc {place} {kind} rw 0 0\nd {place}/st nfs rw 0 0\n")
+        monkeypatch.setattr(inspect, "_MOUNTS", str(mounts))
+        assert (found(store, "file system").state, kind in found(store, "file system").message) == (state, True)
+
+    def test_what_the_system_does_not_say(self, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("_MOUNTS", "_LOCKS"):
+            monkeypatch.setattr(inspect, name, str(tmp_path / "none"))
+        for name in ("file system", "writers"):
+            assert (found(store, name).state, "does not say" in found(store, name).message) == ("ok", True)
+
+    def test_what_may_not_be_seen(self, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(_: str) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(inspect, "holders", refuse)
+        check = found(store, "writers")
+        assert (check.state, "Permission denied" in check.message, bool(check.next_step)) == ("warn", True, True)
+
+    @pytest.mark.parametrize(("limit", "state"), [(64, "warn"), (1024, "ok"), (resource.RLIM_INFINITY, "ok")])
+    def test_open_files(self, store: Path, monkeypatch: pytest.MonkeyPatch, limit: int, state: str) -> None:
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+        assert found(store, "open files").state == state
+
+    @pytest.mark.parametrize(
+        ("is_there", "compiler", "state"), [(True, "", "ok"), (False, "/bin/g++", "ok"), (False, "", "warn")]
+    )
+    def test_search(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool, compiler: str, state: str
+    ) -> None:
+        monkeypatch.setattr(doctor, "find_spec", lambda name: ModuleSpec(name, None) if is_there else None)
+        monkeypatch.setattr(shutil, "which", lambda name: compiler if compiler.endswith(name) else None)
+        assert found(store, "search").state == state
+
+
+def test_an_erasure_that_was_cut_off(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told until somebody opens the store to write, which finishes it."""
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Memory(store) as memory, monkeypatch.context() as patch:
+        patch.setattr(clean_copy, "copy", no_room)
+        with pytest.raises(StoreFull):
+            memory.erase([2])
+    check = found(store, "erasures")
+    assert (check.state, examine(str(store)).exit_code) == ("warn", 0)
+    assert "open the store once to write" in check.next_step
+    Memory(store, readonly=True).close()
+    assert found(store, "erasures").state == "warn"
+    Memory(store).close()
+    assert found(store, "erasures").state == "ok"
+
+
+@needs_proc
+def test_a_backup_that_was_cut_off(store: Path) -> None:
+    """What a crash leaves beside the store is told, with its path; what is being made is no fault."""
+    target = store.with_name("backup")
+    with building(str(target), "a backup", outside=str(store), may_be_empty=False) as made:
+        check = found(store, "unfinished")
+        assert (check.state, str(Path(made).parent) in check.message) == ("ok", True)
+    assert found(store, "unfinished").message == "no unfinished backup lies beside it"
+    site = store.with_name(f".other{SITE_SUFFIX}")
+    (site / "store").mkdir(parents=True)
+    check = found(store, "unfinished")
+    assert (check.state, str(site) in check.message) == ("warn", True)
+    assert "remove it" in check.next_step
+
+
+def facts(**changed: Any) -> Facts:
+    """What the files of a store say that is well: ten events, fifty of a hundred pages in use."""
+    commit = (SEQ.pack(10), COMMIT.pack(1, 11, 0, NO_LINK))
+    well = Facts(
+        *(100 * 4096, 100 * 4096, 2**40, 4096, 100, 50, 5_000, (Reader(os.getpid(), None),), ""),
+        *(msgspec.msgpack.encode(FORMAT), SEQ.pack(10), commit, (SEQ.pack(10), None, None)),
+    )
+    return well._replace(**changed)
+
+
+HUGE = TAIL_EVENTS_MAX + 11
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "state", "words"),
+    [
+        ("map", {"file_bytes": 2**39 + 1}, "warn", "begin a new store"),
+        ("map", {"file_bytes": 2**29 + 1, "map_bytes": 2**30}, "warn", "ulimit -v"),
+        ("readers", {"readers": (Reader(os.getpid(), None),) * 600}, "warn", "600 of 1024"),
+        ("tail", {"rows": (None, None, None)}, "ok", "scans 10 events"),
+        (
+            "tail",
+            {"last_commit": (SEQ.pack(HUGE), COMMIT.pack(1, HUGE + 1, 0, NO_LINK))},
+            "warn",
+            "TAIL_EVENTS_MAX = 50,000",
+        ),
+        ("pages", {"readers": (Reader(7, 4_900), Reader(8, None))}, "ok", "50 of 100"),
+        ("pages", {"readers": (Reader(7, 3_999), Reader(8, 4_500))}, "warn", "process 7 began to read 1,001 commits"),
+        ("pages", {"pages": 200_000, "used_pages": 90_000}, "warn", "110,000 of 200,000 pages"),
+        ("pages", {"pages": 200_000, "used_pages": 110_000}, "ok", "90,000 of 200,000 pages"),
+        ("event kinds", {"rows": (None, msgspec.msgpack.encode([1, 2, 126]), None)}, "warn", "tags [126]"),
+        ("erasures", {"rows": (None, None, b"\1")}, "warn", "open the store once to write"),
+    ],
+)
+def test_what_the_files_say(name: str, changed: dict[str, Any], state: str, words: str) -> None:
+    check, _ = doctor.INSIDE[name]
+    assert check(facts()).state == "ok"
+    said = check(facts(**changed))
+    assert said.state == state
+    assert words in f"{said.message} {said.next_step}"
+    assert bool(said.next_step) == (state != "ok")
+
+
+@pytest.fixture
+def refold(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs the command in this process: its code, and what it prints."""
+    monkeypatch.delenv("REFOLD_DB", raising=False)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["refold", *map(str, arguments)])
+        return (main(), *capfd.readouterr())
+
+    return run
+
+
+def test_the_command_prints_a_line_for_each_check(store: Path, refold: Callable[..., Any]) -> None:
+    code, out, err = refold("doctor", "--db", store)
+    assert (code, err) == (0, "")
+    assert "ok    format       format 1" in out.splitlines()
+    code, out, err = refold("doctor", "--db", store, "--json")
+    assert [check["name"] for check in json.loads(out)["checks"]] == CHECKS
+
+
+def test_the_command_ends_with_the_code_of_what_it_found(store: Path, refold: Callable[..., Any]) -> None:
+    code, out, err = refold("doctor", "--db", store.parent / "none")
+    assert (code, err) == (1, "")
+    assert out.splitlines()[1].strip().startswith("give the path of a store")
+    (store / "data.mdb").write_bytes((store / "data.mdb").read_bytes()[:20_000])
+    assert refold("doctor", "--db", store, "--json")[0] == 3

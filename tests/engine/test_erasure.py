@@ -1,0 +1,406 @@
+"""Erasing: bytes are gone from every file, everything else stays where it is, and a receipt says what was reached."""
+
+import base64
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from refold import Closed, InvalidInput, Memory, ReadOnly, Recorded, StoreBusy, StoreError, StoreFull
+from refold.engine.reader import UNSWEPT_KEY
+from refold.log import clean_copy
+from tests.support.bounds import Clock, lowered
+from tests.support.memories import Child, assert_sound
+from tests.support.other_process import Elsewhere
+
+SECRETS = ("my number is 4111-1111-1111-1111", "Frau M\u00fcller wohnt in der Beethovenstra\u00dfe 12", "x" * 5_000)
+SMALL = {"CHECKPOINT_EVENTS": 3, "TAIL_EVENTS_MAX": 10, "PACKED_COUNT_MIN": 1}
+
+
+def occurrences(directory: Path, secret: str) -> int:
+    """How often a text stands in the files of a directory: as it is, in msgpack, JSON and base64."""
+    raw = secret.encode()
+    forms = {raw, msgspec.msgpack.encode(secret), msgspec.json.encode(secret), base64.b64encode(raw)}
+    forms |= {base64.b64encode(bytes(shift) + raw)[4 : -4 or None] for shift in (1, 2)}
+    files = [str(path) for path in directory.rglob("*") if path.is_file()]
+    # In another process: one that closes LMDB's lock file gives up its locks on it.
+    content = subprocess.run(["cat", *files], capture_output=True, check=True).stdout
+    return sum(content.count(form) for form in forms)
+
+
+def fill(memory: Memory, secret: str) -> None:
+    """Writes a secret in every way a conversation can hold one, among much that is none."""
+    for number in range(20):
+        memory.conversation(f"other-{number % 3}").append("user", f"harmless message number {number}")
+    chat = memory.conversation("chat-42", project="p")
+    chat.append("user", secret)
+    chat.append("assistant", [{"type": "text", "text": secret}], metadata={"about": secret}, name="n")
+    chat.append("assistant", None, tool_calls=[{"id": "c", "function": {"name": "f", "arguments": secret}}])
+    chat.append("tool", secret, tool_call_id="c")
+    chat.set("key", secret)
+    chat.set("key", "harmless value of a key")
+    chat.note(secret)
+    chat.state.set("k", {"deep": [secret]})
+    chat.snapshot(f"named {secret}"[:100])
+    memory.flush()
+    for number in range(20):
+        memory.conversation(f"other-{number % 3}").append("user", f"harmless message number {number}")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture(params=["durable", "delayed"])
+def memory(request: pytest.FixtureRequest, path: Path) -> Iterator[Memory]:
+    with lowered(**SMALL):
+        with Memory(path, durability=request.param, clock_ns=Clock()) as memory:
+            yield memory
+            live = assert_sound(memory)
+        with Memory(path) as again:
+            assert assert_sound(again) == live
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=["digits", "letters", "long"])
+def test_an_erased_conversation_is_gone_from_every_file(memory: Memory, path: Path, secret: str) -> None:
+    fill(memory, secret)
+    assert occurrences(path, secret) > 0
+    before = memory.state_hash(at=20)
+    others = {name: memory.conversation(name).messages() for name in memory.conversations() if name != "chat-42"}
+    receipt = memory.conversation("chat-42").erase()
+    memory.flush()
+    assert occurrences(path, secret) == occurrences(path, "chat-42") == receipt.occurrences == 0
+    assert receipt.markers > 0
+    assert (receipt.derived, len(receipt.streams), receipt.searched_bytes > 0) == ((), 1, True)
+    assert "chat-42" not in memory.conversations()
+    assert [message.content for message in memory.conversation("chat-42").window()] == []
+    assert memory.state_hash(at=20) == before
+    assert {name: memory.conversation(name).messages() for name in others} == others
+    name = receipt.streams[0].partition("/")[2]
+    window = memory.conversation(name).window()
+    assert [(message.role, message.content, message.erased) for message in window] == [
+        ("user", None, True),
+        ("assistant", None, True),
+        ("assistant", None, True),
+        ("tool", None, True),
+    ]
+    assert memory.snapshots() == []
+
+
+def test_erased_messages_keep_their_place_and_no_window_moves(memory: Memory, path: Path) -> None:
+    chat = memory.conversation("chat", window_tokens=60)
+    messages = [
+        chat.append("user", f"message number {number} of many, which is long", tokens=10) for number in range(30)
+    ]
+    before = [(message.id, message.tokens) for message in chat.window()]
+    hashes = {seq: memory.state_hash(at=seq) for seq in (1, 5, 27)}
+    receipt = memory.erase([messages[-2], messages[-1].seq, messages[27]])
+    assert receipt.seqs == tuple(message.seq for message in messages[27:])
+    assert [(message.id, message.tokens) for message in chat.window()] == before
+    assert [message.content for message in chat.window()][-3:] == [None, None, None]
+    assert {seq: memory.state_hash(at=seq) for seq in hashes} == hashes
+    assert occurrences(path, "message number 28 of many") == occurrences(path, "message number 27 of many") == 0
+    assert occurrences(path, "message number 26 of many") > 0
+    assert chat.append("user", "and on it goes").seq == memory.head
+
+
+def test_what_was_derived_goes_too_unless_it_is_to_be_kept(memory: Memory, path: Path) -> None:
+    source = memory.conversation("a").append("user", "the patient's name is Ottokar")
+    memory.conversation("b").note("Ottokar is the patient, it seems", sources=[source])
+    derived = memory.head
+    memory.profile().set("patient", "Ottokar, as noted in the summary", sources=[derived])
+    assert memory.erase([source], derived="keep").derived == ()
+    assert memory.conversation("b").notes() == ["Ottokar is the patient, it seems"]
+    receipt = memory.erase([source])
+    assert (receipt.seqs, receipt.derived) == ((), (derived, derived + 1))
+    assert memory.conversation("b").notes() == []
+    assert memory.profile().items() == []
+    assert occurrences(path, "Ottokar") == 0
+
+
+def test_what_was_asked_before_the_first_message_goes_with_the_conversation(memory: Memory, path: Path) -> None:
+    project, chat = memory.project("acme"), memory.conversation("a")
+    project.add("The clinic opens at nine.")
+    project.recall("when may Ottokar come to the clinic", conversation="a")
+    project.recall("when does the clinic open", conversation="b")
+    chat.append("user", "hello")
+    project.recall("does Ottokar have to pay", conversation=chat.id)
+    receipt = chat.erase()
+    assert len(receipt.derived) == 2
+    assert occurrences(path, "Ottokar") == 0
+    assert occurrences(path, "when does the clinic open") > 0
+
+
+def test_an_overwritten_value_does_not_come_back(memory: Memory) -> None:
+    profile = memory.profile()
+    profile.set("city", "the first value, to be forgotten")
+    profile.set("city", "the second value, to be erased")
+    memory.erase([memory.head])
+    assert profile.get("city") is None
+
+
+def test_live_forks_refuse_or_go_along(memory: Memory, path: Path) -> None:
+    inherited = "a text that the fork has inherited"
+    chat = memory.conversation("parent")
+    chat.append("user", inherited)
+    fork = chat.fork("child")
+    fork.append("user", "something that the fork said itself")
+    head = memory.head
+    with pytest.raises(InvalidInput, match="conversation/child"):
+        chat.erase()
+    assert (memory.head, fork.window()[0].content) == (head, inherited)
+    receipt = chat.erase(forks="erase")
+    assert len(receipt.streams) == 2
+    assert occurrences(path, inherited) == occurrences(path, "something that the fork said itself") == 0
+    assert {"parent", "child"}.isdisjoint(memory.conversations())
+
+
+def test_a_dropped_fork_refuses_nothing(memory: Memory, path: Path) -> None:
+    chat = memory.conversation("parent")
+    chat.append("user", "a text that is long enough")
+    chat.fork("child").close(drop=True)
+    assert len(chat.erase().streams) == 1
+    assert occurrences(path, "a text that is long enough") == 0
+
+
+def test_what_was_restored_from_it_is_reached_through_its_base(memory: Memory, path: Path) -> None:
+    chat = memory.conversation("source")
+    chat.append("user", "told in the first conversation")
+    other = memory.conversation("other")
+    other.restore(chat.snapshot())
+    other.append("user", "told in the second conversation")
+    memory.flush()
+    memory.erase([2])
+    assert [message.content for message in other.window()] == [None, "told in the second conversation"]
+    assert occurrences(path, "told in the first conversation") == 0
+
+
+def test_a_fork_of_the_memory_inherits_what_is_erased_and_its_name(memory: Memory, path: Path) -> None:
+    chat = memory.conversation("shared")
+    chat.append("user", "said before the memory was forked")
+    fork = memory.fork("branch")
+    fork.conversation("shared").append("user", "said in the fork of the memory")
+    with pytest.raises(InvalidInput, match="inherited"):
+        fork.conversation("shared").erase()
+    with pytest.raises(InvalidInput, match="branch"):
+        chat.erase()
+    receipt = chat.erase(forks="erase")
+    assert len(receipt.streams) == 1
+    for text in ("said before the memory was forked", "said in the fork of the memory"):
+        assert occurrences(path, text) == 0
+    assert memory.conversations() == fork.conversations() == [receipt.streams[0].partition("/")[2]]
+    assert fork.state_hash() == fork.replay_hash()
+    fork.conversation("born here").append("user", "a message of the branch alone")
+    assert fork.conversation("born here").erase().streams[0].startswith("conversation/erased-")
+    assert occurrences(path, "a message of the branch alone") == 0
+
+
+def test_erasing_again_changes_nothing(memory: Memory) -> None:
+    message = memory.conversation("a").append("user", "once")
+    first, head = memory.erase([message]), memory.head
+    again = memory.erase([message, head])
+    assert (first.seqs, again.seqs, memory.head) == ((message.seq,), (), head)
+    memory.conversation("never was").erase()
+    assert memory.head == head
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda memory: memory.erase([0]),
+        lambda memory: memory.erase([3]),
+        lambda memory: memory.erase(["1"]),
+        lambda memory: memory.erase([True]),
+        lambda memory: memory.erase("1"),
+        lambda memory: memory.erase(1),
+        lambda memory: memory.erase([1], derived="maybe"),
+        lambda memory: memory.conversation("a").erase(forks="keep"),
+        lambda memory: memory.conversation("a").erase(derived=True),
+    ],
+)
+def test_bad_input_changes_nothing(memory: Memory, call: Any) -> None:
+    memory.conversation("a").append("user", "one")
+    before = memory.state_hash()
+    with pytest.raises(InvalidInput):
+        call(memory)
+    assert (memory.head, memory.state_hash()) == (2, before)
+
+
+def test_where_it_cannot_be_asked_for(memory: Memory, path: Path) -> None:
+    chat = memory.conversation("a")
+    chat.append("user", "one")
+    with pytest.raises(ReadOnly):
+        memory.at(1).erase([1])
+    with pytest.raises(ReadOnly):
+        chat.at(1).erase()
+    with memory.batch(), pytest.raises(InvalidInput):
+        memory.erase([1])
+    with Memory(path, readonly=True) as reader:
+        with pytest.raises(ReadOnly):
+            reader.erase([1])
+        with pytest.raises(StoreBusy, match="another handle"):
+            memory.erase([1])
+    assert memory.head == 2
+
+
+def test_in_ram() -> None:
+    with Memory() as memory:
+        fill(memory, SECRETS[0])
+        receipt = memory.conversation("chat-42").erase()
+        assert (receipt.occurrences, receipt.markers > 0) == (0, True)
+        assert_sound(memory)
+
+
+def test_while_another_process_has_the_store_open_nothing_changes(path: Path) -> None:
+    with Elsewhere(Clock()) as elsewhere, Memory(path) as memory:
+        memory.conversation("a").append("user", "a message to be erased")
+        other: Any = elsewhere.opened(path, {}, 2)
+        assert other.head == 2
+        with pytest.raises(StoreBusy, match="another handle"):
+            memory.erase([2])
+        other.conversation("a").append("user", "the other one is as it was")
+        assert (memory.head, len(memory.conversation("a").window())) == (3, 2)
+        elsewhere.shut()
+        assert memory.erase([2]).seqs == (2,)
+        other = elsewhere.opened(path, {}, 3)
+        other.conversation("a").append("user", "and goes on in the new file")
+        assert [message.content for message in memory.conversation("a").window()][1:] == [
+            "the other one is as it was",
+            "and goes on in the new file",
+        ]
+        elsewhere.shut()
+        assert_sound(memory)
+
+
+OPENER = """
+import sys
+from refold import Memory, StoreBusy
+print("go", flush=True)
+written = 0
+while not sys.stdin.readline():
+    pass
+for number in range(30):
+    try:
+        with Memory(sys.argv[1]) as memory:
+            memory.conversation("writer").append("user", f"message {number} of the other")
+            written += 1
+    except StoreBusy:
+        continue
+print(written, flush=True)
+"""
+
+
+def test_a_process_that_opens_and_writes_throughout_loses_nothing(path: Path) -> None:
+    """Without the owners' lock it would write to a file that is not there any more."""
+    with Memory(path) as memory, Child(OPENER, str(path)) as child:
+        assert child.read() == "go"
+        chat = memory.conversation("mine")
+        erased = 0
+        child.write("go")
+        while erased < 15:
+            message = chat.append("user", f"a message to be erased, number {erased}")
+            try:
+                memory.erase([message])
+            except StoreBusy:
+                continue
+            erased += 1
+        written = int(child.read())
+        assert len(memory.conversation("writer").window()) == written
+        assert_sound(memory)
+
+
+def test_what_an_interrupted_erasure_left_is_done_by_the_next_to_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Memory(path) as memory:
+        fill(memory, SECRETS[1])
+        with monkeypatch.context() as patch:
+            patch.setattr(clean_copy, "copy", _no_room)
+            with pytest.raises(StoreFull, match="the events are erased"):
+                memory.conversation("chat-42").erase()
+        assert "chat-42" not in memory.conversations()
+        memory.conversation("after").append("user", "writing goes on")
+        assert_sound(memory)
+        copy = path.parent / "copy"
+        shutil.copytree(path, copy)
+    for left in (path, copy):
+        with Memory(left) as memory:
+            assert occurrences(left, SECRETS[1]) == 0
+            assert memory._door.engine.log.row("meta", UNSWEPT_KEY) is None
+            assert_sound(memory)
+
+
+def _no_room(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_other_threads_read_and_write_meanwhile(path: Path) -> None:
+    with Memory(path) as memory:
+        fill(memory, SECRETS[0])
+        stop, failures = threading.Event(), list[BaseException]()
+
+        def use(number: int) -> None:
+            try:
+                while not stop.is_set():
+                    memory.conversation(f"thread-{number}").append("user", "written meanwhile")
+                    assert memory.conversation("other-1").window()
+                    assert memory.state_hash()
+            except BaseException as error:  # noqa: BLE001 - told to the thread that waits
+                failures.append(error)
+
+        threads = [threading.Thread(target=use, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(5):
+            memory.erase([memory.conversation("mine").append("user", "written to be erased")])
+        memory.conversation("chat-42").erase()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert_sound(memory)
+        assert occurrences(path, SECRETS[0]) == 0
+
+
+def test_subscribers_hear_of_it(path: Path) -> None:
+    with Memory(path) as memory:
+        heard, is_erased = list[str](), threading.Event()
+
+        def hear(recorded: Recorded) -> None:
+            heard.append(type(recorded.event).__name__)
+            if heard[-1] == "Erased":
+                is_erased.set()
+
+        with memory.subscribe(hear):
+            memory.conversation("a").append("user", "heard and then erased")
+            memory.erase([2])
+            assert is_erased.wait(60)
+        assert heard == ["ConversationOpened", "MessageAppended", "Erased"]
+
+
+def test_a_closed_memory_erases_nothing(path: Path) -> None:
+    with Memory(path) as memory:
+        memory.conversation("a").append("user", "one")
+    with pytest.raises(Closed):
+        memory.erase([1])
+    with pytest.raises(Closed):
+        memory.conversation("a").erase()
+
+
+def test_a_witness_that_cannot_be_told_stops_no_erasure(path: Path, tmp_path: Path) -> None:
+    witness = tmp_path / "witness"
+    memory = Memory(path, witness=witness)
+    memory.conversation("a").append("user", "a text that is to be erased")
+    witness.unlink()
+    assert memory.erase([2]).seqs == (2,)
+    assert occurrences(path, "a text that is to be erased") == 0
+    with pytest.raises(StoreError, match="gone"):
+        memory.close()
+    with Memory(path) as again:
+        assert_sound(again)

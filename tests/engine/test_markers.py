@@ -1,0 +1,110 @@
+"""What an erasure looks for: every string of the erased bodies, however deep, and nothing that the events keep."""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from refold import Conversation, Memory, Snapshot
+from refold.engine.erasure import markers_of, telling
+from refold.event import StateImported
+from refold.limits import MARKER_BYTES_MIN
+from refold.message import message_event
+from refold.views.state import StateSet
+from tests.engine.test_erasure import occurrences
+
+INNER = "the innermost secret of them all"
+CALL_ID = "call_0123456789abcdefghij"
+
+WAYS: dict[str, Callable[[Conversation], Any]] = {
+    "the text of a part": lambda chat: chat.append("user", [{"type": "text", "text": "hello"}, {"text": INNER}]),
+    "a part of a part": lambda chat: chat.append("user", [{"type": "result", "content": [[{"text": INNER}]]}]),
+    "an argument of a call": lambda chat: chat.append(
+        "assistant", None, tool_calls=[{"id": CALL_ID, "input": {"queries": ["none", INNER]}}]
+    ),
+    "a value of the metadata": lambda chat: chat.append("user", "hello", metadata={"deep": {"er": [1, INNER]}}),
+    "a key of the metadata": lambda chat: chat.append("user", "hello", metadata={INNER: None}),
+    "a value of the state": lambda chat: chat.state.set("k", {"a": [{"b": INNER}]}),
+    "a text": lambda chat: chat.append("user", INNER),
+    "a name": lambda chat: chat.append("user", "hello", name=INNER),
+    "a key of the scratchpad": lambda chat: chat.set(INNER, "value"),
+    "a note": lambda chat: chat.note(INNER),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_stands_inside_of_a_value_is_looked_for(tmp_path: Path, way: str) -> None:
+    """Somebody else says the same and is not erased: the receipt has to tell, as it cannot if it does not look."""
+    store = tmp_path / "store"
+    with Memory(store) as memory:
+        chat = memory.conversation("chat")
+        WAYS[way](chat)
+        seq = memory.head
+        memory.conversation("other").append("user", f"and so {INNER}, they say")
+        other = memory.head
+        receipt = memory.erase([seq])
+        assert receipt.occurrences == occurrences(store, INNER) == 1
+        receipt = memory.erase([other])
+        assert receipt.occurrences == occurrences(store, INNER) == 0
+
+
+def test_a_zero_means_zero(tmp_path: Path) -> None:
+    """All of it in two conversations, one of them imported, with checkpoints; then the files are scanned."""
+    store = tmp_path / "store"
+    with Memory() as elsewhere, Memory(store) as memory:
+        for chat in (elsewhere.conversation("chat"), memory.conversation("chat")):
+            for _ in range(40):
+                for way in WAYS.values():
+                    way(chat)
+                memory.conversation("other").append("user", "harmless")
+        snapshot = Snapshot.from_bytes(elsewhere.conversation("chat").snapshot().to_bytes())
+        memory.conversation("imported").restore(snapshot)
+        memory.flush()
+        assert memory.conversation("chat").erase().occurrences > 0, "the other one says it still"
+        assert occurrences(store, INNER) > 0
+        assert memory.conversation("imported").erase().occurrences == occurrences(store, INNER) == 0
+        assert len(memory.conversation("other").window()) == 80
+
+
+def test_an_id_that_stays_is_not_looked_for(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory:
+        chat = memory.conversation("chat")
+        chat.append("assistant", None, tool_calls=[{"id": CALL_ID, "function": {"name": "f", "arguments": INNER}}])
+        chat.append("tool", [{"type": "text", "text": INNER}], tool_call_id=CALL_ID)
+        receipt = chat.erase()
+        assert (receipt.occurrences, receipt.markers) == (0, 3), "the text, and two values that hold it"
+
+
+def packed(value: Any) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+def test_the_strings_of_every_kind_of_body() -> None:
+    vector = struct.pack("<8f", *range(8))
+    deep: Any = INNER
+    for _ in range(200):
+        deep = [deep]
+    pinned = False
+    events = [
+        message_event((), "id", "user", [{"key": "in a part"}], 1, pinned, "name", None, None, None),
+        StateSet((), 0, 0, "of the state", packed({"packed in": packed({"another": "value"})})),
+        StateSet((), 0, 0, "a vector", vector),
+        StateSet((), 0, 0, "deep", packed(deep)),
+        StateSet((), 0, 0, "no msgpack", b"\xc1 and more"),
+        StateImported((), 1, "counter", 1, (), entries=(("an", "entry"),), notes=("a note",), state=(("x", b"\xa1y"),)),
+    ]
+    found = {marker for marker in markers_of(events) if len(marker) < 100}
+    assert found >= {b"key", b"in a part", b"name", b"of the state", b"packed in", b"another", b"value", vector}
+    assert found >= {INNER.encode(), b"an", b"entry", b"a note", b"x", b"y", b"\xc1 and more"}
+    assert not found & {b"id", b"user", b"counter"}
+
+
+def test_what_says_nothing_is_not_looked_for() -> None:
+    long, short = b"x" * MARKER_BYTES_MIN, b"y" * (MARKER_BYTES_MIN - 1)
+    assert telling({long, short, bytes(6_000), bytes(6_000) + long, bytes(6_000) + short}) == {
+        long,
+        bytes(6_000) + long,
+    }

@@ -1,0 +1,106 @@
+"""Two processes keep checkpoint rows of the same streams, each from what it knows, and neither spoils the other's."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold import Memory
+from refold.log.lmdb_log import LmdbLog, LmdbTurn
+from tests.support.bounds import Clock, lowered
+from tests.support.memories import assert_sound
+from tests.support.other_process import Elsewhere, LengthCounter
+
+EVERY_EVENT = {"CHECKPOINT_EVENTS": 1, "TAIL_EVENTS_MAX": 2, "PAGE_EVENTS": 1}
+SELDOM = {"CHECKPOINT_EVENTS": 1_000, "TAIL_EVENTS_MAX": 3, "PACKED_COUNT_MIN": 1}
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Elsewhere]:
+    with Elsewhere(Clock()) as worker:
+        yield worker
+
+
+def opened(path: Path) -> Memory:
+    return Memory(path, token_counter=LengthCounter(), window_tokens=128_000)
+
+
+def assert_left_sound(path: Path, tmp_path: Path) -> None:
+    """What lies on disk is sound for whoever opens it next."""
+    copy = tmp_path / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    copy.mkdir()
+    shutil.copyfile(path / "data.mdb", copy / "data.mdb")
+    with opened(copy) as memory:
+        assert_sound(memory)
+
+
+@pytest.mark.parametrize("bounds", [EVERY_EVENT, SELDOM], ids=["every event", "seldom"])
+def test_a_kept_row_is_never_taken_away(tmp_path: Path, elsewhere: Elsewhere, bounds: dict[str, int]) -> None:
+    path = tmp_path / "store"
+    with lowered(**bounds), opened(path) as memory:
+        memory.profile().set("k", "")
+        other: Any = elsewhere.opened(path, bounds, 2, window_tokens=128_000)
+        other.conversation("a").append("user", "there")
+        memory.restore(memory.at(0).snapshot())
+        memory.conversation("a").snapshot("one")
+        for text in ("one", "two", "three"):
+            other.conversation("a").append("user", text)
+            assert_left_sound(path, tmp_path)
+            memory.conversation("a").append("user", text)
+            memory.flush()
+            assert_left_sound(path, tmp_path)
+        other.flush()
+        assert other.state_hash() == assert_sound(memory)
+        elsewhere.shut()
+    assert_left_sound(path, tmp_path)
+
+
+def test_a_row_of_what_is_not_known_yet_is_caught_up_with(
+    tmp_path: Path, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look for foreign commits and the load of a stream another process may write both: here it does."""
+    path = tmp_path / "store"
+    with lowered(**EVERY_EVENT), opened(path) as memory:
+        other: Any = elsewhere.opened(path, EVERY_EVENT, 2, window_tokens=128_000)
+        other.conversation("a").append("user", "message 0")
+        assert memory.head == 2
+        for number in range(1, 8):
+            other.conversation("a").append("user", f"message {number}")
+        with monkeypatch.context() as patch:
+            patch.setattr(LmdbLog, "changed", lambda _: False)
+            window = memory.conversation("a").window()
+        assert [message.content for message in window] == [f"message {number}" for number in range(8)]
+        other.conversation("a").append("user", "the last")
+        assert len(memory.conversation("a").window()) == 9
+        assert other.state_hash() == assert_sound(memory)
+        elsewhere.shut()
+
+
+def test_a_commit_that_a_read_has_found_in_the_log_is_not_folded_twice(
+    tmp_path: Path, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a commit that is durable and not folded yet, another process writes a row; a read has to catch up."""
+    path = tmp_path / "store"
+    with lowered(**EVERY_EVENT), opened(path) as memory:
+        other: Any = elsewhere.opened(path, EVERY_EVENT, 2, window_tokens=128_000)
+        memory.conversation("mine").append("user", "message 0")
+        other.conversation("theirs").append("user", "message 0")
+        assert memory.head == 4
+        write = LmdbTurn.write
+
+        def write_and_be_overtaken(turn: LmdbTurn, *arguments: Any) -> None:
+            write(turn, *arguments)
+            for number in range(1, 4):
+                other.conversation("theirs").append("user", f"message {number}")
+            assert len(memory.conversation("theirs").window()) == 4
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LmdbTurn, "write", write_and_be_overtaken)
+            memory.conversation("mine").append("user", "message 1")
+        assert [message.content for message in memory.conversation("mine").window()] == ["message 0", "message 1"]
+        assert len(memory.conversation("theirs").window()) == 4
+        assert other.state_hash() == assert_sound(memory)
+        elsewhere.shut()

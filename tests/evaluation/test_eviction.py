@@ -1,0 +1,206 @@
+"""Eviction policies: none beats the bounds, each keeps its promise, and one of them is refold's own window."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from refold import LimitExceeded, Memory
+from refold.evaluation.cases import cases_of, conversations, item_of
+from refold.evaluation.eviction import POLICIES, Need, Piece, Policy, Trace, Window, bounds, replay, whole
+from refold.importers import import_file, transcript
+from tests.support.paths import DATA
+
+TAU = DATA / "tau-bench" / "gpt4o_airline_dev.jsonl"
+NAMED = {policy.name: policy for policy in POLICIES}
+OWN = NAMED["fifo-groups"]
+CALL = {"type": "function", "function": {"name": "look", "arguments": "{}"}}
+ROLES = ("system", "user", "assistant", "tool")
+
+
+@some.composite
+def pieces(draw: some.DrawFn) -> Piece:
+    role = draw(some.sampled_from(ROLES))
+    call = draw(some.sampled_from(("a", "b", "c")))
+    return Piece(
+        draw(some.integers(0, 40)),
+        role,
+        (call,) if role == "assistant" and draw(some.booleans()) else (),
+        call if role == "tool" else None,
+        draw(some.integers(0, 9)) == 0,
+        draw(some.floats(0, 1)),
+        tuple(draw(some.lists(some.integers(0, 30), max_size=2))),
+    )
+
+
+@some.composite
+def traces(draw: some.DrawFn) -> Trace:
+    arriving = draw(some.lists(pieces(), min_size=1, max_size=30))
+    needs: list[Need] = []
+    for arrived in sorted(draw(some.lists(some.integers(1, len(arriving)), max_size=6))):
+        evidence = draw(some.frozensets(some.integers(0, arrived - 1), min_size=1, max_size=4))
+        ranked = tuple(draw(some.permutations(range(arrived))))
+        needs.append(Need(arrived, evidence, ranked))
+    return Trace("drawn", tuple(arriving), tuple(needs))
+
+
+budgets = some.integers(1, 300)
+policies = some.sampled_from(POLICIES)
+
+
+def mean(values: tuple[float, ...]) -> float:
+    return sum(values) / len(values)
+
+
+@given(traces(), policies, budgets)
+@settings(deadline=None)
+def test_no_policy_beats_the_clairvoyant_ones(trace: Trace, policy: Policy, budget: int) -> None:
+    outcome = replay(trace, policy, budget)
+    best = bounds(trace, budget)
+    together, alone = best["clairvoyant"], best["clairvoyant-recall"]
+    assert len(outcome.survived) == len(together) == len(alone)
+    assert all(ours <= bound + 1e-9 for ours, bound in zip(outcome.survived, alone, strict=True))
+    if trace.needs:
+        assert mean(together) <= mean(alone) + 1e-9
+    if trace.needs and not policy.recall_share:
+        assert mean(outcome.survived) <= mean(together) + 1e-9
+
+
+@given(traces(), policies, budgets)
+@settings(deadline=None)
+def test_a_budget_is_never_exceeded_and_what_is_regretted_is_what_did_not_survive(
+    trace: Trace, policy: Policy, budget: int
+) -> None:
+    outcome = replay(trace, policy, budget)
+    assert max(outcome.held_tokens) <= budget
+    missing = sum(
+        round((1 - part) * len(need.evidence)) for part, need in zip(outcome.survived, trace.needs, strict=True)
+    )
+    assert outcome.regretted == missing
+    assert outcome.regretted <= outcome.wanted == sum(len(need.evidence) for need in trace.needs)
+    assert outcome.broken == 0 or not policy.groups
+
+
+@given(traces(), policies)
+@settings(deadline=None)
+def test_what_fits_is_kept(trace: Trace, policy: Policy) -> None:
+    budget = 2 * sum(piece.tokens for piece in trace.pieces) + 2
+    outcome = replay(trace, policy, budget)
+    assert (outcome.evicted, outcome.refused) == (0, 0)
+    if not policy.groups:
+        assert set(outcome.survived) <= {1.0}
+
+
+def append(memory: Memory, piece: Piece) -> str | None:
+    """Appends what a piece stands for; ``None`` where refold refuses it."""
+    calls = [{**CALL, "id": call_id} for call_id in piece.call_ids] or None
+    try:
+        return (
+            memory.conversation("drawn")
+            .append(
+                piece.role,
+                None if calls else "said",
+                tokens=piece.tokens,
+                tool_calls=calls,
+                tool_call_id=piece.answers,
+                pinned=piece.pinned,
+            )
+            .id
+        )
+    except LimitExceeded:
+        return None
+
+
+@given(some.lists(pieces(), max_size=30), budgets)
+@settings(deadline=None, max_examples=60)
+def test_one_policy_is_the_window_of_refold(drawn: list[Piece], budget: int) -> None:
+    """Message for message, after every append, with groups, pins and what is refused."""
+    window, ids = Window(OWN, budget), list[str | None]()
+    with Memory(window_tokens=budget) as memory:
+        for place, piece in enumerate(drawn):
+            window.arrive(place, piece)
+            ids.append(append(memory, piece))
+            kept = [message.id for message in memory.conversation("drawn").window()]
+            assert [ids[each] for each in window.places()] == kept
+        assert window.refused == ids.count(None)
+        assert window.tokens == memory.conversation("drawn").token_count()
+
+
+@pytest.mark.skipif(not TAU.is_file(), reason="the tau-bench trajectories are not on this machine")
+@pytest.mark.parametrize("budget", [512, 2_048])
+def test_one_policy_is_the_window_of_refold_in_real_sessions(budget: int) -> None:
+    with Memory(window_tokens=budget) as memory:
+        assert import_file(memory, TAU).messages == 4_326
+        evicted = 0
+        for name in memory.conversations():
+            window = Window(OWN, budget)
+            said = list(transcript(memory, name))
+            for place, item in enumerate(map(item_of, said)):
+                piece = Piece(item.tokens, item.role, item.call_ids, item.answers, item.pinned)
+                window.arrive(place, piece)
+            kept = [message.seq for message in memory.conversation(name).window()]
+            assert [said[place].seq for place in window.places()] == kept
+            evicted += window.evicted
+        assert evicted > 500
+
+
+@pytest.mark.skipif(not TAU.is_file(), reason="the tau-bench trajectories are not on this machine")
+def test_the_calls_of_real_sessions_need_what_was_said_before() -> None:
+    cases = cases_of(TAU)
+    questions = [question for case in cases for question in case.questions]
+    assert len(cases) == 140
+    assert len(questions) == 741
+    assert all(max(question.evidence) < question.arrived for question in questions)
+
+
+def test_the_seed_splits_calls_from_answers_and_refold_does_not() -> None:
+    arriving = (Piece(10, "assistant", ("a",)), Piece(10, "tool", (), "a"), Piece(10))
+    trace = Trace("split", arriving, (Need(3, frozenset({1})),))
+    assert (replay(trace, NAMED["fifo"], 20).survived, replay(trace, NAMED["fifo"], 20).broken) == ((1.0,), 1)
+    assert (replay(trace, OWN, 20).survived, replay(trace, OWN, 20).broken) == ((0.0,), 0)
+
+
+def test_what_is_recalled_stays_longer() -> None:
+    arriving = (Piece(10), Piece(10), Piece(10, recalled=(0,)), Piece(10, recalled=(1,)))
+    trace = Trace("touched", arriving, (Need(3, frozenset({0})), Need(3, frozenset({1}))))
+    assert replay(trace, NAMED["least-recalled"], 20).survived == (1.0, 0.0)
+    assert replay(trace, NAMED["fifo"], 20).survived == (0.0, 1.0)
+
+
+def test_what_is_important_stays_for_one_more_budget() -> None:
+    arriving = (Piece(10, importance=1.0), Piece(10), Piece(10), Piece(10), Piece(10))
+    needs = tuple(Need(arrived, frozenset({0})) for arrived in (3, 4, 5))
+    trace = Trace("important", arriving, needs)
+    assert replay(trace, NAMED["least-important"], 20).survived == (1.0, 0.0, 0.0)
+    assert replay(trace, NAMED["fifo"], 20).survived == (0.0, 0.0, 0.0)
+
+
+def test_half_of_the_budget_is_for_what_is_recalled() -> None:
+    arriving = tuple(Piece(10) for _ in range(10))
+    trace = Trace("recalled", arriving, (Need(10, frozenset({0, 9}), (1, 0, 2)),))
+    outcome = replay(trace, NAMED["fifo-recall"], 40)
+    assert outcome.survived == (1.0,)
+    assert outcome.held_tokens[0] == 40
+    assert replay(trace, NAMED["fifo-recall"], 20).survived == (0.5,)
+
+
+def test_pinned_roles_stay_and_what_does_not_fit_beside_them_is_refused() -> None:
+    arriving = (Piece(10, "system"), Piece(10), Piece(10), Piece(20, "developer"))
+    trace = Trace("pinned", arriving, (Need(4, frozenset({0, 1})),))
+    outcome = replay(trace, NAMED["fifo-pinned"], 20)
+    assert (outcome.survived, outcome.evicted, outcome.refused) == ((0.5,), 1, 1)
+    assert replay(trace, NAMED["fifo"], 20).evicted == 3
+
+
+def test_no_need_is_no_survival() -> None:
+    assert whole(()) == 0.0
+    assert replay(Trace("idle", (Piece(5),), ()), OWN, 10).survived == ()
+
+
+def test_conversations_come_in_the_order_in_which_they_began() -> None:
+    with Memory() as memory:
+        for name in ("b", "a", "empty"):
+            memory.conversation(name).set("key", "value")
+        for name in ("b", "a"):
+            memory.conversation(name).append("user", "Hello", name="Ada")
+        assert [name for name, _, _ in conversations(memory)] == ["b", "a"]
+        assert [items[0].text for _, items, _ in conversations(memory)] == ["Ada: Hello"] * 2

@@ -1,0 +1,353 @@
+"""Both logs, in RAM and on LMDB, keep the promises of the protocol alike."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from refold import Closed, ReadOnly, StoreCorrupt
+from refold.log.directory import open_directory
+from refold.log.lmdb_log import LmdbLog
+from refold.log.memory_log import RamLog
+from refold.log.protocol import TABLES, Log, Row, Turn, scan
+from refold.log.record import COMMIT
+from tests.support.memories import erase
+
+
+def commit_row(first_seq: int, next_seq: int) -> bytes:
+    return COMMIT.pack(first_seq, next_seq, 1_000 + next_seq, bytes(32))
+
+
+def fill(log: Log, sizes: list[int]) -> None:
+    """Write commits of the given numbers of records; record n is ``b"record n"``."""
+    seq = log.head() + 1
+    for size in sizes:
+        records = [b"record %d" % place for place in range(seq, seq + size)]
+        log.write(seq, records, [commit_row(seq, seq + size)])
+        seq += size
+
+
+def one_write(
+    first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
+) -> Callable[[Turn], None]:
+    """A use of a turn that writes and does nothing else."""
+    return lambda turn: turn.write(first_seq, records, commits, rows)
+
+
+class Conformance:
+    """What every log promises; a subclass says how to open one."""
+
+    def open(self, directory: Path, *, readonly: bool = False) -> Log:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def log(self, tmp_path: Path) -> Iterator[Log]:
+        log = self.open(tmp_path / "store")
+        yield log
+        log.close()
+
+    def test_an_empty_log_answers_with_nothing(self, log: Log) -> None:
+        assert log.head() == 0
+        assert log.read(1, 10) == []
+        assert log.read_at([]) == []
+        assert log.commit_at(1) is None
+        assert log.commits(0, 10) == []
+        assert log.verify() == []
+        assert not log.readonly
+        assert not log.changed()
+        for table in TABLES:
+            if table != "meta":
+                assert log.rows(table, b"", 10) == []
+                assert log.row_before(table, b"\xff") is None
+            assert log.row(table, b"absent") is None
+        with pytest.raises(StoreCorrupt, match="missing"):
+            log.read_at([1])
+
+    def test_records_come_back_in_order(self, log: Log) -> None:
+        fill(log, [1, 3, 2])
+        assert log.head() == 6
+        assert log.read(1, 100) == [b"record %d" % seq for seq in range(1, 7)]
+        assert log.read(3, 2) == [b"record 3", b"record 4"]
+        assert log.read(6, 5) == [b"record 6"]
+        assert log.read(7, 5) == []
+        assert log.read(1, 0) == []
+        assert log.read(2**64 - 1, 5) == []
+
+    @pytest.mark.parametrize(
+        "seqs",
+        [[1], [6], [1, 2, 3], [1, 3, 5], [6, 1], [3, 2, 1], [2, 2, 2], [5, 6, 1, 2, 4], [1, 2, 4, 5, 1, 2]],
+        ids=str,
+    )
+    def test_records_are_read_at_seqs_in_the_order_asked_for(self, log: Log, seqs: list[int]) -> None:
+        fill(log, [6])
+        assert log.read_at(seqs) == [b"record %d" % seq for seq in seqs]
+
+    def test_many_runs_of_seqs(self, log: Log) -> None:
+        fill(log, [1_000])
+        seqs = [seq for seq in range(1, 1_001) if seq % 3]
+        assert log.read_at(seqs) == [b"record %d" % seq for seq in seqs]
+
+    @pytest.mark.parametrize("seqs", [[0], [7], [1, 7], [6, 7], [7, 1], [2**63]], ids=str)
+    def test_a_missing_seq_is_corruption(self, log: Log, seqs: list[int]) -> None:
+        fill(log, [6])
+        with pytest.raises(StoreCorrupt, match="missing"):
+            log.read_at(seqs)
+
+    def test_commit_rows_are_found_by_any_seq_they_cover(self, log: Log) -> None:
+        fill(log, [1, 3, 2])
+        rows = [commit_row(1, 2), commit_row(2, 5), commit_row(5, 7)]
+        assert [log.commit_at(seq) for seq in range(8)] == [rows[0], rows[0], *[rows[1]] * 3, *[rows[2]] * 2, None]
+        assert log.commits(0, 10) == rows
+        assert log.commits(0, 2) == rows[:2]
+        assert log.commits(1, 10) == rows[1:]
+        assert log.commits(2, 10) == rows[1:]
+        assert log.commits(4, 10) == rows[2:]
+        assert log.commits(6, 10) == []
+
+    def test_one_write_may_carry_several_commit_rows(self, log: Log) -> None:
+        log.write(1, [b"a", b"b", b"c"], [commit_row(1, 2), commit_row(2, 4)])
+        assert log.head() == 3
+        assert log.commit_at(3) == commit_row(2, 4)
+
+    def test_rows_are_put_replaced_deleted_and_listed_in_order(self, log: Log) -> None:
+        log.write_rows([("names", b"b", b"2"), ("names", b"a", b"1"), ("names", b"c", b""), ("derived", b"b", b"x")])
+        assert log.rows("names", b"", 10) == [(b"a", b"1"), (b"b", b"2"), (b"c", b"")]
+        assert log.rows("names", b"aa", 1) == [(b"b", b"2")]
+        assert log.rows("names", b"d", 10) == []
+        assert log.row("names", b"c") == b""
+        log.write_rows([("names", b"b", b"3"), ("names", b"a", None), ("names", b"absent", None)])
+        assert log.rows("names", b"", 10) == [(b"b", b"3"), (b"c", b"")]
+        assert log.row("derived", b"b") == b"x"
+
+    def test_within_one_write_the_last_row_wins(self, log: Log) -> None:
+        log.write_rows([("names", b"a", b"1"), ("names", b"a", None), ("names", b"a", b"2")])
+        assert log.row("names", b"a") == b"2"
+        log.write_rows([("names", b"a", b"3"), ("names", b"a", None)])
+        assert log.row("names", b"a") is None
+
+    @pytest.mark.parametrize(
+        ("key", "found"),
+        [(b"a", None), (b"b", b"b"), (b"c", b"b"), (b"d", b"d"), (b"dd", b"d"), (b"f", b"f"), (b"\xff", b"f")],
+    )
+    def test_row_before_is_the_last_at_or_below_a_key(self, log: Log, key: bytes, found: bytes | None) -> None:
+        log.write_rows([("checkpoints", name, name) for name in (b"b", b"d", b"f")])
+        assert log.row_before("checkpoints", key) == (None if found is None else (found, found))
+
+    def test_scanning_reads_one_prefix_in_pages(self, log: Log) -> None:
+        rows: list[Row] = [("derived", b"p" + bytes([place]), b"") for place in range(10)]
+        log.write_rows([*rows, ("derived", b"o", b""), ("derived", b"q", b"")])
+        for page in (1, 3, 10, 11, 100):
+            assert [key for key, _ in scan(log, "derived", b"p", page)] == [row[1] for row in rows]
+        assert [key for key, _ in scan(log, "derived", b"p", 4, b"p\x07")] == [b"p\x07", b"p\x08", b"p\x09"]
+
+    def test_records_and_rows_are_written_together(self, log: Log) -> None:
+        log.write(1, [b"a"], [commit_row(1, 2)], [("names", b"n", b"1"), ("meta", b"m", b"2")])
+        assert (log.head(), log.row("names", b"n"), log.row("meta", b"m")) == (1, b"1", b"2")
+
+    @pytest.mark.parametrize("size", [0, 1, 4_095, 4_096, 3_000_000])
+    def test_values_of_any_size(self, log: Log, size: int) -> None:
+        record = b"r" * size or b"\0"
+        log.write(1, [record, b"after"], [commit_row(1, 3)], [("checkpoints", b"k", b"v" * size)])
+        assert log.read(1, 2) == [record, b"after"]
+        assert log.row("checkpoints", b"k") == b"v" * size
+
+    def test_keys_up_to_the_bound(self, log: Log) -> None:
+        log.write_rows([("names", b"k" * 511, b"v")])
+        assert log.row("names", b"k" * 511) == b"v"
+
+    def test_erasing_replaces_records_and_puts_rows_at_once(self, log: Log) -> None:
+        fill(log, [3])
+        erase(log, [(2, b"short"), (3, b"a longer record than before")], [("meta", b"e", b"1")])
+        assert log.read(1, 3) == [b"record 1", b"short", b"a longer record than before"]
+        assert (log.head(), log.row("meta", b"e")) == (3, b"1")
+
+    def test_what_was_read_does_not_change_with_the_log(self, log: Log) -> None:
+        fill(log, [2])
+        read, rows = log.read(1, 10), log.rows("names", b"", 10)
+        fill(log, [2])
+        log.write_rows([("names", b"a", b"1")])
+        assert (read, rows) == ([b"record 1", b"record 2"], [])
+
+    def test_it_grows_in_size(self, log: Log) -> None:
+        log.write(1, [bytes(1_000_000)], [commit_row(1, 2)])
+        assert log.size_bytes() >= 1_000_000
+
+    def test_a_write_at_a_wrong_seq_changes_nothing(self, log: Log) -> None:
+        fill(log, [3])
+        with pytest.raises((AssertionError, StoreCorrupt)):
+            log.write(3, [b"again"], [commit_row(3, 4)], [("names", b"n", b"1")])
+        assert log.head() == 3
+        assert log.read(1, 10) == [b"record %d" % seq for seq in (1, 2, 3)]
+        assert log.row("names", b"n") is None
+
+    def test_a_turn_writes_records_and_rows(self, log: Log) -> None:
+        fill(log, [2])
+
+        @log.in_turn
+        def _(turn: Turn) -> None:
+            assert not turn.moved
+            assert log.head() == 2
+            turn.write(3, [b"record 3"], [commit_row(3, 4)], [("names", b"n", b"1"), ("names", b"absent", None)])
+            assert log.head() == 3
+
+        @log.in_turn
+        def _(turn: Turn) -> None:
+            assert not turn.moved
+            turn.write(4, [b"record 4", b"record 5"], [commit_row(4, 5), commit_row(5, 6)])
+
+        assert log.read(1, 10) == [b"record %d" % seq for seq in range(1, 6)]
+        assert (log.row("names", b"n"), log.commit_at(5)) == (b"1", commit_row(5, 6))
+        assert not log.changed()
+
+    def test_a_turn_may_write_rows_alone(self, log: Log) -> None:
+        log.in_turn(one_write(1, [], [], [("names", b"n", b"1")]))
+        assert (log.head(), log.row("names", b"n")) == (0, b"1")
+
+    def test_a_turn_reads_the_log_as_it_is(self, log: Log) -> None:
+        fill(log, [3])
+        log.write_rows([("names", b"n", b"1")])
+
+        @log.in_turn
+        def _(turn: Turn) -> None:
+            assert (log.head(), log.read(2, 5), log.read_at([3, 1])) == (
+                3,
+                [b"record 2", b"record 3"],
+                [b"record 3", b"record 1"],
+            )
+            assert (log.row("names", b"n"), log.rows("names", b"", 5)) == (b"1", [(b"n", b"1")])
+            turn.write(4, [b"record 4"], [commit_row(4, 5)])
+
+        assert log.head() == 4
+
+    def test_a_turn_gives_back_what_its_call_returns(self, log: Log) -> None:
+        fill(log, [2])
+        assert log.in_turn(lambda _: log.head()) == 2
+        assert log.in_stillness(lambda turn: (turn.moved, log.head())) == (False, 2)
+        assert log.alone(log.head) == 2
+
+    def test_a_turn_that_is_left_changes_nothing(self, log: Log) -> None:
+        fill(log, [1])
+        log.in_turn(lambda _: None)
+        with pytest.raises(ZeroDivisionError):
+            log.in_turn(lambda _: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            log.in_stillness(lambda _: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            log.alone(lambda: 1 // 0)
+        fill(log, [1])
+        assert log.read(1, 10) == [b"record 1", b"record 2"]
+
+    def test_a_turn_at_a_wrong_seq_changes_nothing_and_ends(self, log: Log) -> None:
+        fill(log, [3])
+        for records in ([b"again"], [b"again", b"and again"]):
+            with pytest.raises((AssertionError, StoreCorrupt)):
+                log.in_turn(one_write(3, records, [commit_row(3, 3 + len(records))], [("names", b"n", b"1")]))
+        assert (log.head(), log.row("names", b"n")) == (3, None)
+        fill(log, [1])
+        assert log.head() == 4
+
+    def test_a_turn_writes_once(self, log: Log) -> None:
+        @log.in_turn
+        def _(turn: Turn) -> None:
+            turn.write(1, [b"a"], [commit_row(1, 2)])
+            with pytest.raises(AssertionError, match="take another turn"):
+                turn.write(2, [b"b"], [commit_row(2, 3)])
+
+        assert log.head() == 1
+
+    def test_a_turn_that_changes_nothing_is_no_news(self, log: Log) -> None:
+        nothing: tuple[list[Row], ...] = ([], [("names", b"absent", None)])
+        for rows in nothing:
+            log.in_turn(one_write(1, [], [], rows))
+            log.write_rows(rows)
+            assert not log.in_turn(lambda turn: turn.moved)
+            assert not log.changed()
+
+    def test_closing_twice_is_closing_once(self, log: Log) -> None:
+        log.close()
+        log.close()
+
+
+class TestRamLog(Conformance):
+    def open(self, directory: Path, *, readonly: bool = False) -> Log:
+        assert not directory.exists()
+        return RamLog(readonly=readonly)
+
+    def test_read_only_refuses_to_write(self) -> None:
+        log = RamLog(readonly=True)
+        assert log.readonly
+        assert_refuses(log)
+
+
+class TestLmdbLog(Conformance):
+    def open(self, directory: Path, *, readonly: bool = False) -> Log:
+        return LmdbLog(open_directory(str(directory), readonly=readonly, seed={}))
+
+    def test_read_only_refuses_to_write_and_reads_everything(self, tmp_path: Path) -> None:
+        writer = self.open(tmp_path / "store")
+        fill(writer, [2])
+        reader = self.open(tmp_path / "store", readonly=True)
+        assert reader.readonly
+        assert_refuses(reader)
+        assert reader.read(1, 10) == [b"record 1", b"record 2"]
+        writer.close()
+        assert reader.head() == 2
+        reader.close()
+
+    def test_a_reader_notices_what_the_writer_writes(self, tmp_path: Path) -> None:
+        writer = self.open(tmp_path / "store")
+        reader = self.open(tmp_path / "store", readonly=True)
+        assert not reader.changed()
+        fill(writer, [1])
+        assert reader.changed()
+        assert reader.changed()
+        reader.saw(reader.mark())
+        assert not reader.changed()
+        assert reader.head() == 1
+        writer.close()
+        reader.close()
+
+    def test_it_comes_back_whole(self, tmp_path: Path) -> None:
+        log = self.open(tmp_path / "store")
+        fill(log, [2, 3])
+        log.write_rows([("names", b"a", b"1")])
+        log.close()
+        again = self.open(tmp_path / "store")
+        assert again.read(1, 10) == [b"record %d" % seq for seq in range(1, 6)]
+        assert again.commits(0, 10) == [commit_row(1, 3), commit_row(3, 6)]
+        assert again.row("names", b"a") == b"1"
+        again.close()
+
+    def test_after_closing_everything_is_closed(self, tmp_path: Path) -> None:
+        log = self.open(tmp_path / "store")
+        log.close()
+        calls: list[Callable[[], object]] = [log.head, log.changed, lambda: log.read(1, 1), lambda: log.commits(0, 1)]
+        for call in calls:
+            with pytest.raises(Closed, match="open it again"):
+                call()
+        with pytest.raises(Closed):
+            log.write(1, [b"a"], [commit_row(1, 2)])
+
+    def test_a_failure_in_the_middle_of_a_write_leaves_nothing_of_it(self, tmp_path: Path) -> None:
+        log = self.open(tmp_path / "store")
+        fill(log, [1])
+        too_long = b"k" * 600
+        with pytest.raises(Exception, match="writing seqs 2 to 2") as raised:
+            log.write(2, [b"b"], [commit_row(2, 3)], [("names", b"ok", b"1"), ("names", too_long, b"2")])
+        assert type(raised.value).__module__ == "refold.errors"
+        assert (log.head(), log.row("names", b"ok")) == (1, None)
+        fill(log, [1])
+        assert log.read(1, 10) == [b"record 1", b"record 2"]
+        log.close()
+
+
+def assert_refuses(log: Log) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: log.write(1, [b"a"], [commit_row(1, 2)]),
+        lambda: log.write_rows([("meta", b"a", b"1")]),
+        lambda: log.in_turn(lambda _: None),
+        lambda: erase(log, [], []),
+    ]
+    for call in calls:
+        with pytest.raises(ReadOnly, match="without readonly=True"):
+            call()

@@ -1,0 +1,503 @@
+"""Opening a store: what may stand at its path, who may write, who may read, and what each refusal says."""
+
+import gc
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import lmdb
+import msgspec
+import pytest
+
+from refold import InvalidInput, Memory, NotFound, ReadOnly, StoreBusy, StoreError, StoreVersion
+from refold.log.directory import open_directory
+from tests.support.memories import Child, assert_sound, remembering
+
+HOLDER = """
+import sys
+from refold import Memory
+memory = Memory(sys.argv[1], readonly=sys.argv[2] == "read")
+print("open", flush=True)
+for line in sys.stdin:
+    if line.startswith("append "):
+        memory.conversation("c").append("user", line.split()[1], tokens=1)
+    elif line.startswith("close"):
+        memory.close()
+    print(memory.head if not line.startswith("close") else "closed", memory.conversation("c").token_count()
+          if not line.startswith("close") else "", flush=True)
+"""
+
+OPENER = """
+import sys
+from refold import Memory
+sys.stdin.readline()
+try:
+    Memory(sys.argv[1]).close()
+    print("opened", flush=True)
+except Exception as error:
+    print(type(error).__name__, error, flush=True)
+"""
+
+OPENED_ALONE = """
+import sys
+from refold.log.directory import open_directory
+directory = open_directory(sys.argv[1], readonly=False, seed={}, exclusive=True)
+print("open", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    with Memory(tmp_path / "store") as memory:
+        memory.conversation("c").append("user", "hello", tokens=1)
+    return tmp_path / "store"
+
+
+def patch_meta(store: Path, key: bytes, value: bytes | None) -> None:
+    """Change a row of a closed store below refold."""
+    with lmdb.open(str(store), max_dbs=16) as environment:
+        meta = environment.open_db(b"meta")
+        with environment.begin(write=True, db=meta) as transaction:
+            if value is None:
+                transaction.delete(key)
+            else:
+                transaction.put(key, value)
+
+
+class TestWhereAStoreMayBe:
+    @pytest.mark.parametrize(
+        "name", ["store", "a store", "speicher-\u00fc\u4e16", "dot.refold", "-dash", "%41", "x" * 200]
+    )
+    def test_any_name_works(self, tmp_path: Path, name: str) -> None:
+        with remembering(tmp_path / name) as memory:
+            memory.conversation("c").append("user", "hello", tokens=1)
+        assert sorted(entry.name for entry in tmp_path.iterdir()) == [name]
+
+    def test_a_trailing_slash_is_the_same_store(self, store: Path) -> None:
+        with Memory(f"{store}/") as memory:
+            assert memory.head == 2
+        with Memory(f"{store.parent}/other/") as memory:
+            assert memory.head == 0
+        assert (store.parent / "other" / "data.mdb").is_file()
+
+    def test_a_relative_path_is_one_from_here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        with Memory("here") as memory:
+            memory.profile().set("key", "value")
+            monkeypatch.chdir("/")
+            memory.profile().set("key", "other")
+            assert memory.verify().ok
+        with Memory(tmp_path / "here") as memory:
+            assert memory.profile().get("key") == "other"
+
+    def test_an_empty_directory_becomes_a_store(self, tmp_path: Path) -> None:
+        (tmp_path / "empty").mkdir()
+        with remembering(tmp_path / "empty") as memory:
+            memory.profile().set("key", "value")
+
+    def test_a_link_to_a_store_is_that_store(self, store: Path, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to(store)
+        with Memory(tmp_path / "link") as memory:
+            assert memory.head == 2
+            with pytest.raises(StoreBusy):
+                Memory(store)
+
+    def test_creating_leaves_nothing_else_behind(self, store: Path) -> None:
+        assert sorted(entry.name for entry in store.parent.iterdir()) == ["store"]
+        files = ["ballast", "data.mdb", "lock.mdb", "owner.lock", "turn.lock", "writer.lock"]
+        assert sorted(entry.name for entry in store.iterdir()) == files
+
+    def test_a_moved_store_opens_where_it_is(self, store: Path) -> None:
+        with Memory(store) as memory:
+            hashed = memory.state_hash()
+        moved = store.rename(store.parent / "moved")
+        with Memory(moved) as memory:
+            assert memory.state_hash() == hashed
+
+    def test_a_copied_store_is_a_store_of_its_own(self, store: Path) -> None:
+        copy = shutil.copytree(store, store.parent / "copy")
+        with Memory(store) as memory, Memory(copy) as other:
+            other.conversation("c").append("user", "only here", tokens=1)
+            assert (memory.head, other.head) == (2, 3)
+
+
+class TestWhereAStoreCannotBe:
+    def test_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("hello")
+        with pytest.raises(StoreVersion, match="is a file, and a store is a directory; give another path"):
+            Memory(tmp_path / "file")
+        assert (tmp_path / "file").read_text() == "hello"
+
+    @pytest.mark.parametrize("readonly", [False, True])
+    def test_a_directory_that_is_not_a_store(self, tmp_path: Path, readonly: bool) -> None:
+        (tmp_path / "notes.txt").write_text("hello")
+        with pytest.raises(StoreVersion, match=r"other files and no data\.mdb; give an empty or a new directory"):
+            Memory(tmp_path, readonly=readonly)
+        assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
+
+    def test_a_missing_parent(self, tmp_path: Path) -> None:
+        with pytest.raises(NotFound, match=r"the parent directory .*absent of the store does not exist; create it"):
+            Memory(tmp_path / "absent" / "store")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_parent_that_is_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("hello")
+        with pytest.raises(NotFound, match="parent directory"):
+            Memory(tmp_path / "file" / "store")
+
+    def test_a_missing_store_read_only(self, tmp_path: Path) -> None:
+        with pytest.raises(NotFound, match="open it once without readonly=True to create it"):
+            Memory(tmp_path / "absent", readonly=True)
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(NotFound, match="no store at"):
+            Memory(tmp_path / "empty", readonly=True)
+        assert [entry.name for entry in tmp_path.iterdir()] == ["empty"]
+
+    @pytest.mark.parametrize("path", ["a\0b", "\0", "\ud800"])
+    def test_a_path_that_no_file_system_takes(self, path: str) -> None:
+        with pytest.raises(InvalidInput, match="NUL or a lone surrogate"):
+            Memory(path)
+
+    def test_a_name_that_is_too_long(self, tmp_path: Path) -> None:
+        with pytest.raises(StoreError, match="check that the directory is writable"):
+            Memory(tmp_path / ("x" * 300))
+
+    def test_an_lmdb_file_that_refold_did_not_write(self, tmp_path: Path) -> None:
+        with lmdb.open(str(tmp_path / "foreign")) as environment, environment.begin(write=True) as transaction:
+            transaction.put(b"key", b"value")
+        with pytest.raises(StoreVersion, match="an LMDB file that refold did not write; give another path"):
+            Memory(tmp_path / "foreign")
+        with lmdb.open(str(tmp_path / "foreign")) as environment, environment.begin() as transaction:
+            assert transaction.get(b"key") == b"value"
+
+    def test_a_file_that_only_has_the_name_of_one(self, tmp_path: Path) -> None:
+        (tmp_path / "data.mdb").write_bytes(b"not a database" * 1_000)
+        with pytest.raises(StoreVersion, match="cannot be opened as a store"):
+            Memory(tmp_path)
+        assert (tmp_path / "data.mdb").read_bytes() == b"not a database" * 1_000
+
+    def test_an_empty_file_with_the_name_of_one(self, tmp_path: Path) -> None:
+        (tmp_path / "data.mdb").write_bytes(b"")
+        with pytest.raises(StoreVersion):
+            Memory(tmp_path)
+
+    @pytest.mark.parametrize("readonly", [False, True])
+    def test_a_newer_format(self, store: Path, readonly: bool) -> None:
+        patch_meta(store, b"format", msgspec.msgpack.encode(2))
+        with pytest.raises(StoreVersion, match="is of format 2, and this refold reads up to 1; upgrade refold"):
+            Memory(store, readonly=readonly)
+
+    def test_an_older_format_is_read_and_written(self, store: Path) -> None:
+        patch_meta(store, b"format", msgspec.msgpack.encode(0))
+        with remembering(store) as memory:
+            memory.conversation("c").append("user", "again", tokens=1)
+            assert [message.content for message in memory.conversation("c").window()] == ["hello", "again"]
+
+    @pytest.mark.parametrize("value", [None, b"", b"\xc1", msgspec.msgpack.encode("one")], ids=repr)
+    def test_a_format_that_makes_no_sense(self, store: Path, value: bytes | None) -> None:
+        patch_meta(store, b"format", value)
+        with pytest.raises(StoreError):
+            Memory(store)
+
+    @pytest.mark.parametrize("name", ["owner.lock", "writer.lock"])
+    def test_a_lock_file_that_is_a_directory(self, store: Path, name: str) -> None:
+        (store / name).unlink()
+        (store / name).mkdir()
+        with pytest.raises(StoreError, match=name):
+            Memory(store)
+
+    @pytest.mark.parametrize("name", ["owner.lock", "writer.lock", "lock.mdb"])
+    def test_a_missing_lock_file_is_made_again(self, store: Path, name: str) -> None:
+        (store / name).unlink()
+        with remembering(store) as memory:
+            assert memory.head == 2
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+    def test_a_directory_that_is_not_writable(self, tmp_path: Path) -> None:
+        tmp_path.chmod(0o500)
+        with pytest.raises(StoreError, match="check that the directory is writable"):
+            Memory(tmp_path / "store")
+        tmp_path.chmod(0o700)
+
+
+class TestAFailedOpening:
+    """It gives everything back: the next opening of the same path works."""
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"clear_scratchpads_on_open": 1},
+            {"window_tokens": 0},
+            {"timezone": "Nowhere/Land"},
+            {"readonly": "yes"},
+            {"clock_ns": 5},
+            {"random_bytes": None},
+            {"token_counter": 5},
+        ],
+        ids=str,
+    )
+    def test_after_a_wrong_option(self, store: Path, options: dict[str, object]) -> None:
+        for _ in range(2):
+            with pytest.raises((InvalidInput, NotFound)):
+                Memory(store, **options)  # type: ignore[arg-type]
+        with Memory(store) as memory:
+            assert memory.head == 2
+
+    def test_after_a_newer_format(self, store: Path) -> None:
+        patch_meta(store, b"format", msgspec.msgpack.encode(2))
+        for _ in range(2):
+            with pytest.raises(StoreVersion):
+                Memory(store)
+        patch_meta(store, b"format", msgspec.msgpack.encode(1))
+        with Memory(store) as memory:
+            assert memory.head == 2
+
+    def test_after_clearing_scratchpads_failed(self, store: Path) -> None:
+        def broken_clock() -> int:
+            raise RuntimeError
+
+        with Memory(store) as memory:
+            memory.conversation("c").set("key", "value")
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                Memory(store, clear_scratchpads_on_open=True, clock_ns=broken_clock)
+        with Memory(store) as memory:
+            assert memory.conversation("c").get("key") == "value"
+
+    def test_no_descriptor_is_left_open(self, store: Path, tmp_path: Path) -> None:
+        descriptors = Path("/proc/self/fd")
+        if not descriptors.exists():
+            pytest.skip("this system does not list a process's open files")
+        (tmp_path / "file").write_text("")
+        before = len(list(descriptors.iterdir()))
+        for path, options in (
+            (store, {"readonly": True}),
+            (store, {}),
+            (tmp_path / "file", {}),
+            (store, {"readonly": 5}),
+        ):
+            try:
+                Memory(path, **options).close()
+            except (StoreError, InvalidInput):
+                continue
+        assert len(list(descriptors.iterdir())) == before
+
+
+class TestASecondWriter:
+    def test_in_the_same_process_is_told_what_to_do(self, store: Path) -> None:
+        with Memory(store) as memory:
+            with pytest.raises(
+                StoreBusy,
+                match=rf"process {os.getpid()} already writes .*close it there, share its Memory, or open this one "
+                r"with readonly=True",
+            ):
+                Memory(store)
+            memory.conversation("c").append("user", "still here", tokens=1)
+        with Memory(store) as memory:
+            assert memory.head == 3
+
+    def test_in_another_process_may_open(self, store: Path) -> None:
+        with Child(HOLDER, str(store), "write") as child:
+            assert child.read() == "open"
+            with Memory(store) as memory:
+                memory.conversation("c").append("user", "beside it", tokens=1)
+                assert memory.head == 3
+
+    def test_may_open_once_the_holder_was_killed(self, store: Path) -> None:
+        with Child(HOLDER, str(store), "write") as child:
+            assert child.read() == "open"
+            child.write("append acknowledged")
+            assert child.read() == "3 2"
+            child.kill()
+            with remembering(store) as memory:
+                assert [message.content for message in memory.conversation("c").window()] == ["hello", "acknowledged"]
+
+    def test_may_open_after_one_that_was_dropped_in_a_cycle(self, store: Path) -> None:
+        gc.disable()
+        try:
+            dropped: list[object] = [Memory(store)]
+            dropped.append(dropped)
+            del dropped
+            with Memory(store) as memory:
+                memory.conversation("c").append("user", "again", tokens=1)
+                assert [message.content for message in memory.conversation("c").window()] == ["hello", "again"]
+        finally:
+            gc.enable()
+
+    def test_may_open_after_a_close(self, store: Path) -> None:
+        first = Memory(store)
+        first.close()
+        first.close()
+        with Memory(store) as second:
+            assert second.head == 2
+
+
+class TestReaders:
+    def test_in_the_same_process_are_free_and_follow(self, store: Path) -> None:
+        with Memory(store) as writer, Memory(store, readonly=True) as reader, Memory(store, readonly=True) as other:
+            chat = reader.conversation("c")
+            assert [message.content for message in chat.window()] == ["hello"]
+            writer.conversation("c").append("user", "again", tokens=1)
+            writer.conversation("new").set("key", "value")
+            assert [message.content for message in chat.window()] == ["hello", "again"]
+            assert reader.conversation("new").get("key") == "value"
+            assert reader.conversations() == ["c", "new"]
+            assert reader.head == other.head == writer.head
+            assert reader.state_hash() == writer.state_hash() == other.replay_hash()
+            assert reader.verify().ok
+
+    def test_follow_across_checkpoints(self, store: Path) -> None:
+        with Memory(store) as writer, Memory(store, readonly=True) as reader:
+            chat = writer.conversation("c")
+            for begin in range(0, 900, 300):
+                with writer.batch():
+                    for place in range(300):
+                        chat.append("user", f"{begin + place}", tokens=1)
+                        chat.set(f"key {place % 7}", f"{begin}")
+                assert reader.state_hash() == writer.state_hash()
+                assert reader.conversation("c").token_count() == chat.token_count()
+                assert len(list(reader.conversation("c").events())) == chat.version
+                assert (
+                    reader.conversation("c").at(writer.head - 5).token_count() == chat.at(writer.head - 5).token_count()
+                )
+            assert_sound(reader)
+
+    def test_outlive_the_writer(self, store: Path) -> None:
+        writer = Memory(store)
+        reader = Memory(store, readonly=True)
+        writer.conversation("c").append("user", "again", tokens=1)
+        writer.close()
+        assert reader.conversation("c").token_count() == 2
+        with Memory(store) as next_writer:
+            next_writer.conversation("c").append("user", "more", tokens=1)
+            assert reader.conversation("c").token_count() == 3
+        reader.close()
+
+    def test_follow_a_writer_in_another_process(self, store: Path) -> None:
+        with Child(HOLDER, str(store), "write") as child, Memory(store, readonly=True) as reader:
+            assert child.read() == "open"
+            for count in range(2, 6):
+                child.write("append word")
+                assert child.read() == f"{count + 1} {count}"
+                assert (reader.head, reader.conversation("c").token_count()) == (count + 1, count)
+            assert_sound(reader)
+
+    def test_in_another_process_follow_this_one(self, store: Path) -> None:
+        with Child(HOLDER, str(store), "read") as child, Memory(store) as memory:
+            assert child.read() == "open"
+            for count in range(2, 6):
+                memory.conversation("c").append("user", "word", tokens=1)
+                child.write("look")
+                assert child.read() == f"{count + 1} {count}"
+
+    MUTATIONS: tuple[Callable[[Memory], object], ...] = (
+        lambda memory: memory.conversation("c").append("user", "x"),
+        lambda memory: memory.conversation("c").set("k", "v"),
+        lambda memory: memory.conversation("c").clear_window(),
+        lambda memory: memory.conversation("c").snapshot("name"),
+        lambda memory: memory.conversation("c").fork("d"),
+        lambda memory: memory.profile().set("k", "v"),
+        lambda memory: memory.journal().append("x"),
+        lambda memory: memory.batch().__enter__(),
+        lambda memory: memory.load("absent"),
+    )
+
+    @pytest.mark.parametrize("mutate", MUTATIONS)
+    def test_change_nothing(self, store: Path, mutate: Callable[[Memory], object]) -> None:
+        with Memory(store, readonly=True) as reader:
+            with pytest.raises(ReadOnly, match="without readonly=True"):
+                mutate(reader)
+            assert reader.head == 2
+
+    def test_leave_the_file_as_it_is(self, store: Path) -> None:
+        before = (store / "data.mdb").read_bytes()
+        with Memory(store, readonly=True) as reader:
+            reader.conversation("c").window()
+            reader.state_hash()
+            reader.verify()
+            reader.flush()
+        assert (store / "data.mdb").read_bytes() == before
+
+
+class TestAloneOrTogether:
+    """Writers share a store, except with one that took it for itself alone."""
+
+    @pytest.mark.parametrize("mine", [False, True])
+    def test_beside_one_that_is_alone_is_told_by_whom(self, store: Path, mine: bool) -> None:
+        with Child(OPENED_ALONE, str(store)) as child:
+            assert child.read() == "open"
+            with pytest.raises(
+                StoreBusy, match=rf"process {child.pid} holds the store .* for itself alone .* or open this one with "
+            ):
+                open_directory(str(store), readonly=False, seed={}, exclusive=mine)
+            with Memory(store, readonly=True) as reader:
+                assert reader.head == 2
+            child.kill()
+        open_directory(str(store), readonly=False, seed={}, exclusive=mine).release()
+
+    def test_alone_beside_others_is_told_what_to_do(self, store: Path) -> None:
+        open_directory(str(store), readonly=False, seed={}, exclusive=True).release()
+        with Child(HOLDER, str(store), "write") as child:
+            assert child.read() == "open"
+            with pytest.raises(StoreBusy, match=r"other processes write .* wants it for itself alone; close it there"):
+                open_directory(str(store), readonly=False, seed={}, exclusive=True)
+            with Memory(store) as memory:
+                assert memory.head == 2
+        open_directory(str(store), readonly=False, seed={}, exclusive=True).release()
+
+    def test_alone_may_open_beside_readers(self, store: Path) -> None:
+        with Child(HOLDER, str(store), "read") as child, Memory(store, readonly=True):
+            assert child.read() == "open"
+            open_directory(str(store), readonly=False, seed={}, exclusive=True).release()
+
+    def test_in_one_process_there_is_one_writer_alone_or_not(self, store: Path) -> None:
+        for exclusive in (False, True):
+            held = open_directory(str(store), readonly=False, seed={}, exclusive=exclusive)
+            for other in (False, True):
+                with pytest.raises(StoreBusy, match=f"process {os.getpid()} already writes"):
+                    open_directory(str(store), readonly=False, seed={}, exclusive=other)
+            held.release()
+
+    @pytest.mark.parametrize("round_number", range(3))
+    def test_two_create_at_once_and_neither_breaks_the_other(self, tmp_path: Path, round_number: int) -> None:
+        path = tmp_path / f"store-{round_number}"
+        with Child(OPENER, str(path)) as one, Child(OPENER, str(path)) as two:
+            one.write("go")
+            two.write("go")
+            assert (one.read(), two.read()) == ("opened", "opened")
+        with remembering(path) as memory:
+            memory.conversation("c").append("user", "first", tokens=1)
+        assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_child_killed_in_mid_append_leaves_what_was_acknowledged(tmp_path: Path) -> None:
+    program = """
+import sys
+from refold import Memory
+memory = Memory(sys.argv[1])
+chat = memory.conversation("c")
+for number in range(100_000):
+    chat.append("user", str(number), tokens=1)
+    print(number, flush=True)
+"""
+    with Child(program, str(tmp_path / "store")) as child:
+        acknowledged = [child.read() for _ in range(20)]
+        os.kill(child.pid, signal.SIGKILL)
+        acknowledged += iter(child.read, "")
+    with remembering(tmp_path / "store") as memory:
+        contents = [message.content for message in memory.conversation("c").window()]
+        assert contents[: len(acknowledged)] == acknowledged
+        assert len(contents) - len(acknowledged) in {0, 1}
+
+
+def test_a_store_that_appears_between_two_looks_is_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes create at once: the second looks for the file, then at the directory that the first renamed."""
+    Memory(tmp_path / "store").close()
+    looks = iter([False])
+    isfile = os.path.isfile
+    monkeypatch.setattr(os.path, "isfile", lambda path: next(looks, None) is None and isfile(path))
+    with Memory(tmp_path / "store") as memory:
+        assert memory.head == 0

@@ -1,0 +1,233 @@
+"""The state machine is complete, and it finds nothing: in this process quickly, in child processes at length."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase
+
+from refold import Board, Conversation, Files, Journal, Memory, Profile, Project, Snapshot
+from tests.machine.machine import MemoryMachine, main
+from tests.support.paths import ROOT
+
+STEPS = 50
+ENVIRONMENTS = [(hash_seed, zone) for hash_seed in ("0", "1") for zone in ("UTC", "Asia/Kathmandu")]
+SCOPES = type(Memory().conversation("any").state)
+HANDLES: tuple[type[Any], ...] = (Memory, Board, Conversation, Project, SCOPES, Profile, Journal, Files, Snapshot)
+
+RULES = {
+    Memory: {
+        "add": "remember",
+        "aio": "append",
+        "at": "look_back",
+        "backup": "look_from_elsewhere",
+        "batch": "enter_batch",
+        "close": "reopen",
+        "diff": "look_back",
+        "erase": "erase",
+        "export": "look_from_elsewhere",
+        "flush": "look_from_elsewhere",
+        "fork": "fork_whole",
+        "load": "look_from_elsewhere",
+        "mirror": "look_from_elsewhere",
+        "recall": "recall",
+        "reembed": "reembed",
+        "restore": "restore_whole",
+        "snapshot": "keep_whole",
+        "subscribe": "look_from_elsewhere",
+    },
+    Board: {
+        "append_message": "append_to_board",
+        "at": "look_back",
+        "erase": "erase_board",
+        "hydrate": "hydrate_board",
+        "initialise": "set_part",
+        "set": "set_part",
+        "set_elements_graph": "set_part",
+        "set_fetched_context": "set_part",
+        "set_last_user_message": "set_part",
+        "set_messages": "set_board_messages",
+        "set_messages_meta": "set_part",
+        "set_node_context": "set_part",
+        "set_project_graph": "set_part",
+        "set_project_structure": "set_part",
+        "set_session": "set_part",
+        "set_working_history": "set_part",
+        "subscribe": "listen",
+        "subscribe_settings": "listen",
+        "update_settings": "set_part",
+    },
+    Conversation: {
+        "append": "append",
+        "at": "restore",
+        "clear": "clear",
+        "clear_window": "clear_window",
+        "close": "close",
+        "delete": "delete",
+        "end": "end",
+        "end_round": "end_round",
+        "erase": "erase_conversation",
+        "fork": "fork",
+        "note": "note",
+        "replay": "look_back",
+        "restore": "restore",
+        "set": "set",
+        "set_window_tokens": "set_window_tokens",
+        "snapshot": "name_snapshot",
+    },
+    Project: {
+        "add": "remember",
+        "approve": "review",
+        "archive": "review",
+        "at": "unmerge",
+        "clear": "empty_project",
+        "compact": "compact",
+        "decay": "decay",
+        "delete": "forget",
+        "erase": "erase_project",
+        "prune": "prune",
+        "recall": "recall",
+        "record_episode": "try_something",
+        "reject": "review",
+        "review": "review",
+        "unmerge": "unmerge",
+        "update": "update",
+        "upsert": "upsert",
+    },
+    SCOPES: {
+        "delete": "delete_state",
+        "pop": "delete_state",
+        "set": "set_state",
+        "setdefault": "set_state",
+        "update": "set_state",
+    },
+    Profile: {"delete": "delete_fact", "set": "set_fact"},
+    Journal: {"append": "write"},
+    Files: {
+        "create": "write_file",
+        "delete": "remove_path",
+        "insert": "edit_file",
+        "rename": "move_path",
+        "str_replace": "edit_file",
+    },
+    Snapshot: {"from_bytes": "keep", "to_bytes": "keep"},
+}
+"""Which rule drives a verb."""
+
+READS = {
+    Memory: {
+        *("board", "context", "files", "hooks", "rebuild", "settings", "show"),
+        *("conversation", "conversations", "events", "forks", "head", "journal", "profile", "project", "projects"),
+        *("replay_hash", "search", "skills", "snapshots", "state_hash", "stats", "tools", "verify"),
+    },
+    Board: {
+        *("bundle", "events", "get", "get_settings", "node", "place", "project", "session", "to_dict", "to_json"),
+        "version",
+    },
+    Conversation: {
+        *("session",),
+        *("events", "get", "id", "keys", "messages", "notes", "place", "project", "scratchpad", "state"),
+        *("token_count", "version", "window", "window_tokens"),
+    },
+    Project: {
+        *("count", "events", "get", "history", "list", "name", "place", "search", "search_episodes", "search_many"),
+        "stats",
+    },
+    SCOPES: {"get", "items", "keys", "values"},
+    Profile: {"get", "items", "name"},
+    Journal: {"day", "name", "recent"},
+    Files: {"list", "name", "read", "view"},
+    Snapshot: {"branch", "name", "origin", "seq", "stream"},
+}
+"""What the invariants read after each step."""
+
+
+def public_names(handle: type[Any]) -> set[str]:
+    """The public methods and properties of a handle."""
+    return {name for name in dir(handle) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("handle", HANDLES)
+def test_every_public_name_has_a_rule_or_is_read_by_an_invariant(handle: type[Any]) -> None:
+    assert public_names(handle) == RULES[handle].keys() | READS[handle]
+    assert not RULES[handle].keys() & READS[handle]
+
+
+def test_every_rule_that_is_named_exists() -> None:
+    named = {rule for rules in RULES.values() for rule in rules.values()}
+    machine = MemoryMachine()
+    assert named <= {rule.function.__name__ for rule in machine.rules}
+    machine.teardown()
+
+
+def recorder(called: set[str], name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
+    """The verb, which says that it was called."""
+
+    def recording(*args: Any, **options: Any) -> Any:
+        called.add(name)
+        return verb(*args, **options)
+
+    return recording
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, called: set[str]) -> set[str]:
+    """Lets every public method and property say that it was called; returns the names of all that can."""
+    watched: set[str] = set()
+    for handle in HANDLES:
+        for name, attribute in vars(handle).items():
+            full_name = f"{handle.__name__}.{name}"
+            if name.startswith("_"):
+                continue
+            if isinstance(attribute, property):
+                assert attribute.fget is not None
+                monkeypatch.setattr(handle, name, property(recorder(called, full_name, attribute.fget)))
+            elif isinstance(attribute, staticmethod):
+                monkeypatch.setattr(handle, name, staticmethod(recorder(called, full_name, attribute.__func__)))
+            elif callable(attribute):
+                monkeypatch.setattr(handle, name, recorder(called, full_name, attribute))
+            else:
+                continue  # A plain field.
+            watched.add(full_name)
+    return watched
+
+
+@pytest.mark.timeout(900)  # Beside other work on two cores it has taken six minutes.
+@pytest.mark.timeout(900)
+def test_a_quick_run_finds_nothing_and_calls_every_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails here is made small by ``python -m tests.machine.machine 0 20 50``."""
+    called: set[str] = set()
+    watched = watch(monkeypatch, called)
+    for number in range(8):  # One run finds nearly all of them; what it draws depends on more than its number.
+        main(number, 20, STEPS, phases=(Phase.generate,))
+        if called == watched:
+            break
+    assert called == watched
+    assert len(called) > 50
+
+
+def run_in_child(directory: Path, number: int, examples: int, hash_seed: str, zone: str) -> None:
+    """Runs the machine in a process with a hash seed and a time zone of its own."""
+    command = [sys.executable, "-W", "error", "-m", "tests.machine.machine", str(number), str(examples), str(STEPS)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed, "TZ": zone}
+    result = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}{result.stderr}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("hash_seed", "zone"), ENVIRONMENTS)
+def test_the_machine_finds_nothing(tmp_path: Path, hash_seed: str, zone: str) -> None:
+    """Together four times a hundred examples; each environment sees others."""
+    run_in_child(tmp_path, 1 + ENVIRONMENTS.index((hash_seed, zone)), 100, hash_seed, zone)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("hash_seed", "zone"), ENVIRONMENTS)
+def test_the_machine_finds_nothing_in_a_long_run(tmp_path: Path, hash_seed: str, zone: str) -> None:
+    """Other examples in each run; the command that failed is printed with its seed."""
+    run_in_child(tmp_path, int.from_bytes(os.urandom(4)), 2_000, hash_seed, zone)

@@ -1,0 +1,64 @@
+"""``python -m tests.rigs.history kill --loops 1000 --seed 7 --processes 1 --threads 4``: one rig, as long as needed.
+
+Prints a line every hundred loops and a summary at the end; 1 if there were violations. The store in which something was
+found is left where the last line says, with the journal of all calls beside it.
+"""
+
+# ruff: noqa: T201 - a command prints.
+
+import argparse
+import faulthandler
+import secrets
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.rigs.history import contention as contend
+from tests.rigs.history import eraser, kill
+from tests.rigs.history import erasures as erasing
+from tests.rigs.history.breaks import BUILDS
+from tests.rigs.history.tally import Tally
+
+RIGS = {"kill": kill.run, "history": contend.run, "erase": erasing.run}
+LOOP_SECONDS_MAX = 300
+REPORT_LOOPS = 100
+
+
+def arguments() -> argparse.Namespace:
+    """Return what the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.rigs.history", description=__doc__)
+    parser.add_argument("rig", choices=sorted(RIGS))
+    parser.add_argument("--loops", type=int, default=25)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(2**32), help="drawn and printed if not given")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=4)
+    parser.add_argument(
+        "--broken", choices=sorted({*BUILDS, *eraser.BUILDS}), default="", help="run a build that is broken on purpose"
+    )
+    return parser.parse_args()
+
+
+def report(tally: Tally) -> None:
+    """Watch over the loop that begins now, and say now and then how far it is."""
+    faulthandler.dump_traceback_later(LOOP_SECONDS_MAX, exit=True)
+    if tally.loops and tally.loops % REPORT_LOOPS == 0:
+        print(tally, flush=True)
+
+
+def main() -> int:
+    """Run a rig; 1 if it found something."""
+    given = arguments()
+    tally = Tally(given.rig, given.seed, given.processes, given.threads)
+    print(tally, flush=True)
+    directory = Path(tempfile.mkdtemp(prefix="rig-"))
+    RIGS[given.rig](directory, tally, loops=given.loops, broken=given.broken, on_loop=report)
+    print(tally)
+    if tally.violations:
+        print(f"the store and its journal are in {directory}")
+        return 1
+    directory.rmdir()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

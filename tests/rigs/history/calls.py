@@ -1,0 +1,73 @@
+"""What a call of a rig does to a memory, and what the memory's log says of it afterwards."""
+
+import time
+from typing import Any
+
+from msgspec.structs import replace
+
+from refold import Conversation, Memory, Message, RefoldError, WrongVersion
+from refold.engine.states import Recorded
+from refold.message import MessageAppended
+from refold.views.scratchpad import ScratchpadSet
+from tests.rigs.history.record import LOOK_MESSAGES, Answer, Call, Fact, Look, Write
+
+WINDOW_TOKENS = 4 * LOOK_MESSAGES
+"""Every message is one token, so that windows evict and yet hold what a look shows."""
+
+
+def perform(memory: Memory, call: Call) -> Answer:
+    """Make a call and return what it came back with, and when; an error of another kind is not caught."""
+    try:
+        answer = _looked(memory, call, call.look) if call.look is not None else _written(memory, call)
+    except RefoldError as error:
+        actual = error.actual if isinstance(error, WrongVersion) else -1
+        answer = Answer(call.name, 0, error=type(error).__name__, actual=actual)
+    return replace(answer, returned_ns=time.monotonic_ns())
+
+
+def _looked(memory: Memory, call: Call, look: Look) -> Answer:
+    chat = memory.conversation(look.stream)
+    if look.key:
+        value = chat.get(look.key)
+        return Answer(call.name, 0, seen=() if value is None else (value,))
+    return Answer(call.name, 0, seen=tuple(_mark(message.content) for message in chat.window(last=LOOK_MESSAGES)))
+
+
+def _written(memory: Memory, call: Call) -> Answer:
+    if len(call.writes) == 1:
+        results = [_write(memory.conversation(call.writes[0].stream), call.writes[0])]
+    else:
+        with memory.batch():
+            results = [_write(memory.conversation(write.stream), write) for write in call.writes]
+    places = [(message.stamp.seq, message.stamp.version) for message in results if message is not None]
+    return Answer(call.name, 0, places=tuple(places) if len(places) == len(call.writes) else ())
+
+
+def _write(chat: Conversation, write: Write) -> Message | None:
+    """Write under a request id, which is the mark: made again, it is the same request."""
+    options: dict[str, Any] = {"request_id": write.mark}
+    if write.expected is not None:
+        options["expected"] = write.expected
+    if write.key:
+        chat.set(write.key, write.mark, **options)
+        return None
+    return chat.append("user", f"{write.mark} {'x' * write.padding_bytes}", tokens=1, **options)
+
+
+def facts(memory: Memory, after: int = 0) -> list[Fact]:
+    """Return what the log holds behind a seq."""
+    return [_fact(recorded) for recorded in memory.events(after=after)]
+
+
+def _fact(recorded: Recorded) -> Fact:
+    event, stamp = recorded
+    stream = stamp.stream.removeprefix("conversation/")
+    if isinstance(event, ScratchpadSet):
+        return Fact(stamp.seq, stream, stamp.version, event.value, event.key)
+    if isinstance(event, MessageAppended):
+        return Fact(stamp.seq, stream, stamp.version, _mark(event.content))
+    return Fact(stamp.seq, stream, stamp.version)
+
+
+def _mark(content: Any) -> str:
+    return str(content).partition(" ")[0]

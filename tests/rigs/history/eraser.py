@@ -1,0 +1,241 @@
+"""A process of the erasing rig: appends, erases and backs up, opening the store again and again, until it is killed.
+
+Standard output is its journal, as in ``worker.py``: a line before each call and one after it. The end of its standard
+input means that it is to finish what it is at.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import wraps
+from itertools import count
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any, Final, NoReturn
+
+import msgspec
+from msgspec import Struct
+
+from refold import InvalidInput, Memory, StoreBusy, StoreError
+from refold.engine import backup
+from refold.engine.reader import UNSWEPT_KEY
+from refold.log import clean_copy, directory, environment, site
+from refold.log.clean_copy import Scrubbing
+from refold.log.lmdb_log import LmdbLog, LmdbTurn
+from refold.memory import store
+from tests.rigs.power.breaks import erase_late, forget_to_sweep
+
+JOURNAL: Final = sys.__stdout__.fileno() if sys.__stdout__ is not None else 1
+CALLS_PER_OPENING: Final = 8
+PAUSE_SECONDS: Final = 0.05
+KINDS: Final = {"append": 7, "erase": 4, "backup": 1}
+
+
+class Setup(Struct, frozen=True):
+    """What a process of the rig is told when it is started."""
+
+    path: str
+    name: str
+    seed: str
+    moment: str = ""
+    """Where it kills itself, empty if somebody else does."""
+    times: int = 1
+    """How often it has to come there before it does."""
+    broken: str = ""
+
+
+class Said(Struct, frozen=True, omit_defaults=True):
+    """One line: a call that is about to be made, or what it came back with."""
+
+    name: str
+    kind: str
+    text: str = ""
+    seqs: tuple[int, ...] = ()
+    """The seqs to be erased; of an answer, those that a message got or that were erased."""
+    beside: str = ""
+    is_answer: bool = False
+    error: str = ""
+
+
+# Moments at which it dies.
+
+
+def _die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError  # A signal that cannot be held back has been sent to this very process.
+
+
+Method = Callable[..., Any]
+Dying = Callable[[Method], Method]
+
+
+def _doomed(times: int, *, after: bool, when: Callable[..., bool] = lambda *_, **__: True) -> Dying:
+    """Return what wraps a function so that the process dies before it runs, or after it did, for the n-th time."""
+    numbers = count(1)
+
+    def wrapping(function: Method) -> Method:
+        @wraps(function)
+        def dying(*arguments: Any, **options: Any) -> Any:
+            is_time = when(*arguments, **options) and next(numbers) == times
+            if is_time and not after:
+                _die()
+            returned = function(*arguments, **options)
+            if is_time:
+                _die()
+            return returned
+
+        return dying
+
+    return wrapping
+
+
+def _is_sweep(_log: Any, rows: Any) -> bool:
+    return any(key == UNSWEPT_KEY for _, key, _ in rows)
+
+
+def _is_erasure(_turn: Any, _first_seq: int, _records: Any, _commits: Any, _rows: Any = (), erased: Any = ()) -> bool:
+    return bool(erased)
+
+
+def _in_os(module: Any, name: str, dying: Dying) -> None:
+    """Let a module see another ``os``."""
+    module.os = SimpleNamespace(**{**vars(os), name: dying(getattr(os, name))})
+
+
+def _in_class(kind: Any, name: str, dying: Dying) -> None:
+    setattr(kind, name, dying(getattr(kind, name)))
+
+
+MOMENTS: Final[dict[str, Callable[[int], None]]] = {
+    "before the erasure is written": lambda n: _in_class(LmdbTurn, "write", _doomed(n, after=False, when=_is_erasure)),
+    "once the erasure is written": lambda n: _in_class(LmdbTurn, "write", _doomed(n, after=True, when=_is_erasure)),
+    "before a copy is scrubbed": lambda n: _in_class(Scrubbing, "scrub", _doomed(n, after=False)),
+    "before a copy is flushed": lambda n: _in_os(clean_copy, "fsync", _doomed(n, after=False)),
+    "once the copy is whole": lambda n: _in_class(clean_copy, "copy", _doomed(n, after=True)),
+    "before the copy takes its place": lambda n: _in_os(environment, "rename", _doomed(n, after=False)),
+    "once the copy has its place": lambda n: _in_os(environment, "rename", _doomed(n, after=True)),
+    "before it says that all is swept": lambda n: _in_class(
+        LmdbLog, "write_rows", _doomed(n, after=False, when=_is_sweep)
+    ),
+    "once it says that all is swept": lambda n: _in_class(
+        LmdbLog, "write_rows", _doomed(n, after=True, when=_is_sweep)
+    ),
+    "before a backup takes its place": lambda n: _in_class(site, "_put_in_place", _doomed(n, after=False)),
+    "once a backup has its place": lambda n: _in_class(site, "_put_in_place", _doomed(n, after=True)),
+}
+
+
+# Builds that are broken on purpose.
+
+
+def forget_the_owners() -> None:
+    """Replace the file whoever else has it open."""
+    directory.Directory.alone = lambda _, use: use()  # type: ignore[assignment, method-assign]
+
+
+def build_in_place() -> None:
+    """Make backups where they are to be, under the name that they are to have."""
+
+    @contextlib.contextmanager
+    def in_place(path: str, *_: Any, **__: Any) -> Iterator[str]:
+        Path(path).mkdir()
+        yield path
+
+    setattr(backup, "building", in_place)  # noqa: B010 - a name that the module does not export
+
+
+BUILDS: Final[dict[str, Callable[[], None]]] = {
+    "forgotten-sweep": forget_to_sweep,
+    "late-erasure": erase_late,
+    "forgotten-owners": forget_the_owners,
+    "backup-in-place": build_in_place,
+}
+
+
+# What it does.
+
+
+def say(line: Said) -> None:
+    """Write a line of the journal, whole."""
+    encoded = msgspec.json.encode(line) + b"\n"
+    assert len(encoded) <= select.PIPE_BUF, f"a line of {len(encoded)} bytes could be cut"
+    os.write(JOURNAL, encoded)
+
+
+class Eraser:
+    """The calls of one process."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._random = Random(setup.seed)
+        self._count = 0
+        self._own: list[int] = []
+        """Seqs that this process appended and has not asked to erase."""
+
+    def run(self, stop: threading.Event) -> None:
+        """Open the store, make some calls, close it, and again."""
+        while not stop.is_set():
+            with contextlib.suppress(StoreBusy), Memory(self._setup.path) as memory:
+                for _ in range(self._random.randint(1, CALLS_PER_OPENING)):
+                    self._make(memory)
+            stop.wait(self._random.random() * PAUSE_SECONDS)  # An erasure wants the store for itself alone.
+
+    def _make(self, memory: Memory) -> None:
+        (kind,) = self._random.choices(list(KINDS), weights=list(KINDS.values()))
+        self._count += 1
+        name = f"{self._setup.name}-{self._count}"
+        call = {"append": self._append, "erase": self._erase, "backup": self._back_up}[kind]
+        try:
+            call(memory, name)
+        except (StoreBusy, InvalidInput) as error:
+            say(Said(name, kind, is_answer=True, error=type(error).__name__))
+
+    def _append(self, memory: Memory, name: str) -> None:
+        text = f"<{name}>{'x' * self._random.choice((10, 200, 3_000))}"
+        say(Said(name, "append", text=text[: len(name) + 2]))
+        chat = memory.conversation(f"{self._setup.name}/{self._random.randint(1, 3)}")
+        seq = chat.append("user", text, request_id=name).seq
+        self._own.append(seq)
+        say(Said(name, "append", seqs=(seq,), is_answer=True))
+
+    def _erase(self, memory: Memory, name: str) -> None:
+        seqs = self._random.sample(self._own, min(len(self._own), self._random.randint(1, 3)))
+        say(Said(name, "erase", seqs=tuple(seqs)))
+        erasing_now = store.erase_events(memory._door, None, seqs, "erase")
+        self._own = [seq for seq in self._own if seq not in seqs]
+        say(Said(name, "erase", seqs=erasing_now.seqs, is_answer=True))
+
+    def _back_up(self, memory: Memory, name: str) -> None:
+        beside = f"backup-{name}"
+        say(Said(name, "backup", beside=beside))
+        memory.backup(Path(self._setup.path).with_name(beside))
+        say(Said(name, "backup", beside=beside, is_answer=True))
+
+
+def main(told: str) -> None:
+    """Work until told otherwise, or killed."""
+    setup = msgspec.json.decode(told, type=Setup)
+    if setup.broken:
+        BUILDS[setup.broken]()
+    if setup.moment:
+        MOMENTS[setup.moment](setup.times)
+    stop = threading.Event()
+
+    def listen() -> None:
+        sys.stdin.read()
+        stop.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    Eraser(setup).run(stop)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except StoreError as error:
+        sys.exit(f"{type(error).__name__}: {error}")

@@ -1,0 +1,281 @@
+"""The erasing rig: what was said to be erased is gone, whenever whoever erases, sweeps or backs up is killed.
+
+In one loop, processes open the store in turn and at once, append, erase and take backups. One kills itself at a drawn
+moment of an erasure, a sweep or a backup, or is killed after a drawn number of answers; others go on. Then the store is
+opened, which has to finish what was cut off, and its log, its files and what lies beside it are compared with all that
+was ever said.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Final, NamedTuple
+
+import msgspec
+
+from refold import Memory, Recorded, StoreError
+from refold.engine.reader import UNSWEPT_KEY
+from refold.log.clean_copy import COPY
+from refold.log.site import SITE_SUFFIX
+from refold.message import MessageAppended
+from tests.rigs.history.checker import Violation
+from tests.rigs.history.eraser import MOMENTS, Said, Setup
+from tests.rigs.history.tally import Tally
+from tests.support.paths import ROOT
+
+ANSWERS_MAX: Final = 30
+DOOMED_ANSWERS_MAX: Final = 100
+"""One that does not come to its moment is killed after so many answers."""
+TIMES_MAX: Final = 3
+SURVIVOR_ANSWERS: Final = 3
+LOOPS_PER_STORE: Final = 5
+SILENCE_SECONDS: Final = 60
+MARK: Final = re.compile(r"<[^>]+>")
+LEFT_OUT: Final = frozenset({"lock.mdb", "turn.lock"})
+"""LMDB's locks: who closes one of these files gives up its own."""
+
+
+class Process:
+    """A process of the rig, and all that it said."""
+
+    def __init__(self, setup: Setup, heard: threading.Condition) -> None:
+        self.setup = setup
+        self.lines: list[Said] = []
+        self.has_ended = False
+        self._heard = heard
+        command = [sys.executable, "-m", "tests.rigs.history.eraser", msgspec.json.encode(setup).decode()]
+        self._child = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    @property
+    def answers(self) -> int:
+        """How many calls came back."""
+        return sum(line.is_answer for line in self.lines)
+
+    def _read(self) -> None:
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            with self._heard:
+                self.lines.append(msgspec.json.decode(line, type=Said))
+                self._heard.notify_all()
+        with self._heard:
+            self.has_ended = True
+            self._heard.notify_all()
+
+    def kill(self) -> None:
+        """Kill it with no warning, and read what it had written before."""
+        self._child.kill()
+        self._end()
+
+    def stop(self) -> None:
+        """Let it finish what it is at; an error of its own is one of the rig."""
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        status = self._child.wait(SILENCE_SECONDS)
+        assert self._child.stderr is not None
+        told = self._child.stderr.read().decode(errors="replace")
+        self._end()
+        assert not status, f"{self.setup} ended with {status}: {told[-2_000:]}"
+
+    def _end(self) -> None:
+        self._child.wait()
+        self._thread.join()
+        for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+def run(
+    directory: Path,
+    tally: Tally,
+    *,
+    loops: int,
+    broken: str = "",
+    on_loop: Callable[[Tally], None] = lambda _: None,
+    moments: Sequence[str] = ("", *MOMENTS),
+) -> Tally:
+    """Run the loops, the first process of each doomed to one of the moments; stop after the first with a violation."""
+    for first in range(0, loops, LOOPS_PER_STORE):
+        place = directory / f"loops-from-{first}"
+        place.mkdir()
+        lines: list[Said] = []
+        for number in range(first, min(first + LOOPS_PER_STORE, loops)):
+            on_loop(tally)
+            random = Random(f"{tally.seed}/{number}")
+            loop = Loop(number, random, broken, random.choice(moments))
+            tally.violations += _guarded(place / "store", lines, tally, loop)
+            tally.loops += 1
+            if tally.violations:
+                (place / "journal").write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
+                return tally
+        shutil.rmtree(place)
+    return tally
+
+
+class Loop(NamedTuple):
+    """One loop of a run: its number, its chance, its build, and the moment to which its first process is doomed."""
+
+    number: int
+    random: Random
+    broken: str
+    moment: str
+
+
+def _guarded(path: Path, lines: list[Said], tally: Tally, loop: Loop) -> list[Violation]:
+    """Run one loop; an error, of whatever kind, is a violation too."""
+    try:
+        _kill_one(path, lines, tally, loop)
+        return [Violation("an_erasure_is_whole_and_final", finding) for finding in _findings(path, lines, tally)]
+    except Exception:  # noqa: BLE001 - a store that cannot be opened any more may fail in any way
+        return [Violation("a_kill_stops_nobody_else", f"loop {loop.number}: {traceback.format_exc()}")]
+
+
+def _kill_one(path: Path, lines: list[Said], tally: Tally, loop: Loop) -> None:
+    number, random, broken, moment = loop
+    heard = threading.Condition()
+    processes = [
+        Process(
+            Setup(
+                str(path),
+                f"L{number}-{process}",
+                f"{tally.seed}/{number}/{process}",
+                "" if process else moment,
+                random.randint(1, TIMES_MAX),
+                broken,
+            ),
+            heard,
+        )
+        for process in range(tally.processes)
+    ]
+    victim, *others = processes
+    wanted = DOOMED_ANSWERS_MAX if moment else random.randint(1, ANSWERS_MAX)
+    try:
+        _wait(heard, lambda: victim.has_ended or victim.answers >= wanted)
+        victim.kill()
+        tally.kills += 1
+        reached = [other.answers + SURVIVOR_ANSWERS for other in others]
+        _wait(heard, lambda: all(other.answers >= least for other, least in zip(others, reached, strict=True)))
+        for other in others:
+            other.stop()
+    finally:
+        for process in processes:
+            process.kill()
+            lines += process.lines
+            tally.acknowledged += process.answers
+
+
+def _wait(heard: threading.Condition, enough: Callable[[], bool]) -> None:
+    with heard:
+        assert heard.wait_for(enough, SILENCE_SECONDS), f"not there after {SILENCE_SECONDS} seconds"
+
+
+# What must hold.
+
+
+def _findings(path: Path, lines: list[Said], tally: Tally) -> Iterator[str]:
+    """Open the store, which finishes what was cut off, and compare it with what was said."""
+    asked = {line.name: line for line in lines if not line.is_answer}
+    answers = {line.name: line for line in lines if line.is_answer and not line.error}
+    with Memory(path) as memory:
+        if memory._door.engine.log.row("meta", UNSWEPT_KEY) is not None:
+            yield "the store was opened and its file still waits to be swept"
+        events = list(memory.events())
+        report = memory.verify()
+        yield from map(str, report.findings)
+        if memory.state_hash() != memory.replay_hash():
+            yield "the state is not the replay of the log"
+        yield from _log_findings(events, asked, answers)
+        yield from _erasure_findings(events, lines)
+        yield from _left(path, events, asked, answers)
+        head = memory.head
+        if memory.conversation(f"parent-{head}").append("user", "Is anybody there?").seq <= head:
+            yield "what was written next is not behind the head"
+    tally.events = len(events)
+    yield from _beside(path, answers)
+
+
+def _mark_of(recorded: Recorded) -> str:
+    event = recorded.event
+    found = MARK.match(event.text or "") if isinstance(event, MessageAppended) else None
+    return found[0] if found else ""
+
+
+def _log_findings(events: list[Recorded], asked: dict[str, Said], answers: dict[str, Said]) -> Iterator[str]:
+    marks = [mark for mark in map(_mark_of, events) if mark]
+    if len(set(marks)) != len(marks):
+        yield f"{max(set(marks), key=marks.count)} is in the log more than once"
+    is_erased = {stamp.seq: stamp.erased for _, stamp in events}
+    for name, answer in answers.items():
+        if answer.kind == "append":
+            (seq,) = answer.seqs
+            if seq > len(events) or not (is_erased[seq] or _mark_of(events[seq - 1]) == asked[name].text):
+                yield f"{asked[name].text} was acknowledged at seq {seq} and is not there"
+
+
+def _erasure_findings(events: list[Recorded], lines: list[Said]) -> Iterator[str]:
+    """Check that every erasure is done or not done, and done if it was answered."""
+    is_erased = {stamp.seq: stamp.erased for _, stamp in events}
+    refused = {line.name for line in lines if line.error}
+    answered = {line.name for line in lines if line.is_answer and not line.error}
+    asked = {line.name: line for line in lines if not line.is_answer and line.kind == "erase"}
+    for seq in is_erased.keys() - {seq for call in asked.values() for seq in call.seqs}:
+        if is_erased[seq]:
+            yield f"seq {seq} is erased, and nobody asked for that"
+    erasures = {name: call for name, call in asked.items() if name not in refused}
+    for name, call in erasures.items():
+        others = {seq for other, each in erasures.items() if other != name for seq in each.seqs}
+        gone = {is_erased.get(seq, False) for seq in call.seqs if seq not in others}
+        if len(gone) > 1:
+            yield f"of the erasure {name} of {call.seqs} a part is done"
+        if name in answered and not all(is_erased.get(seq) for seq in call.seqs):
+            yield f"the erasure {name} of {call.seqs} was acknowledged, and not all of them are erased"
+
+
+def _left(path: Path, events: list[Recorded], asked: dict[str, Said], answers: dict[str, Said]) -> Iterator[str]:
+    """Look in every file of the store for what the erased messages said."""
+    files = [file for file in path.rglob("*") if file.is_file() and file.name not in LEFT_OUT]
+    content = {file.relative_to(path): file.read_bytes() for file in files}
+    text_at = {answer.seqs[0]: asked[name].text for name, answer in answers.items() if answer.kind == "append"}
+    for seq in (stamp.seq for _, stamp in events if stamp.erased):
+        for name, found in content.items():
+            if text_at[seq].encode() in found:
+                yield f"what seq {seq} said before it was erased stands in {name}"
+    if (path / COPY).exists():
+        yield f"{COPY} is left in the store, and holds what the file held"
+
+
+def _beside(path: Path, answers: dict[str, Said]) -> Iterator[str]:
+    """Check every directory beside the store: a whole backup, or one that says that it is not finished."""
+    there = {found.name for found in path.parent.iterdir() if found.is_dir()} - {path.name}
+    wanted = {answer.beside for answer in answers.values() if answer.kind == "backup"}
+    yield from (f"{name} is gone, and it was acknowledged" for name in wanted - there)
+    for name in sorted(there):
+        if not name.startswith("."):
+            yield from (f"{name}: {finding}" for finding in _copied(path.with_name(name)))
+        elif not name.endswith(SITE_SUFFIX) and not name.startswith(f".{path.name}."):
+            yield f"{name} does not say what it is"
+
+
+def _copied(path: Path) -> Iterator[str]:
+    try:
+        told = json.loads((path / "backup.json").read_text())
+        with Memory(path, readonly=True) as memory:
+            yield from map(str, memory.verify().findings)
+            if memory.state_hash() != told["state_hash"]:
+                yield "its state is not what its manifest says"
+    except (OSError, ValueError, StoreError) as error:
+        yield f"it is not whole: {error}"
+        return
+    if told["sha256"] != sha256((path / "data.mdb").read_bytes()).hexdigest():
+        yield "its file is not the one that its manifest speaks of"

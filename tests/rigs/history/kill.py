@@ -1,0 +1,149 @@
+"""The kill rig: what was acknowledged survives ``kill -9``, and what nobody answered is done once when asked again.
+
+In one loop, processes with threads write. After a drawn number of acknowledgements, or at a drawn moment of a write,
+some or all of them are killed. The store is opened at once, and every write without an answer is asked for again under
+its request id; survivors must go on. Then the log is compared with everything that was said since the store was made.
+"""
+
+import shutil
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from time import monotonic_ns
+from typing import Final
+
+from refold import Memory, StoreCorrupt
+from tests.rigs.history.breaks import MOMENTS, Doom
+from tests.rigs.history.calls import facts, perform
+from tests.rigs.history.checker import Violation
+from tests.rigs.history.plan import SHARED
+from tests.rigs.history.processes import Crew
+from tests.rigs.history.record import PARENT, Answer, Call, Write
+from tests.rigs.history.store import Store, dead_readers
+from tests.rigs.history.tally import Tally
+from tests.rigs.history.worker import Setup
+
+ACKNOWLEDGED_MAX: Final = 60
+"""The most acknowledgements per process before a kill; the least is none at all."""
+WRITES_MAX: Final = 12
+"""The most writes of the log per thread before a process kills itself in the next one."""
+SURVIVOR_ACKNOWLEDGED: Final = 5
+"""How many more acknowledgements each survivor has to get."""
+KILL_ALL_PROBABILITY: Final = 0.5
+LOOPS_PER_STORE: Final = 10
+"""A store is killed again and again, so that what one kill leaves behind meets the next one."""
+
+
+def run(
+    directory: Path,
+    tally: Tally,
+    *,
+    loops: int,
+    broken: str = "",
+    on_loop: Callable[[Tally], None] = lambda _: None,
+) -> Tally:
+    """Run the loops; stop after the first one with a violation, and leave its store and its journal."""
+    for first in range(0, loops, LOOPS_PER_STORE):
+        store = Store(directory / f"loops-from-{first}")
+        for loop in range(first, min(first + LOOPS_PER_STORE, loops)):
+            on_loop(tally)
+            tally.violations += _guarded(store, tally, loop, broken)
+            tally.loops += 1
+            if tally.violations:
+                break
+        store.count(tally)
+        if tally.violations:
+            store.keep_journal()
+            break
+        shutil.rmtree(store.directory)
+    return tally
+
+
+def _guarded(store: Store, tally: Tally, loop: int, broken: str) -> list[Violation]:
+    """Run one loop; an error, of whatever kind, is a violation too."""
+    try:
+        return _loop(store, tally, loop, broken)
+    except StoreCorrupt as error:
+        return [Violation("the_log_can_be_read", f"loop {loop}: {error}")]
+    except Exception:  # noqa: BLE001 - a store that cannot be opened any more may fail in any way
+        return [Violation("a_kill_stops_nobody_else", f"loop {loop}: {traceback.format_exc()}")]
+
+
+def _loop(store: Store, tally: Tally, loop: int, broken: str) -> list[Violation]:
+    random = Random(f"{tally.seed}/{loop}")
+    victims, doom = _fate(random, tally)
+    setups = [
+        Setup(
+            str(store.path),
+            f"L{loop}",
+            process,
+            tally.threads,
+            f"{tally.seed}/{loop}",
+            broken=broken,
+            doom=doom if process == victims[0] else None,
+        )
+        for process in range(tally.processes)
+    ]
+    with Crew(setups, store.directory, store.lines) as crew:
+        if doom is None:
+            wanted = random.randint(0, ACKNOWLEDGED_MAX * tally.processes)
+            crew.listen(lambda: crew.acknowledged.total() >= wanted)
+        else:
+            crew.wait(victims[0])
+        crew.kill(victims)
+        tally.kills += len(victims)
+        with store.open() as memory:
+            stuck = dead_readers(store.path)
+            resolve(memory, store, victims, tally)
+            refused = _write(memory, store, loop)
+            _survive(crew)
+        crew.stop()
+    return [
+        *store.check(),
+        *(Violation("the_dead_hold_no_reader_slot", f"loop {loop}: process {pid}") for pid in stuck),
+        *(Violation("the_next_to_open_writes", f"loop {loop}: {answer}") for answer in refused),
+    ]
+
+
+def _fate(random: Random, tally: Tally) -> tuple[list[int], Doom | None]:
+    """Return which processes are killed, and the moment of a write at which the first one kills itself, if it does."""
+    everybody = list(range(tally.processes))
+    random.shuffle(everybody)
+    dying = len(everybody) if random.random() < KILL_ALL_PROBABILITY else random.randint(1, len(everybody))
+    moment = random.choice((None, *MOMENTS))
+    doom = None if moment is None else Doom(moment, random.randint(1, WRITES_MAX * tally.threads))
+    return everybody[:dying], doom
+
+
+def resolve(memory: Memory, store: Store, killed: list[int], tally: Tally) -> None:
+    """Ask again for every write that a killed process was not answered, under the same request id."""
+    held = {fact.mark for fact in facts(memory)}
+    for operation in store.operations:
+        if operation.is_unknown and operation.writes and operation.process in killed:
+            is_held = operation.writes[0].mark in held
+            tally.unknown_written += is_held
+            tally.unknown_lost += not is_held
+            _make(memory, store, Call(operation.name, PARENT, monotonic_ns(), operation.writes))
+
+
+def _write(memory: Memory, store: Store, loop: int) -> list[Answer]:
+    """Write something new, and return the answer if it is a refusal."""
+    name = f"L{loop}.parent"
+    answer = _make(memory, store, Call(name, PARENT, monotonic_ns(), (Write(SHARED, name),)))
+    return [answer] if answer.error else []
+
+
+def _make(memory: Memory, store: Store, call: Call) -> Answer:
+    answer = perform(memory, call)
+    store.lines += [call, answer]
+    return answer
+
+
+def _survive(crew: Crew) -> None:
+    """Wait until each survivor has got further."""
+    before = Counter(crew.acknowledged)
+    crew.listen(
+        lambda: all(crew.acknowledged[process] >= before[process] + SURVIVOR_ACKNOWLEDGED for process in crew.running)
+    )

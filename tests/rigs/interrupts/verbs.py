@@ -1,0 +1,366 @@
+"""The public verbs, each with a call that is interrupted."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from refold import Memory, Snapshot
+from refold.limits import DELAY_MS_MAX
+from refold.skills import Skills
+from refold.skills.library import SCHEMA
+from refold.skills.sources import SkillRoots
+from tests.rigs.interrupts.worlds import Letters, Verb, World
+
+_Calls = dict[str, Callable[[Any, World], Any]]
+
+
+def _verbs(kind: str, handle: Callable[[World], Any], calls: _Calls, **options: Any) -> dict[str, Verb]:
+    """Return the verbs of a handle, which is made as a part of the call."""
+
+    def verb(call: Callable[[Any, World], Any]) -> Verb:
+        return Verb(lambda world: call(handle(world), world), **options)
+
+    return {f"{kind}.{name}": verb(call) for name, call in calls.items()}
+
+
+def _plain(names: str) -> _Calls:
+    """Return calls of verbs that take nothing; what is iterated over is, and a property is read."""
+
+    def call(handle: Any, name: str) -> None:
+        found = getattr(handle, name)
+        found = found() if callable(found) else found
+        if isinstance(found, Iterator):
+            deque(found, maxlen=0)
+
+    return {name: partial(lambda handle, _, name: call(handle, name), name=name) for name in names.split()}
+
+
+def _in_batch(world: World) -> None:
+    with world.memory.batch():
+        world.memory.conversation("c").append("user", "in a batch")
+        world.memory.profile().set("in", "a batch")
+        world.memory.project("p").add("what a batch adds is one commit")
+
+
+def _batch_by_hand(world: World) -> None:
+    batch = world.memory.batch()
+    batch.__enter__()
+    try:
+        world.memory.conversation("c").append("user", "in a batch")
+    finally:
+        batch.leave()
+
+
+def _subscribe(world: World) -> None:
+    world.things["subscription"] = world.memory.subscribe(world.things.setdefault("seen", []).append, after=0)
+
+
+def _wait_for_flush(world: World) -> None:
+    world.memory.conversation("c").append("user", "flushed")
+    time.sleep(2 * DELAY_MS_MAX / 1_000)
+
+
+def _wait_for_events(world: World) -> None:
+    """Subscribe, and wait until the last event is heard of or never will be."""
+    seq = world.memory.conversation("c").append("user", "heard of").seq
+    subscription = world.memory.subscribe(lambda _: None, after=0)
+    while subscription.is_alive and subscription.position < seq:
+        time.sleep(0.001)
+
+
+def _export(world: World) -> None:
+    """Write an export of another store, for this one to load."""
+    world.things["export"] = world.new_path()
+    with Memory() as other:
+        for number in range(6):
+            other.conversation("loaded").append("user", f"loaded {number}")
+        other.export(world.things["export"])
+
+
+def _skills(world: World) -> Skills:
+    """Return skills with files of their own."""
+    if "roots" not in world.things:
+        world.things["roots"] = SkillRoots(project=str(world.new_path()))
+    return world.memory.skills.below(world.things["roots"])
+
+
+def _write_skill(world: World) -> None:
+    _skills(world).create("deploy", "Deploy the service.", "Run it.\n")
+
+
+def _answer(_messages: Any, schema: Any) -> dict[str, Any]:
+    assert schema == SCHEMA
+    return {"name": "open-a-port", "description": "How a port is opened.", "tags": ["port"], "body": "Ask.\n"}
+
+
+_MEMORY: Final[_Calls] = {
+    **_plain(
+        "conversations events files flush forks head hooks journal profile projects replay_hash settings "
+        "skills snapshots state_hash stats verify"
+    ),
+    "add": lambda memory, _: memory.add("added to the default project"),
+    "at": lambda memory, _: memory.at(9).conversation("c").window(),
+    "board": lambda memory, _: memory.board(session="c"),
+    "context": lambda memory, _: memory.context(memory.conversation("c"), query="which port"),
+    "conversation": lambda memory, _: memory.conversation("c", project="p", window_tokens=60),
+    "diff": lambda memory, _: memory.diff(3, memory),
+    "export": lambda memory, world: memory.export(world.new_path()),
+    "fork": lambda memory, _: memory.fork("another").conversation("c").append("user", "in another fork"),
+    "fork/read": lambda memory, _: memory.fork("fork").conversation("c").window(),
+    "mirror": lambda memory, world: memory.mirror(world.new_path()).close(),
+    "project": lambda memory, _: memory.project("p"),
+    "recall": lambda memory, _: memory.recall("which port"),
+    "restore": lambda memory, _: memory.restore("whole"),
+    "search": lambda memory, _: memory.search("which port"),
+    "show": lambda memory, _: memory.rebuild(memory.show(memory.context(memory.conversation("c")))),
+    "snapshot": lambda memory, _: memory.snapshot("another"),
+    "tools": lambda memory, _: memory.tools.execute("memory_set", {"key": "tool", "value": "said"}),
+}
+
+_CONVERSATION: Final[_Calls] = {
+    **_plain(
+        "clear clear_window end end_round events keys messages notes place project replay scratchpad "
+        "token_count version window window_tokens"
+    ),
+    "append": lambda chat, _: chat.append("user", "appended"),
+    "append/request": lambda chat, _: chat.append("user", "appended", request_id="one", pinned=True, expected="any"),
+    "at": lambda chat, _: chat.at(9).window(),
+    "delete": lambda chat, _: chat.delete("key"),
+    "fork": lambda chat, _: chat.fork("forked").append("user", "in the fork"),
+    "close": lambda chat, _: chat.fork("dropped").close(drop=True),
+    "get": lambda chat, _: chat.get("key"),
+    "note": lambda chat, _: chat.note("another note"),
+    "restore": lambda chat, _: chat.restore("part"),
+    "restore/bytes": lambda chat, world: chat.restore(Snapshot.from_bytes(world.known.rendered)),
+    "set": lambda chat, _: chat.set("key", "another"),
+    "set_window_tokens": lambda chat, _: chat.set_window_tokens(40),
+    "snapshot": lambda chat, _: chat.snapshot("another"),
+    "snapshot/bytes": lambda chat, _: chat.snapshot().to_bytes(),
+}
+
+_STATE: Final[_Calls] = {
+    **_plain("items keys values"),
+    "delete": lambda state, _: state.delete("x"),
+    "get": lambda state, _: state.get("x"),
+    "pop": lambda state, _: state.pop("x"),
+    "set": lambda state, _: state.set("project:x", [1, 2]),
+    "setdefault": lambda state, _: state.setdefault("temp:z", 3),
+    "update": lambda state, _: state.update({"x": 2, "temp:y": 3, "project:z": 4}),
+}
+
+_SESSION: Final[_Calls] = {
+    **_plain("calls extracted_seq files findings provenance summary task to_text"),
+    "describe_task": lambda session, _: session.describe_task("a task"),
+    "note_file": lambda session, _: session.note_file("a.txt", lines=1, size_bytes=2),
+    "note_finding": lambda session, _: session.note_finding("found"),
+    "record_call": lambda session, _: session.record_call("Read", {"path": "a.txt"}, "text"),
+    "record_extraction": lambda session, _: session.record_extraction("provider", (), (), seq=3),
+}
+
+_PROFILE: Final[_Calls] = {
+    **_plain("items"),
+    "delete": lambda profile, _: profile.delete("name"),
+    "get": lambda profile, _: profile.get("name"),
+    "set": lambda profile, _: profile.set("name", "another"),
+}
+
+_JOURNAL: Final[_Calls] = {
+    "append": lambda journal, _: journal.append("another note"),
+    "day": lambda journal, _: journal.day("2026-11-21"),
+    "recent": lambda journal, _: journal.recent(3),
+}
+
+_FILES: Final[_Calls] = {
+    **_plain("list"),
+    "create": lambda files, _: files.create("/memories/b.txt", "text\n"),
+    "delete": lambda files, _: files.delete("/memories/a.txt"),
+    "insert": lambda files, _: files.insert("/memories/a.txt", 1, "between\n"),
+    "read": lambda files, _: files.read("/memories/a.txt"),
+    "rename": lambda files, _: files.rename("/memories/a.txt", "/memories/c.txt"),
+    "str_replace": lambda files, _: files.str_replace("/memories/a.txt", "second", "last"),
+    "view": lambda files, _: files.view("/memories/a.txt"),
+}
+
+_PROJECT: Final[_Calls] = {
+    **_plain("clear count decay events list place stats"),
+    "add": lambda project, _: project.add("the answer is forty-two"),
+    "approve": lambda project, world: project.approve(world.known.entries[0]),
+    "archive": lambda project, world: project.archive(world.known.entries[1]),
+    "at": lambda project, _: project.at(15).list(),
+    "compact": lambda project, _: project.compact(threshold=0.3),
+    "delete": lambda project, world: project.delete(world.known.entries[1]),
+    "get": lambda project, world: project.get(world.known.entries[1]),
+    "history": lambda project, world: project.history(world.known.entries[1]),
+    "prune": lambda project, _: project.prune(0.6),
+    "recall": lambda project, _: project.recall("which port", conversation="c"),
+    "record_episode": lambda project, _: project.record_episode("failure", task="close the port", outcome="open"),
+    "reject": lambda project, world: project.reject(world.known.entries[1]),
+    "review": lambda project, world: project.review(world.known.entries[1], "archived"),
+    "search": lambda project, _: project.search("which port"),
+    "search/hybrid": lambda project, _: project.search("which port", ranking="hybrid", explain=True),
+    "search/at": lambda project, _: project.at(15).search("which port"),
+    "search_episodes": lambda project, _: project.search_episodes("which port"),
+    "search_many": lambda project, _: project.search_many(["which port", "what listens"]),
+    "unmerge": lambda project, world: project.unmerge(world.known.merge),
+    "update": lambda project, world: project.update(
+        world.known.entries[1], content="the web is closed", importance=0.9
+    ),
+    "upsert": lambda project, _: project.upsert("the web listens on port 83 now", threshold=0.5),
+    "upsert/new": lambda project, _: project.upsert("nothing of this was known before", threshold=0.99),
+}
+
+_GRAPH: Final = {"nodes": [{"id": "n", "label": "node"}], "edges": []}
+
+_BOARD: Final[_Calls] = {
+    **_plain("bundle events get_settings hydrate node place project session to_dict to_json version"),
+    "append_message": lambda board, _: board.append_message({"role": "user", "content": "to the board"}),
+    "at": lambda board, _: board.at(20).to_dict(),
+    "get": lambda board, _: board.get("messages"),
+    "initialise": lambda board, _: board.initialise(project_id="p", active_node_id="m"),
+    "set": lambda board, _: board.set("working_history", "history"),
+    "set_elements_graph": lambda board, _: board.set_elements_graph(_GRAPH),
+    "set_fetched_context": lambda board, _: board.set_fetched_context({"fetched": 1}),
+    "set_last_user_message": lambda board, _: board.set_last_user_message("last"),
+    "set_messages": lambda board, _: board.set_messages([{"role": "user", "content": "one"}], meta={"total_count": 4}),
+    "set_messages_meta": lambda board, _: board.set_messages_meta({"total_count": 5}),
+    "set_node_context": lambda board, _: board.set_node_context({"id": "n", "meta": {"notes": "x"}}),
+    "set_project_graph": lambda board, _: board.set_project_graph(_GRAPH),
+    "set_project_structure": lambda board, _: board.set_project_structure(_GRAPH),
+    "set_session": lambda board, _: board.set_session({"active_node_id": "m"}),
+    "set_working_history": lambda board, _: board.set_working_history("history"),
+    "subscribe": lambda board, _: board.subscribe(lambda _: None).close(),
+    "subscribe_settings": lambda board, _: board.subscribe_settings(lambda _: None).close(),
+    "update_settings": lambda board, _: board.update_settings({"history_length": 5}),
+}
+
+_SETTINGS: Final[_Calls] = {
+    **_plain("items"),
+    "count_usage": lambda settings, _: settings.count_usage("memory_injected", conversation="c"),
+    "get": lambda settings, _: settings.get("memory_enabled"),
+    "set": lambda settings, _: settings.set("memory_enabled", value=False),
+}
+
+_SKILLS: Final[_Calls] = {
+    **_plain("catalog detect diagnostics index list overview refresh"),
+    "activate": lambda skills, _: skills.activate("notes"),
+    "allowed_tools": lambda skills, _: skills.allowed_tools(["notes"]),
+    "below": lambda skills, _: skills.below(SkillRoots()),
+    "choose": lambda skills, _: skills.choose("write the notes", conversation="c"),
+    "create": lambda skills, _: skills.create("another", "Do another thing.", "Do it.\n"),
+    "export": lambda skills, _: skills.export("notes"),
+    "find": lambda skills, _: skills.find("notes"),
+    "get": lambda skills, _: skills.get("deploy"),
+    "maybe_generate": lambda skills, _: skills.maybe_generate(
+        _answer, summary="opened a port", tool_calls=[("Read", "a"), ("Bash", "b"), ("Write", "c")]
+    ),
+    "read_resource": lambda skills, _: skills.read_resource("deploy", "SKILL.md") and None,
+    "remove": lambda skills, _: skills.remove("notes"),
+    "rendered": lambda skills, _: skills.rendered("deploy"),
+    "resources": lambda skills, _: skills.resources("deploy"),
+    "select": lambda skills, _: skills.select("write the notes"),
+    "selected": lambda skills, _: skills.selected("c"),
+}
+
+_LIBRARY: Final[_Calls] = {
+    **_plain("disabled list"),
+    "approve": lambda library, _: library.approve("waiting"),
+    "delete": lambda library, _: library.delete("notes"),
+    "get": lambda library, _: library.get("notes"),
+    "is_enabled": lambda library, _: library.is_enabled("notes"),
+    "learn": lambda library, _: library.learn("learned", "Something that was learned.", "Do it.\n"),
+    "record": lambda library, _: library.record((), query="which skill", conversation="c"),
+    "refine": lambda library, _: library.refine("notes", body="Read twice.\n"),
+    "reject": lambda library, _: library.reject("waiting"),
+    "review": lambda library, _: library.review("waiting", "active"),
+    "selected": lambda library, _: library.selected("c"),
+    "toggle": lambda library, _: library.toggle("notes", enabled=False),
+    "usage": lambda library, _: library.usage("notes"),
+    "use": lambda library, _: library.use("notes", succeeded=True),
+}
+
+VERBS: Final[dict[str, Verb]] = {
+    "Memory": Verb(World.open, opens="open", states=("cold", "tail", "beside")),
+    "Memory/create": Verb(World.open, opens="create", states=("warm",)),
+    "Memory.batch": Verb(_in_batch),
+    "Memory.close": Verb(lambda world: world.memory.close(), closes=True),
+    "Memory.close/subscribed": Verb(lambda world: world.memory.close(), prepare=_subscribe, closes=True),
+    "Memory.erase": Verb(lambda world: world.memory.erase(world.known.messages[1:2]), is_alone=True),
+    "Memory.load": Verb(lambda world: world.memory.load(world.things["export"]), prepare=_export),
+    "Memory.backup": Verb(lambda world: world.memory.backup(world.new_path()), stores=("durable", "delayed")),
+    "Memory.reembed": Verb(lambda world: world.memory.reembed(Letters()), is_alone=True, embedder=Letters),
+    "Memory.subscribe": Verb(_subscribe),
+    "Subscription.close": Verb(lambda world: world.things["subscription"].close(), prepare=_subscribe),
+    "Memory.flush/thread": Verb(_wait_for_flush, thread="refold-flusher", stores=("delayed",)),
+    "Memory.subscribe/thread": Verb(_wait_for_events, thread="refold-subscriptions"),
+    "Conversation.erase": Verb(lambda world: world.memory.conversation("c").erase(forks="erase"), is_alone=True),
+    "Project.erase": Verb(lambda world: world.memory.project("p").erase(forks="erase"), is_alone=True),
+    "Board.erase": Verb(lambda world: world.memory.board(session="c").erase(forks="erase"), is_alone=True),
+    "Batch.leave": Verb(_batch_by_hand),
+    **_verbs("Memory", lambda world: world.memory, _MEMORY),
+    **_verbs("Conversation", lambda world: world.memory.conversation("c"), _CONVERSATION),
+    **_verbs("ScopedState", lambda world: world.memory.conversation("c").state, _STATE),
+    **_verbs("SessionMemory", lambda world: world.memory.conversation("c").session, _SESSION),
+    **_verbs("Profile", lambda world: world.memory.profile(), _PROFILE),
+    **_verbs("Journal", lambda world: world.memory.journal(), _JOURNAL),
+    **_verbs("Files", lambda world: world.memory.files(), _FILES),
+    **_verbs("Project", lambda world: world.memory.project("p"), _PROJECT),
+    **_verbs("Board", lambda world: world.memory.board(session="c"), _BOARD),
+    **_verbs("Settings", lambda world: world.memory.settings, _SETTINGS),
+    **_verbs("Skills", _skills, _SKILLS, prepare=_write_skill),
+    **_verbs("SkillLibrary", lambda world: world.memory.skills.library, _LIBRARY),
+}
+"""By "Class.verb", with what is special of a call behind a slash."""
+
+
+def _careless_batch(world: World) -> None:
+    batch = world.memory.batch()
+    batch.__enter__()
+    world.memory.profile().set("in", "a batch")
+    batch.leave()
+
+
+def _second_attempt(world: World) -> None:
+    chat = world.memory.conversation("c")
+    try:
+        chat.append("user", "once")
+    except KeyboardInterrupt:
+        chat.append("user", "once")
+        raise
+
+
+def _subscribe_to_gate(world: World) -> None:
+    gate = world.things["gate"] = threading.Lock()
+
+    def wait(_: object) -> None:
+        with gate:
+            pass
+
+    world.memory.subscribe(wait)
+
+
+def _closed_gate(world: World) -> None:
+    world.things["gate"].acquire()
+    world.memory.conversation("c").append("user", "waited for")
+    world.things["gate"].release()
+
+
+BROKEN: Final = {
+    "careless batch": Verb(_careless_batch),
+    "second attempt": Verb(_second_attempt),
+    "closed gate": Verb(_closed_gate, prepare=_subscribe_to_gate),
+}
+"""Calls that an interrupt breaks, whatever the engine does: what is wrong with them has to be found."""
+
+ELSEWHERE: Final = {
+    "Memory.aio": "its verbs are the same ones, called on threads that no Ctrl-C reaches",
+    "Memory.rebuild": "Memory.show calls it",
+    "Conversation.session": "each verb of SessionMemory begins with it",
+    "Conversation.state": "each verb of ScopedState begins with it",
+    "SessionMemory.check_writable": "each mutation begins with it",
+    "SessionMemory.now_ns": "it reads the clock",
+    "SkillLibrary.check_writable": "each mutation begins with it",
+}
+"""Public names without a call of their own, and why."""

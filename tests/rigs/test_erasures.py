@@ -1,0 +1,71 @@
+"""The erasing rig at its quick, slow and soak sizes, and red on builds that are broken on purpose."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import SystemRandom
+
+import pytest
+
+from tests.rigs.history import erasures as erasing
+from tests.rigs.history.eraser import BUILDS, MOMENTS
+from tests.rigs.history.tally import Tally
+
+LOOPS = {"quick": 1, "slow": 3, "soak": 300}
+
+
+def run(
+    directory: Path, processes: int, loops: int, broken: str = "", moments: Sequence[str] = ("", *MOMENTS)
+) -> Tally:
+    """Runs the rig with a seed of its own; the tally, which is printed when a test fails, has the seed."""
+    tally = Tally("erase", SystemRandom().randrange(2**32), processes, 1)
+    print(tally)  # noqa: T201 - the seed, if the run never ends
+    erasing.run(directory, tally, loops=loops, broken=broken, moments=moments)
+    print(tally)  # noqa: T201
+    return tally
+
+
+def assert_good(tally: Tally, loops: int) -> None:
+    assert tally.violations == []
+    assert tally.loops == tally.kills == loops
+    assert tally.acknowledged > 0
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_rig_finds_nothing(tmp_path: Path, processes: int) -> None:
+    assert_good(run(tmp_path, processes, LOOPS["quick"]), LOOPS["quick"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_rig_finds_nothing_for_longer(tmp_path: Path, processes: int) -> None:
+    assert_good(run(tmp_path, processes, LOOPS["slow"]), LOOPS["slow"])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_the_rig_finds_nothing_for_very_long(tmp_path: Path, processes: int) -> None:
+    assert_good(run(tmp_path, processes, LOOPS["soak"]), LOOPS["soak"])
+
+
+SEEN_AS = {
+    "forgotten-sweep": (1, "once the erasure is written", "stands in data.mdb"),
+    "late-erasure": (1, "", "was acknowledged, and not all of them are erased"),
+    "forgotten-owners": (2, "", ""),
+    "backup-in-place": (1, "before a copy is scrubbed", "it is not whole"),
+}
+"""With how many processes, at which moment and in which words each broken build is seen, any if it loses a store."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("broken", SEEN_AS)
+def test_the_rig_goes_red_on_a_broken_build(tmp_path: Path, broken: str) -> None:
+    processes, moment, words = SEEN_AS[broken]
+    tally = run(tmp_path, processes, 100, broken, [moment])
+    assert tally.violations
+    assert words in str(tally)
+
+
+def test_every_broken_build_is_tried() -> None:
+    assert SEEN_AS.keys() == BUILDS.keys()

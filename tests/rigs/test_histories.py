@@ -1,0 +1,150 @@
+"""The rigs at their quick, slow and soak sizes, and red on builds that are broken on purpose."""
+
+from collections.abc import Callable
+from pathlib import Path
+from random import SystemRandom
+
+import lmdb
+import pytest
+
+from tests.rigs.history import contention as contend
+from tests.rigs.history import kill
+from tests.rigs.history.breaks import BUILDS, MOMENTS, Doom
+from tests.rigs.history.processes import Crew, CrewError
+from tests.rigs.history.record import Answer, Call
+from tests.rigs.history.shapes import SHAPES
+from tests.rigs.history.store import Store, dead_readers
+from tests.rigs.history.tally import Tally
+from tests.rigs.history.worker import Setup
+from tests.support.memories import Child
+
+RIGS: dict[str, Callable[..., Tally]] = {"kill": kill.run, "history": contend.run}
+
+LOOPS = {"kill": (2, 25, 1_000), "history": (2, 10, 300)}
+"""How many loops each rig makes in the fast tests, the slow ones and the soak."""
+
+shapes = pytest.mark.parametrize(("processes", "threads"), SHAPES)
+rigs = pytest.mark.parametrize("rig", RIGS)
+
+
+def run(rig: str, directory: Path, processes: int, threads: int, *, loops: int, broken: str = "") -> Tally:
+    """Runs a rig with a seed of its own; the tally, which is printed when a test fails, has the seed."""
+    tally = Tally(rig, SystemRandom().randrange(2**32), processes, threads)
+    print(tally)  # noqa: T201 - the seed, if the run never ends
+    RIGS[rig](directory, tally, loops=loops, broken=broken)
+    print(tally)  # noqa: T201
+    return tally
+
+
+def assert_good(tally: Tally, loops: int) -> None:
+    assert tally.violations == []
+    assert tally.loops == loops
+    assert tally.acknowledged > 0
+    assert tally.looks > 0
+    assert tally.kills >= (loops if tally.rig == "kill" else 0)
+
+
+@rigs
+@shapes
+def test_a_rig_finds_nothing(tmp_path: Path, rig: str, processes: int, threads: int) -> None:
+    loops, _, _ = LOOPS[rig]
+    assert_good(run(rig, tmp_path, processes, threads, loops=loops), loops)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@rigs
+@shapes
+def test_a_rig_finds_nothing_for_longer(tmp_path: Path, rig: str, processes: int, threads: int) -> None:
+    _, loops, _ = LOOPS[rig]
+    assert_good(run(rig, tmp_path, processes, threads, loops=loops), loops)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_600)
+@rigs
+@shapes
+def test_a_rig_finds_nothing_for_very_long(tmp_path: Path, rig: str, processes: int, threads: int) -> None:
+    _, _, loops = LOOPS[rig]
+    assert_good(run(rig, tmp_path, processes, threads, loops=loops), loops)
+
+
+SEEN_BY = {
+    "lost-acknowledgement": {"the_log_can_be_read", "acknowledged_is_there_once", "verify_finds_nothing"},
+    "lost-end": {"acknowledged_is_there_once"},
+    "skipped-fold": {"looks_are_current", "looks_saw_what_was_there"},
+    "forgotten-request": {"acknowledged_is_there_once", "looks_saw_what_was_there"},
+}
+
+
+# A write that is lost within the log leaves a gap, which is found when the store is opened, if no checkpoint covers it.
+@pytest.mark.slow
+@rigs
+@pytest.mark.parametrize("broken", SEEN_BY)
+def test_a_rig_goes_red_on_a_broken_build(tmp_path: Path, rig: str, broken: str) -> None:
+    tally = run(rig, tmp_path, 1, 4, loops=50, broken=broken)
+    assert tally.rules & SEEN_BY[broken], tally
+
+
+def test_every_broken_build_is_tried() -> None:
+    assert SEEN_BY.keys() == BUILDS.keys()
+
+
+@pytest.mark.parametrize(("moment", "is_written"), [("before", False), ("within", False), ("after", True)])
+def test_a_doomed_process_dies_in_the_write_that_was_said(tmp_path: Path, moment: str, is_written: bool) -> None:
+    """It never says so: what it was doing is in the log if it died after the write, and only then."""
+    store = Store(tmp_path / "directory")
+    setup = Setup(str(store.path), "L0", 0, 1, "seed", doom=Doom(moment, 5))
+    with Crew([setup], store.directory, store.lines) as crew:
+        crew.wait(0)
+    (unknown,) = [operation for operation in store.operations if operation.is_unknown]
+    assert isinstance(store.lines[-1], Call)
+    with store.open() as memory:
+        tally = Tally("kill", 0, 1, 1)
+        kill.resolve(memory, store, [0], tally)
+        assert (tally.unknown_written, tally.unknown_lost) == (is_written, not is_written)
+        assert memory.verify().ok
+    assert store.check() == []
+    assert isinstance(store.lines[-1], Answer)
+    assert store.lines[-1].name == unknown.name
+
+
+def test_every_moment_is_tried() -> None:
+    assert MOMENTS.keys() == {"before", "within", "after"}
+
+
+def test_a_reader_slot_of_the_dead_is_noticed(tmp_path: Path) -> None:
+    """It is left by a process that is killed in a read, while another one has the store open."""
+    holds = "import lmdb, sys; txn = lmdb.open(sys.argv[1]).begin(); print(flush=True); sys.stdin.read()"
+    lmdb.open(str(tmp_path)).close()
+    with Child(holds, str(tmp_path)) as living, Child(holds, str(tmp_path)) as dead:
+        for child in (living, dead):
+            assert child.read() == ""
+        assert dead_readers(tmp_path) == []
+        dead.kill()
+        assert dead_readers(tmp_path) == [dead.pid]
+
+
+def test_an_unresolved_outcome_is_a_violation(tmp_path: Path) -> None:
+    store = Store(tmp_path / "directory")
+    setup = Setup(str(store.path), "L0", 0, 1, "seed", doom=Doom("before", 5))
+    with Crew([setup], store.directory, store.lines) as crew:
+        crew.wait(0)
+    assert [violation.rule for violation in store.check()] == ["unknown_outcomes_are_resolved"]
+
+
+def test_a_process_that_ends_by_itself_is_no_silent_matter(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no store", encoding="utf-8")
+    setup = Setup(str(tmp_path / "file"), "L0", 0, 1, "seed")
+    with pytest.raises(CrewError, match=r"process 0 ended by itself with status 1(?s:.)*StoreVersion"):
+        Crew([setup], tmp_path, []).__enter__()
+
+
+def test_a_loop_that_fails_is_a_violation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "check", lambda _: 1 // 0)
+    for rig in RIGS:
+        (tmp_path / rig).mkdir()
+        tally = run(rig, tmp_path / rig, 1, 1, loops=2)
+        assert tally.loops == len(tally.violations) == 1
+        assert "ZeroDivisionError" in str(tally)
+        assert len(list((tmp_path / rig).glob("*/journal"))) == 1

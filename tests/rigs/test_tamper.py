@@ -1,0 +1,73 @@
+"""The tamper suite of agent-memory-integrity against refold: what each edit leads to, with a witness and without."""
+
+from pathlib import Path
+
+import pytest
+from agmi import check
+from agmi.attacks.at_rest import AT_REST_ATTACKS_WITH_SNAPSHOT
+
+from refold import Memory
+from tests.rigs import tamper as tampering
+from tests.rigs.tamper import Careless, Store, committed
+
+EDITS = ("T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9")
+LETTERS = {"REJECTED": "r", "REPORTED": "v", "ACCEPTED": "-"}
+
+TABLE = {
+    # r: opening or reading refuses. v: verify finds it. -: nothing sees it.  T1 ... T9
+    "Careless": "vrrvvvvvr",
+    "Tidy": "vrrvvvvvr",
+    "Relinking": "rrrr-rrrr",
+    "CarelessAlone": "vrrvvvvv-",
+    "TidyAlone": "v-rvvvvv-",
+    "RelinkingAlone": "------v--",
+}
+"""What becomes of each edit, by attacker; FORMAT.md has the same table in words."""
+
+ADAPTERS = {name: getattr(tampering, name) for name in TABLE}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in TABLE if name != "Careless"])
+def test_every_edit_of_an_attacker_leads_to_what_the_table_says(name: str) -> None:
+    rows = check.run(ADAPTERS[name]())
+    assert tuple(row["edit"][:2] for row in rows) == EDITS
+    assert "".join(LETTERS.get(row["verdict"], "?") for row in rows) == TABLE[name], rows
+
+
+def test_with_a_witness_the_suite_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check.main(["--adapter", "tests.rigs.tamper:Careless"]) == 0, capsys.readouterr().out
+    shown = [line.rsplit(maxsplit=1) for line in capsys.readouterr().out.splitlines()[2:]]
+    assert tuple(edit[:2] for edit, _ in shown) == EDITS
+    assert "".join(LETTERS.get(verdict, "?") for _, verdict in shown) == TABLE["Careless"]
+
+
+def test_the_suite_goes_red_on_a_build_that_does_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the comparison with the witness, the edit that only a witness shows is accepted."""
+    monkeypatch.setattr("refold.engine.witness._problem", lambda *_: None)
+    attack = next(kind for kind in AT_REST_ATTACKS_WITH_SNAPSHOT if kind.name == "snapshot_rollback")
+    adapter = Careless()
+    assert check.verdict(attack().run(adapter), adapter) == "ACCEPTED"
+
+
+def test_an_attacker_who_changes_nothing_is_not_seen() -> None:
+    """What the attackers cover up with is itself sound: it is the edit that is found, and not the covering up."""
+    for kind in (tampering.Tidy, tampering.Relinking):
+        adapter = kind()
+        adapter.setup()
+        adapter.seed(4)
+        adapter.seed_other(2)
+        with Store(adapter._store) as store:
+            before = store.log()
+            adapter.cover_up(store)
+            assert store.log() == before
+        adapter.reload()
+        assert adapter.verify(), adapter.verify_detail
+        adapter.teardown()
+
+
+def test_a_commitment_is_recomputed_as_refold_does(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory:
+        memory.conversation("a").append("user", "hello", tokens=1)
+    with Store(tmp_path / "store") as store:
+        assert [committed(record) for record in store.log().values()] == list(store.log().values())

@@ -1,0 +1,96 @@
+"""Skills in a session of an agent: what they allow it, and what it learns at its end."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold import HookContext, Memory
+from refold.agent.defaults import default_hooks
+from refold.agent.hooks import Hooks
+from refold.agent.providers import CallableProvider
+from refold.skills import SkillRoots
+from tests.support.memories import remembering
+
+pytest.importorskip("yaml", reason="PyYAML is not installed")
+
+CALLS = [("Read", "the changelog"), ("Bash", "git log"), ("Write", "the notes")]
+ANSWER = {
+    "name": "release-notes",
+    "description": "Write the notes of a release.",
+    "tags": ["git"],
+    "body": "1. Read the log.\n2. One line a change.\n",
+}
+
+
+def answering(asked: list[Any]) -> CallableProvider:
+    def answer(messages: list[dict[str, Any]], system: list[str], schema: dict[str, Any]) -> Any:
+        asked.append((messages, system, schema))
+        return ANSWER
+
+    return CallableProvider(answer)
+
+
+def test_a_provider_is_asked_in_its_own_way() -> None:
+    with remembering() as memory:
+        asked: list[Any] = []
+        found = memory.skills.maybe_generate(answering(asked), summary="Did it.", tool_calls=CALLS)
+        assert found.skill is not None
+        ((messages, system, schema),) = asked
+        assert [message["role"] for message in messages] == ["user"]
+        assert "Did it." in messages[0]["content"]
+        assert "You turn a finished session" in system[0]
+        assert schema["required"] == ["name", "description", "tags", "body"]
+
+
+def begun(memory: Memory, hooks: Hooks) -> HookContext:
+    chat = memory.conversation("s1")
+    chat.append("user", "Write the notes.", tokens=3)
+    for name, about in CALLS:
+        chat.session.record_call(name, {"about": about}, "done")
+    return hooks.context(chat)
+
+
+def test_a_session_that_went_well_is_learned_from_where_the_settings_say_so() -> None:
+    with remembering() as memory:
+        asked: list[Any] = []
+        library = memory.skills.library
+        hooks = default_hooks(memory, memory.skills, answering(asked))
+        context = begun(memory, hooks)
+        memory.settings.set("memory_auto_extract", value=False)
+        for is_on, is_good, names in ((False, True, []), (True, False, []), (True, True, ["release-notes"])):
+            memory.settings.set("skills_auto_generate", value=is_on)
+            hooks.fire_session_end(context, context.conversation.session.summary(success=is_good))
+            assert [skill.name for skill in library.list("pending_review")] == names
+        assert library.list()[0].sessions == ("s1",)
+        ((messages, _, _),) = asked
+        assert "- Bash: " in messages[0]["content"]
+        assert "git log" in messages[0]["content"]
+        context.conversation.erase()
+        assert library.list() == [], "what was learned of a session goes with it"
+
+
+def test_the_skills_before_a_message_say_which_tools_may_be_called(tmp_path: Path) -> None:
+    for name, front in (("deploy", "allowed-tools: Read Bash(git:*)\n"), ("greet", "")):
+        path = tmp_path / f".skills/{name}/SKILL.md"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"---\nname: {name}\ndescription: About {name}.\n{front}---\nBody\n", encoding="utf-8")
+    with remembering() as memory:
+        hooks = default_hooks(memory, memory.skills.below(SkillRoots(project=str(tmp_path))))
+        context = hooks.context(memory.conversation("s1"))
+
+        def skipped(text: str) -> list[str]:
+            hooks.fire_user_message(context, text)
+            return [name for name in ("Read", "Bash", "Write") if hooks.fire_before_tool(context, name, {}).skip]
+
+        assert not hooks.fire_before_tool(context, "Write", {}).skip
+        assert skipped("deploy it") == ["Write"]
+        reason = hooks.fire_before_tool(context, "Write", {}).skip_reason
+        assert reason is not None
+        assert reason.startswith("forbidden: the active skills allow")
+        assert skipped("greet them") == []
+        assert skipped("deploy it") == ["Write"]
+        assert skipped("something else") == []
+        assert skipped("deploy it") == ["Write"]
+        memory.settings.set("skills_enabled", value=False)
+        assert skipped("deploy it") == []

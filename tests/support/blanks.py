@@ -1,0 +1,40 @@
+"""Erasing for tests: blanks events as the log defines it, before a public verb offers that."""
+
+from collections.abc import Iterable
+
+from refold import Memory
+from refold.engine.streams import APPLIED_KEY, STORE_STREAM
+from refold.engine.transaction import ANY, Verb
+from refold.event import Erased
+from refold.fold import EVENT_TYPES, STRUCTURAL
+from refold.limits import PAGE_EVENTS
+from refold.log.protocol import Row, scan
+from refold.log.record import SEQ, blanked, header_of
+from tests.support.memories import erase
+
+
+def erased_form(record: bytes) -> bytes:
+    """The erased form of a record of a known tag."""
+    return blanked(record, 1 + len(STRUCTURAL[EVENT_TYPES[header_of(record).tag]]))
+
+
+def blank(memory: Memory, seqs: Iterable[int]) -> int:
+    """Blanks the events at the seqs and returns the seq of the event that says so.
+
+    Every checkpoint row from the lowest blanked seq on may hold what is gone, of whatever stream, because forks and
+    restores reach across streams; so may any digest. Without the row that says how far the others reach, the tail
+    begins at the first event.
+    """
+    engine = memory._door.engine
+    wanted = sorted(set(seqs))
+    engine.commit(Verb(STORE_STREAM, Erased((), tuple(wanted)), None, None, ANY, None))
+    records = [(seq, erased_form(record)) for seq, record in zip(wanted, engine.log.read_at(wanted), strict=True)]
+    stale: list[Row] = [
+        ("checkpoints", key, None)
+        for key, _ in scan(engine.log, "checkpoints", b"", PAGE_EVENTS)
+        if key == APPLIED_KEY or SEQ.unpack(key[-SEQ.size :])[0] >= wanted[0]
+    ]
+    stale += [("digests", key, None) for key, _ in scan(engine.log, "digests", b"", PAGE_EVENTS)]
+    erase(engine.log, records, stale)
+    engine.reload()
+    return memory.head

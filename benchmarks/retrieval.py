@@ -3,7 +3,7 @@
     python benchmarks/retrieval.py                  # every set and preset, with 95 % intervals over the questions
     python benchmarks/retrieval.py --by-category    # the same by the questions' category
     python benchmarks/retrieval.py --split-half     # settings chosen on half of the conversations, judged on the rest
-    python benchmarks/retrieval.py --embedder hash  # vectors of the built-in embedder in place of the stored ones
+    python benchmarks/retrieval.py --embedder hashed  # vectors of the built-in embedder in place of the stored ones
     python benchmarks/retrieval.py --data DIRECTORY
 
 A set whose files are absent is left out, with the reason.
@@ -123,7 +123,7 @@ def hashed_vectors(texts: list[str], _stored: Path | None) -> Any:
     return HashedEmbedder().embed(texts)
 
 
-EMBEDDERS: Final = {"stored": stored_vectors, "hash": hashed_vectors}
+EMBEDDERS: Final = {"stored": stored_vectors, "hashed": hashed_vectors}
 
 
 def loaded(data: Path, embedder: str) -> Iterator[tuple[str, list[Embedded], int]]:

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from refold import CallableProvider, Conversation, Memory, extract
+from refold import Conversation, Memory
+from refold.agent import CallableProvider, extract
 
 MEMORIES_COUNT = 1_000
 MESSAGES_COUNT = 115

@@ -6,20 +6,44 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 import refold
+from refold import agent, memory
 
 STORED = Path(__file__).with_name("public_api.txt")
 
 
+PUBLIC = {
+    *("Memory", "Conversation", "Project", "Profile", "Journal", "Board", "Snapshot"),
+    *("Message", "Entry", "Episode", "Note", "Hit", "Hits", "Recorded", "Step", "Upserted", "Outcome", "Receipt"),
+    *("Report", "Change", "Context"),
+    *("RefoldError", "InvalidInput", "NotFound", "LimitExceeded", "WrongVersion", "Closed", "ReadOnly"),
+    *("StoreError", "StoreFull", "StoreCorrupt", "StoreVersion", "StoreBusy", "EmbeddingMismatch", "EmbedderFailed"),
+    *("ANY", "NO_STREAM", "EXISTS", "RANKINGS"),
+    "recover",
+}
+"""The public face: what ``import refold`` offers beside its version."""
+
+HOMES = ("agent", "embedders", "event", "index.ranking", "mcp", "memory", "mirror", "results", "skills", "text")
+"""Where everything else is that a user may name."""
+
+MOVED = refold._by_name(refold._ELSEWHERE)
+
+
 def described() -> str:
-    return "\n".join(line for name in sorted(refold.__all__) for line in lines_of(name)) + "\n"
+    """Return the public face, and what the homes offer of what once was part of it."""
+    moved = [line for name, home in sorted(MOVED.items()) for line in lines_of(name, importlib.import_module(home))]
+    return "\n".join([*(line for name in sorted(refold.__all__) for line in lines_of(name, refold)), *moved]) + "\n"
 
 
-def lines_of(name: str) -> list[str]:
-    value = getattr(refold, name)
+def lines_of(name: str, home: ModuleType) -> list[str]:
+    value = getattr(home, name)
+    if home is not refold:
+        name = f"{home.__name__.removeprefix('refold.')}.{name}"
     if inspect.isfunction(value):
         return [f"{name}({parameters_of(value)})"]
     if isinstance(value, Mapping):
@@ -70,28 +94,38 @@ def test_names_and_signatures_are_those_that_are_written_down() -> None:
     )
 
 
-@pytest.mark.parametrize("name", sorted(refold._HOME_OF))
-def test_every_lazy_name_is_found_in_its_home(name: str) -> None:
-    home = importlib.import_module(refold._HOME_OF[name])
-    assert getattr(refold, name) is getattr(home, name)
-
-
-def test_what_is_offered_is_what_is_listed() -> None:
-    assert set(refold.__all__) == {*refold._HOME_OF, "__version__"}
-    assert len(refold.__all__) == len(set(refold.__all__))
-    assert sum(map(len, refold._HOMES.values())) == len(refold._HOME_OF)
+def test_the_public_face_has_exactly_these_names() -> None:
+    assert set(refold.__all__) == {*PUBLIC, "__version__"}
+    assert len(refold.__all__) == len(PUBLIC) + 1 == 41
     assert dir(refold) == sorted(refold.__all__)
 
 
-def test_what_type_checkers_see_is_what_is_listed() -> None:
-    source = Path(str(refold.__file__)).read_text(encoding="utf-8")
+@pytest.mark.parametrize("package", [refold, agent, memory], ids=lambda package: package.__name__)
+def test_every_lazy_name_is_found_in_its_home(package: Any) -> None:
+    for name, home in package._HOME_OF.items():
+        assert getattr(package, name) is getattr(importlib.import_module(home), name)
+
+
+@pytest.mark.parametrize("package", [refold, agent, memory], ids=lambda package: package.__name__)
+def test_what_type_checkers_see_is_what_is_listed(package: Any) -> None:
+    source = Path(package.__file__).read_text(encoding="utf-8")
     seen = {line.split(" as ")[1] for line in source.splitlines() if line.startswith("    from refold.")}
-    assert seen == set(refold._HOME_OF)
+    assert seen == set(package._HOME_OF)
+    assert set(package.__all__) - {"__version__"} == set(package._HOME_OF)
+
+
+@pytest.mark.parametrize(("name", "home"), sorted(MOVED.items()))
+def test_a_name_that_lives_elsewhere_is_an_error_that_says_where(name: str, home: str) -> None:
+    assert home.removeprefix("refold.") in HOMES
+    assert name in dir(importlib.import_module(home))
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'; import it from {home}$"):
+        getattr(refold, name)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'refold' has no attribute 'Absent'"):
-        refold.__getattr__("Absent")
+    for package in (refold, agent, memory):
+        with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'Absent'$"):
+            package.__getattr__("Absent")
 
 
 def test_a_star_import_brings_every_name() -> None:
@@ -101,10 +135,12 @@ def test_a_star_import_brings_every_name() -> None:
 
 
 def test_importing_the_package_loads_nothing_else() -> None:
-    program = "import sys, refold; print(sorted(name for name in sys.modules if name.split('.')[0] in "
-    program += "{'refold', 'lmdb', 'msgspec', 'numpy', 'hnswlib', 'click', 'rich'}))"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "['refold']"
+    program = "import sys, refold, {}; print(sorted(name for name in sys.modules if name.split('.')[0] in "
+    program += "{{'refold', 'lmdb', 'msgspec', 'numpy', 'hnswlib', 'click', 'rich'}}))"
+    for name in ("refold", "refold.agent", "refold.memory"):
+        command = [sys.executable, "-c", program.format(name)]
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert found.stdout.strip() == str(sorted({"refold", name}))
 
 
 def test_a_memory_in_ram_needs_no_lmdb() -> None:
@@ -115,10 +151,13 @@ def test_a_memory_in_ram_needs_no_lmdb() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(refold.__all__) - {"ANY", "EXISTS", "NO_STREAM", "PROVIDERS", "RANKINGS", "__version__"})
+    ("name", "home"),
+    sorted({**dict.fromkeys(PUBLIC - {"ANY", "EXISTS", "NO_STREAM", "RANKINGS"}, "refold"), **MOVED}.items()),
 )
-def test_everything_public_says_what_it_is(name: str) -> None:
-    value = getattr(refold, name)
+def test_everything_public_says_what_it_is(name: str, home: str) -> None:
+    value = getattr(importlib.import_module(home), name)
+    if name == "PROVIDERS":
+        return
     assert (value.__doc__ or "").strip().split("\n")[0].endswith("."), name
     for member_name, member in inspect.getmembers(value):
         if not member_name.startswith("_") and inspect.isfunction(member) and member.__module__.startswith("refold"):

@@ -16,10 +16,11 @@ from zlib import crc32
 import msgspec
 from msgspec import inspect
 
-from refold import Event, fold
+from refold import fold
 from refold.engine import transaction
 from refold.engine.streams import Slot
 from refold.engine.transaction import Group
+from refold.event import Event
 from refold.log import record as records
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"

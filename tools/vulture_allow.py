@@ -14,13 +14,14 @@ from tests.mcp.test_client_http import Handler
 from tests.rigs.tamper import CarelessAlone, RelinkingAlone, TidyAlone
 
 import refold
-from refold import Receipt, SessionSummary, Stats
+from refold import Receipt
 from refold.agent.builtin import tools_of
 from refold.agent.hooks import async_hooks_of, hooks_of
 from refold.embedders import HashedEmbedder
 from refold.event import FLAG_ENCRYPTED
 from refold.log.record import Header
 from refold.memory.aio import AsyncMemory
+from refold.results import SessionSummary, Stats
 from refold.views import board
 
 # Bits and fields of the format that are written as zero today, so that their first use changes no offset.

@@ -6,7 +6,8 @@ from typing import Any
 
 from peers.interface import POWER, PeerSizes, Settings
 
-from refold import Memory, Ranking
+from refold import Memory
+from refold.index.ranking import Ranking
 
 _COSINE = Ranking(name="cosine", cosine=1.0)
 _BATCH = 1_000

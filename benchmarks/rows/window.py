@@ -10,8 +10,8 @@ from peers.loading import load
 from rounds import Job, Target, alternate
 from rows.table import Options, Row, compared, skipped
 
-from refold import Message, Stamp, fold
-from refold.event import ConversationOpened
+from refold import Message, fold
+from refold.event import ConversationOpened, Stamp
 from refold.message import MessageAppended
 from refold.views.window import POLICY, WINDOW
 

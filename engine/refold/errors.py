@@ -11,7 +11,6 @@
     +-- ReadOnly                                a mutation through a read-only or frozen handle
     +-- EmbeddingMismatch                       vectors of another model or dimension
     +-- EmbedderFailed                          an endpoint gave no vectors
-    +-- HistoryTruncated                        the asked-for past was removed
     +-- StoreError
         +-- StoreFull                           no space on the disk or in the map
         +-- StoreCorrupt                        bytes that cannot be what was written
@@ -27,7 +26,6 @@ __all__ = [
     "Closed",
     "EmbedderFailed",
     "EmbeddingMismatch",
-    "HistoryTruncated",
     "InvalidInput",
     "LimitExceeded",
     "NotFound",
@@ -89,10 +87,6 @@ class EmbeddingMismatch(RefoldError):
 
 class EmbedderFailed(RefoldError):
     """The endpoint of an embedder could not be reached, or gave no vectors; nothing was appended."""
-
-
-class HistoryTruncated(RefoldError):
-    """The asked-for past was removed from this store."""
 
 
 class StoreError(RefoldError):

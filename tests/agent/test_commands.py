@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from refold import ForgetCommand, InvalidInput, RecallCommand, RememberCommand, detect_memory_command
+from refold import InvalidInput
+from refold.agent import ForgetCommand, RecallCommand, RememberCommand, detect_memory_command
 
 REMEMBERED = [
     ("remember that I like tea", "I like tea"),

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold import Context, ContextBudget, InvalidInput, Memory, NotFound, ReadOnly
+from refold import Context, InvalidInput, Memory, NotFound, ReadOnly
+from refold.agent import ContextBudget
 from tests.support.memories import Clock, assert_sound, refused
 
 POLICY = (

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from refold import ContextBudget, InvalidInput, Memory
+from refold import InvalidInput, Memory
+from refold.agent import ContextBudget
 from tests.support.memories import assert_sound
 
 

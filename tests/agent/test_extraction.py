@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from refold import (
+from refold import InvalidInput, Memory
+from refold.agent import (
     PROVIDERS,
     CallableProvider,
     HttpProvider,
-    InvalidInput,
-    Memory,
     NoJson,
     ProviderFailed,
     default_hooks,

@@ -4,18 +4,8 @@ from typing import Any
 
 import pytest
 
-from refold import (
-    CallableProvider,
-    HttpProvider,
-    InvalidInput,
-    Memory,
-    ProviderFailed,
-    ReadOnly,
-    RefoldError,
-    default_hooks,
-    extract,
-    extract_idle,
-)
+from refold import InvalidInput, Memory, ReadOnly, RefoldError
+from refold.agent import CallableProvider, HttpProvider, ProviderFailed, default_hooks, extract, extract_idle
 from refold.agent.extraction import parse_lessons
 from refold.agent.providers import parsed
 from refold.limits import EXTRACTION_CHARS_MAX

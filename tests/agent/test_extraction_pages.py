@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from refold import CallableProvider, Memory, ProviderFailed, extract
+from refold import Memory
+from refold.agent import CallableProvider, ProviderFailed, extract
 from refold.limits import EXTRACTION_CHARS_MAX, EXTRACTION_PAGES_COUNT_MAX
 
 PORT = {"category": "fact", "content": "", "keywords": [], "importance": 0.4}

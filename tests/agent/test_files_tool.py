@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from refold import AgentLoop, Call, Memory, Reply, ToolResult, files_tool, rerun
+from refold import Memory
+from refold.agent import AgentLoop, Call, Reply, ToolResult, files_tool, rerun
 from refold.agent.builtin import BUILT_IN_NAMES
 from tests.support.memories import assert_sound, remembering
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from refold import (
+from refold import InvalidInput, Memory
+from refold.agent import (
     AfterLlmResult,
     AfterToolResult,
     AgentLoop,
@@ -14,8 +15,6 @@ from refold import (
     BeforeToolResult,
     Call,
     HookContext,
-    InvalidInput,
-    Memory,
     Reply,
     ToolResult,
     UserMessageResult,

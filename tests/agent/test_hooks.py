@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from refold import (
+from refold import InvalidInput, Memory
+from refold.agent import (
     AfterLlmResult,
     AfterToolResult,
     BeforeLlmResult,
     BeforeToolResult,
     HookContext,
-    InvalidInput,
-    Memory,
     ToolResult,
     UserMessageResult,
 )

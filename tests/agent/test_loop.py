@@ -8,17 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from refold import (
+from refold import Conversation, InvalidInput, Memory
+from refold.agent import (
     AfterLlmResult,
     AfterToolResult,
     AgentLoop,
     BeforeLlmResult,
     BeforeToolResult,
     Call,
-    Conversation,
     FunctionTool,
-    InvalidInput,
-    Memory,
     Reply,
     UserMessageResult,
     rerun,

@@ -14,12 +14,11 @@ import click
 import pytest
 from mcp import Client
 
-from refold import (
+from refold import Conversation, Memory
+from refold.agent import (
     AgentLoop,
     Call,
     CallableProvider,
-    Conversation,
-    Memory,
     Reply,
     ToolContext,
     UserMessageResult,

@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from refold import (
+from refold import Conversation, InvalidInput, Memory
+from refold.agent import (
     AfterToolResult,
     AgentLoop,
     Call,
     CallableProvider,
-    Conversation,
     FunctionTool,
-    InvalidInput,
-    Memory,
     Reply,
     ToolContext,
     default_hooks,

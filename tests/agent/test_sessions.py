@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from refold import InvalidInput, LimitExceeded, Memory, SessionSummary, fold
+from refold import InvalidInput, LimitExceeded, Memory, fold
 from refold.engine.streams import STORE_STREAM
+from refold.results import SessionSummary
 from tests.support.memories import assert_sound
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from refold import FunctionTool, InvalidInput, LimitExceeded, Memory, ReadOnly, ToolContext
+from refold import InvalidInput, LimitExceeded, Memory, ReadOnly
+from refold.agent import FunctionTool, ToolContext
 from refold.limits import TOOL_MESSAGE_CHARS_MAX, TOOL_NAME_CHARS_MAX
 from tests.support.memories import assert_sound, nested
 

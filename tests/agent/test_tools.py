@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from refold import FunctionTool, InvalidInput, LimitExceeded, Memory, ToolContext, ToolFailed, ToolRegistry
+from refold import InvalidInput, LimitExceeded, Memory
+from refold.agent import FunctionTool, ToolContext, ToolFailed, ToolRegistry
 from refold.limits import TOOL_ARGUMENTS_BYTES_MAX, TOOLS_COUNT_MAX
 
 NAMES = [

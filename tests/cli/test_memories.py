@@ -222,9 +222,9 @@ class Letters:
 def test_everything_is_embedded_anew_and_searched_with_that_embedder(
     store: Path, refold: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import refold as package
+    from refold import embedders
 
-    monkeypatch.setattr(package, "WordLlamaEmbedder", Letters)
+    monkeypatch.setattr(embedders, "WordLlamaEmbedder", Letters)
     assert refold("reembed").out == "refold-hash-1 (512 numbers): nothing to do\n"
     told = refold("reembed", "--embedder", "wordllama", "--json").json
     assert told == {"model": "letters", "dim": 3, "projects": 2, "vectors": 6}

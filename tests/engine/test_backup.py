@@ -10,10 +10,11 @@ from random import Random
 
 import pytest
 
-from refold import Backup, Closed, InvalidInput, Memory, NotFound, ReadOnly, RefoldError, recover
+from refold import Closed, InvalidInput, Memory, NotFound, ReadOnly, RefoldError, recover
 from refold.log import clean_copy
 from refold.log.clean_copy import Scrubbing
 from refold.log.environment import Environment
+from refold.results import Backup
 from tests.engine.test_transfer import branch, fill
 from tests.support.blanks import blank
 from tests.support.memories import Child, Clock, assert_sound

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from refold import Closed, InvalidInput, Memory, ReadOnly, Recorded, StoreError, StoreFull, Subscription
+from refold import Closed, InvalidInput, Memory, ReadOnly, Recorded, StoreError, StoreFull
 from refold.engine import subscriptions
 from refold.log.inspect import look
+from refold.memory import Subscription
 from tests.support.bounds import lowered
 from tests.support.memories import Child, assert_sound, elsewhere, interrupt, refused, remembering
 

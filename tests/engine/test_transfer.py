@@ -9,7 +9,6 @@ import pytest
 
 from refold import (
     Conversation,
-    Files,
     InvalidInput,
     Memory,
     Message,
@@ -21,6 +20,7 @@ from refold import (
     StoreError,
 )
 from refold.engine import transfer
+from refold.memory import Files
 from refold.skills import SkillLibrary
 from tests.support.embedder import Told
 from tests.support.memories import Clock, assert_sound, erase, refused, remembering

@@ -12,8 +12,8 @@ from typing import Any
 import numpy
 import pytest
 
-from refold import EmbedderFailed, MiniLmEmbedder, OpenAIEmbedder, WordLlamaEmbedder
-from refold.embedders import CachedEmbedder, Embedder, check_vectors
+from refold import EmbedderFailed
+from refold.embedders import CachedEmbedder, Embedder, MiniLmEmbedder, OpenAIEmbedder, WordLlamaEmbedder, check_vectors
 from refold.errors import EmbeddingMismatch, InvalidInput
 
 LOCAL = {

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refold import Hits, Memory, Project, Ranking
+from refold import Hits, Memory, Project
 from refold.index import index, search, vectors
+from refold.index.ranking import Ranking
 from refold.index.search import Matches
 from refold.index.vectors import Crossover
 from tests.index.scan import needs_hnswlib, texts_like

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refold import Hits, Memory, Project, Ranking
+from refold import Hits, Memory, Project
 from refold.engine.streams import number_key
 from refold.index import index
 from refold.index.index import Similarity
 from refold.index.project import Stock
+from refold.index.ranking import Ranking
 from refold.index.vectors import Crossover, Shelf
 from tests.index.scan import needs_hnswlib, texts_like
 from tests.support.bounds import Clock

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refold import EmbeddingMismatch, Hits, InvalidInput, Memory, Project, Ranking
+from refold import EmbeddingMismatch, Hits, InvalidInput, Memory, Project
 from refold.index import index
 from refold.index.project import Stock
+from refold.index.ranking import Ranking
 from refold.index.vectors import Crossover
 from refold.memory.search import DEFAULTS
 from tests.index.scan import texts_like

@@ -9,7 +9,8 @@ import golden
 import msgspec
 import pytest
 
-from refold import Event, fold
+from refold import fold
+from refold.event import Event
 from refold.log import record as records
 from refold.message import MessageAppended
 from refold.views.scratchpad import ScratchpadSet

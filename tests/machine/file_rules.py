@@ -5,7 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from refold import Files, InvalidInput, NotFound
+from refold import InvalidInput, NotFound
+from refold.memory import Files
 from tests.machine import model_states as states
 from tests.machine.chat_rules import GIVEN, drawn_rule
 from tests.machine.driver import Drawn, drawn_options

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import Phase
 
-from refold import Board, Conversation, Files, Journal, Memory, Profile, Project, Snapshot
+from refold import Board, Conversation, Journal, Memory, Profile, Project, Snapshot
+from refold.memory import Files
 from tests.machine.machine import MemoryMachine, main
 from tests.support.paths import ROOT
 

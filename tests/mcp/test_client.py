@@ -14,7 +14,8 @@ import pytest
 
 pytest.importorskip("mcp", reason="remote tools need the extra refold[mcp]")
 
-from refold import AgentLoop, Call, Closed, InvalidInput, Memory, NotFound, Reply, ToolResult, rerun
+from refold import Closed, InvalidInput, Memory, NotFound
+from refold.agent import AgentLoop, Call, Reply, ToolResult, rerun
 from refold.mcp import McpFailed, McpServer, McpToolset, connection, servers_of
 from refold.mcp import connection as connections
 from refold.mcp.client import qualified_name, wire_name

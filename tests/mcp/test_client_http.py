@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("mcp", reason="remote tools need the extra refold[mcp]")
 
-from refold import Memory, ToolResult
+from refold import Memory
+from refold.agent import ToolResult
 from refold.limits import MCP_UNANSWERED_COUNT_MAX
 from refold.mcp import McpFailed, McpServer, McpToolset
 from refold.mcp import connection as connections

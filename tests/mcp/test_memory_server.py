@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("mcp", reason="remote tools need the extra refold[mcp]")
 
-from refold import AgentLoop, Call, Memory, Reply, rerun
+from refold import Memory
+from refold.agent import AgentLoop, Call, Reply, rerun
 from refold.mcp import McpServer, McpToolset, servers_of
 from tests.support.memories import assert_sound, remembering
 from tests.support.node import node, package_file

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from refold import Files, InvalidInput, LimitExceeded, Memory, NotFound, ReadOnly, RefoldError, WrongVersion, fold
+from refold import InvalidInput, LimitExceeded, Memory, NotFound, ReadOnly, RefoldError, WrongVersion, fold
+from refold.memory import Files
 from refold.memory import files as files_module
 from refold.memory import files as memory_files
 from refold.memory.files import EDITS_COUNT_MAX, FILE_CHARS_MAX, FILES_COUNT_MAX

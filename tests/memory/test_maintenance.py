@@ -6,19 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from refold import (
-    Entry,
-    HashedEmbedder,
-    InvalidInput,
-    Memory,
-    NotFound,
-    Project,
-    Ranking,
-    WrongVersion,
-)
+from refold import Entry, InvalidInput, Memory, NotFound, Project, WrongVersion
+from refold.embedders import HashedEmbedder
 from refold.engine.engine import Engine
 from refold.engine.transaction import Pending
 from refold.index.project import Stock
+from refold.index.ranking import Ranking
 from tests.support.bounds import Clock
 from tests.support.embedder import BETWEEN, ONE, TWO, Told
 from tests.support.memories import assert_sound, elsewhere

@@ -6,15 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from refold import (
-    RANKINGS,
-    EmbeddingMismatch,
-    InvalidInput,
-    Memory,
-    Project,
-    Ranking,
-    ReadOnly,
-)
+from refold import RANKINGS, EmbeddingMismatch, InvalidInput, Memory, Project, ReadOnly
+from refold.index.ranking import Ranking
 from tests.support.bounds import Clock
 from tests.support.embedder import BETWEEN, ONE, TWO, Told
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from refold import EmbeddingMismatch, HashedEmbedder, InvalidInput, Memory, NotFound, ReadOnly, Reembedded
+from refold import EmbeddingMismatch, InvalidInput, Memory, NotFound, ReadOnly
+from refold.embedders import HashedEmbedder
 from refold.entry import EmbedderSwitched, VectorRenewed
 from refold.limits import REEMBEDDED_PAGE_COUNT
+from refold.results import Reembedded
 from tests.conftest import Held
 from tests.support.memories import elsewhere
 

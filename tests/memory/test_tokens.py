@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from refold import ByteClassCounter, Memory, TokenCounter
+from refold import Memory
+from refold.text import ByteClassCounter, TokenCounter
 from tests.support.memories import remembering
 from tests.support.paths import DATA, ROOT
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from refold import Memory, Mirror, StoreError
-from refold.mirror import files, mirror
+from refold import Memory, StoreError
+from refold.mirror import Mirror, files, mirror
 from refold.mirror.merge import digest
 from refold.mirror.mirror import Rounds
 from tests.mirror.files import STATE, day_path, everything, facts_in, kept, put, put_facts, texts_of

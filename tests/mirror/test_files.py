@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from refold import Memory, Mirror, MirrorReport, StoreError, StoreFull
-from refold.mirror import files
+from refold import Memory, StoreError, StoreFull
+from refold.mirror import Mirror, MirrorReport, files
 from refold.mirror import mirror as mirror_mirror
 from tests.mirror.files import STATE, day_path, everything, facts_in, held, kept, put, put_facts, rendered, texts_of
 from tests.support.memories import remembering

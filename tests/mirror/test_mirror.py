@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from refold import Closed, InvalidInput, Memory, Mirror, MirrorReport, NotFound, ReadOnly, StoreBusy
-from refold.mirror import mirror
+from refold import Closed, InvalidInput, Memory, NotFound, ReadOnly, StoreBusy
+from refold.mirror import Mirror, MirrorReport, mirror
 from refold.views.journal import JournalAppended
 from refold.views.profile import ProfileDeleted, ProfileSet
 from tests.mirror.files import (

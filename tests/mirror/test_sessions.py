@@ -14,8 +14,8 @@ from random import Random, SystemRandom
 import pytest
 from mcp import Client
 
-from refold import Memory, Mirror
-from refold.mirror import mirror
+from refold import Memory
+from refold.mirror import Mirror, mirror
 from refold.views.journal import JournalAppended
 from tests.mcp.servers import stdio
 from tests.mcp.tour import call

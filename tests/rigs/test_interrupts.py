@@ -9,7 +9,8 @@ from random import SystemRandom
 
 import pytest
 
-from refold import Board, Conversation, Files, Journal, Memory, Profile, Project
+from refold import Board, Conversation, Journal, Memory, Profile, Project
+from refold.memory import Files
 from tests.rigs.interrupts.points import Interrupter
 from tests.rigs.interrupts.rig import Case, Tally, cases_of, drawn, run
 from tests.rigs.interrupts.signals import run_out, send

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold import Ranking
 from refold.errors import InvalidInput, NotFound
+from refold.index.ranking import Ranking
 from refold.skills.selection import (
     DetectedSkill,
     SeedScorer,

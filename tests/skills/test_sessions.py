@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from refold import HookContext, Memory
+from refold import Memory
+from refold.agent import HookContext
 from refold.agent.defaults import default_hooks
 from refold.agent.hooks import Hooks
 from refold.agent.providers import CallableProvider

@@ -12,7 +12,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from refold import Board, Conversation, Files, Journal, Memory, Profile, Project, RefoldError, Snapshot
+from refold import Board, Conversation, Journal, Memory, Profile, Project, RefoldError, Snapshot
+from refold.memory import Files
 from tests.support.bounds import Clock, lowered, seeded_bytes
 from tests.support.paths import ROOT
 

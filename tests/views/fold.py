@@ -1,7 +1,7 @@
 """Given events, the state: the fold alone, without an engine and without a disk."""
 
-from refold import Event, Stamp, fold
-from refold.event import FLAG_ERASED
+from refold import fold
+from refold.event import FLAG_ERASED, Event, Stamp
 
 BEGIN_NS = 1_764_000_000_000_000_000
 

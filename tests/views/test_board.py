@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from refold import Event, fold
-from refold.event import pack_json
+from refold import fold
+from refold.event import Event, pack_json
 from refold.limits import KEY_BYTES_MAX
 from refold.views.board import (
     BOARD,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from refold import Event, fold
+from refold import fold
+from refold.event import Event
 from refold.limits import INLINE_BYTES_MAX
 from refold.views.files import FILES, FileCreated, FileDeleted, FileEdited, FileRenamed, Tree
 from tests.views.fold import Erased, folded, stamp_of

@@ -2,7 +2,8 @@
 
 import pytest
 
-from refold import Event, Note, fold
+from refold import Note, fold
+from refold.event import Event
 from refold.views.journal import JOURNAL, JournalAppended
 from tests.views.fold import BEGIN_NS, Erased, folded
 

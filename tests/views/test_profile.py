@@ -2,7 +2,8 @@
 
 import pytest
 
-from refold import Event, fold
+from refold import fold
+from refold.event import Event
 from refold.views.profile import PROFILE, ProfileDeleted, ProfileSet
 from tests.views.fold import Erased, folded
 

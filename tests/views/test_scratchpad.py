@@ -2,8 +2,8 @@
 
 import pytest
 
-from refold import Event, fold
-from refold.event import ConversationEnded, ForkDropped, StateImported
+from refold import fold
+from refold.event import ConversationEnded, Event, ForkDropped, StateImported
 from refold.views.scratchpad import SCRATCH, NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 from tests.views.fold import Erased, folded
 

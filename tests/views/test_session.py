@@ -2,8 +2,8 @@
 
 import pytest
 
-from refold import Event, fold
-from refold.event import ConversationOpened, ForkDropped, Forked, Restored, StateImported
+from refold import fold
+from refold.event import ConversationOpened, Event, ForkDropped, Forked, Restored, StateImported
 from refold.views.session import SESSION
 from tests.views.fold import folded
 

@@ -1,6 +1,7 @@
 """Given events, the library of skills."""
 
-from refold import Event, Stamp, fold
+from refold import fold
+from refold.event import Event, Stamp
 from refold.views.skills import (
     SELECTIONS_KEPT,
     SKILLS,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from refold import Event, fold
-from refold.event import ConversationEnded, ForkDropped, pack_json
+from refold import fold
+from refold.event import ConversationEnded, Event, ForkDropped, pack_json
 from refold.views.state import STATE, RoundEnded, StateDeleted, StateSet
 from tests.views.fold import Erased, folded
 

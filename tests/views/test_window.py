@@ -2,8 +2,8 @@
 
 import pytest
 
-from refold import Event, StoreVersion, fold
-from refold.event import ConversationOpened, ForkDropped, ImportedBody, ImportedMessage, StateImported
+from refold import StoreVersion, fold
+from refold.event import ConversationOpened, Event, ForkDropped, ImportedBody, ImportedMessage, StateImported
 from refold.message import MessageAppended, Role
 from refold.views.window import WINDOW, Window, WindowCleared, WindowResized
 from tests.views.fold import Erased, folded, stamp_of

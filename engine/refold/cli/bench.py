@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from refold.evaluation.retrieval import Embedded, Figures, System
 
 
-_EMBEDDERS = ("hash", "minilm", "wordllama")
+_EMBEDDERS = ("hashed", "minilm", "wordllama")
 """Written out, so that the help loads nothing; a test compares."""
 
 _NAME_CHARS = 30
@@ -39,7 +39,7 @@ def _source_options(function: FunctionType) -> FunctionType:
             metavar="FOLDER",
             help="Take vectors from its two .npy files, of items and of questions, instead of an embedder's.",
         ),
-        click.option("--embedder", type=click.Choice(_EMBEDDERS), default="hash", show_default=True),
+        click.option("--embedder", type=click.Choice(_EMBEDDERS), default="hashed", show_default=True),
         click.option(
             "--queries",
             type=click.Path(path_type=Path),

@@ -34,7 +34,9 @@ from refold.errors import NotFound
 if TYPE_CHECKING:
     import datetime
 
-    from refold import Embedder, Entry, Hit, Memory, Mirror, MirrorEdit, MirrorReport, Outcome, Project
+    from refold import Entry, Hit, Memory, Outcome, Project
+    from refold.embedders import Embedder
+    from refold.mirror import Mirror, MirrorEdit, MirrorReport
 
 
 # The verbs of project memories: add, search, memories, history, decay, prune, compact, reembed.
@@ -277,7 +279,7 @@ def reembed_command(*, embedder: "Embedder | None", db: str, as_json: bool) -> N
 
 
 def _built_in() -> "Embedder":
-    from refold import HashedEmbedder
+    from refold.embedders import HashedEmbedder
 
     return HashedEmbedder()
 

@@ -17,7 +17,9 @@ from refold.errors import InvalidInput, NotFound, RefoldError, StoreCorrupt
 if TYPE_CHECKING:
     import datetime
 
-    from refold import Conversation, Embedder, Memory, Recovered
+    from refold import Conversation, Memory
+    from refold.embedders import Embedder
+    from refold.results import Recovered
 
 
 # Opening stores for the command line, on a fixed clock and random source where REFOLD_CLOCK_NS asks for them.
@@ -142,12 +144,12 @@ def _embedder(_context: click.Context, parameter: click.Parameter, value: str | 
             f"{value!r} is none; give {', '.join(_BY_NAME)}, or MODEL:DIM@URL for an OpenAI-compatible endpoint",
             param=parameter,
         )
-    import refold
+    from refold import embedders
 
     if value in _BY_NAME:
-        chosen: Embedder = getattr(refold, _BY_NAME[value])()
+        chosen: Embedder = getattr(embedders, _BY_NAME[value])()
         return chosen
-    return refold.OpenAIEmbedder(base_url=url, model=model, dim=int(dim), api_key=os.environ.get(KEY_VARIABLE))
+    return embedders.OpenAIEmbedder(base_url=url, model=model, dim=int(dim), api_key=os.environ.get(KEY_VARIABLE))
 
 
 class _Guarded(click.Group):

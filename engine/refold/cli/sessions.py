@@ -42,7 +42,8 @@ from refold.errors import NotFound
 if TYPE_CHECKING:
     import datetime
 
-    from refold import Conversation, Embedder, Memory, Recorded, Step
+    from refold import Conversation, Memory, Recorded, Step
+    from refold.embedders import Embedder
     from refold.importers import Imported, ImportedMemories
 
 

@@ -24,7 +24,8 @@ from refold.errors import InvalidInput, StoreCorrupt, StoreVersion
 if TYPE_CHECKING:
     import datetime
 
-    from refold import Embedder, Memory, Receipt, Report
+    from refold import Memory, Receipt, Report
+    from refold.embedders import Embedder
 
 
 # The verbs that look at a store as a whole: stats, verify, doctor.

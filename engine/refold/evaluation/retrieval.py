@@ -96,7 +96,7 @@ def _wordllama() -> Embedder:
 
 
 EMBEDDERS: Final[dict[str, Callable[[], Embedder]]] = {
-    "hash": HashedEmbedder,
+    "hashed": HashedEmbedder,
     "minilm": _minilm,
     "wordllama": _wordllama,
 }

@@ -192,7 +192,9 @@ def ranking_of(ranking: object) -> Ranking:
         return ranking
     found = RANKINGS.get(ranking) if isinstance(ranking, str) else None
     if found is None:
-        raise InvalidInput(f"ranking is {ranking!r}; give a refold.Ranking, or one of {', '.join(map(repr, RANKINGS))}")
+        raise InvalidInput(
+            f"ranking is {ranking!r}; give a refold.index.ranking.Ranking, or one of {', '.join(map(repr, RANKINGS))}"
+        )
     return found
 
 

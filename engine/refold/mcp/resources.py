@@ -38,7 +38,8 @@ from refold.views.journal import JournalAppended
 if TYPE_CHECKING:
     from mcp.server.connection import Connection
 
-    from refold import Conversation, Memory, Recorded, Subscription
+    from refold import Conversation, Memory, Recorded
+    from refold.memory import Subscription
 
 
 # The addresses of resources: ``memory://conversations/{id}/window`` and the others, read and written.

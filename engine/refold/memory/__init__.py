@@ -1,1 +1,33 @@
 """The public handles and verbs: each checks its arguments, builds an event, and commits it."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from refold.engine.subscriptions import Subscription as Subscription
+    from refold.memory.files import FileEntry as FileEntry
+    from refold.memory.files import Files as Files
+    from refold.memory.handles import SessionMemory as SessionMemory
+    from refold.memory.handles import Settings as Settings
+
+_HOMES = {
+    "refold.engine.subscriptions": "Subscription",
+    "refold.memory.files": "FileEntry Files",
+    "refold.memory.handles": "SessionMemory Settings",
+}
+"""The public names of this package, by the module that each loads from when it is first used."""
+
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+__all__ = list(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

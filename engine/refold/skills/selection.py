@@ -128,7 +128,7 @@ def text_of(skill: Skill) -> str:
 
 
 def scorer_of(ranking: object, index: SkillIndex, vectors: Vectors | None) -> Scorer:
-    """Return what scores skills by a ranking: ``"seed"``, ``"words"``, ``"hybrid"``, or a ``refold.Ranking``."""
+    """Return what scores skills by a ranking: ``"seed"``, ``"words"``, ``"hybrid"``, or a ``Ranking``."""
     if ranking == SEED:
         return SeedScorer(index)
     found = RANKINGS.get(ranking) if isinstance(ranking, str) else None
@@ -212,7 +212,7 @@ class SelectionPolicy(Struct, frozen=True, kw_only=True):
     ``min_score`` belongs to the ranking: that of ``"seed"`` by default, and 0 for the others unless it is given. A
     skill needs one of ``include_tags``, if there are any, and none of ``exclude_tags``, in whatever case.
     ``max_content_lines`` and ``max_chars`` bound what is injected of each skill. ``ranking`` is ``"seed"``,
-    ``"words"``, ``"hybrid"`` or a ``refold.Ranking``.
+    ``"words"``, ``"hybrid"`` or a ``Ranking``.
     """
 
     top_k: int = 3

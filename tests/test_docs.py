@@ -39,7 +39,11 @@ def test_every_block_of_a_page_says_its_language(name: str) -> None:
     assert len(fences) % 2 == 0
 
 
-@pytest.mark.parametrize("page", sorted([ROOT / "README.md", *ENGINE.glob("*.md")]), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "page",
+    sorted([ROOT / "README.md", *ENGINE.glob("*.md"), *(ENGINE / "docs").glob("*.md")]),
+    ids=lambda path: path.name,
+)
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).is_file()] == []
@@ -263,11 +267,11 @@ def test_the_verbs_of_the_command_line_are_the_documented_ones() -> None:
 @pytest.mark.parametrize(
     ("page", "phrase", "value"),
     [
-        ("ARCHITECTURE.md", "at every {}th event", limits.CHECKPOINT_EVENTS),
-        ("ARCHITECTURE.md", "the tail exceeds {:,} events", limits.TAIL_EVENTS_MAX),
-        ("ARCHITECTURE.md", "the last {} states are kept", limits.FROZEN_STATES_MAX),
-        ("ARCHITECTURE.md", "forks are at most {} deep", limits.BASE_DEPTH_MAX),
-        ("ARCHITECTURE.md", "the log: every {} ms it reads the file", limits.WITNESS_MS),
+        ("docs/internals.md", "at every {}th event", limits.CHECKPOINT_EVENTS),
+        ("docs/internals.md", "the tail exceeds {:,} events", limits.TAIL_EVENTS_MAX),
+        ("docs/internals.md", "the last {} states are kept", limits.FROZEN_STATES_MAX),
+        ("docs/internals.md", "forks are at most {} deep", limits.BASE_DEPTH_MAX),
+        ("docs/internals.md", "the log: every {} ms it reads the file", limits.WITNESS_MS),
         ("FORMAT.md", "an id of 1 to {} bytes", limits.NAME_BYTES_MAX),
         ("FORMAT.md", "at most {} MiB", limits.VALUE_BYTES_MAX // 2**20),
         ("FORMAT.md", "Values of up to {} characters", limits.INLINE_BYTES_MAX),
@@ -277,7 +281,7 @@ def test_the_verbs_of_the_command_line_are_the_documented_ones() -> None:
         ("TUTORIAL.md", "may be {} deep", limits.BASE_DEPTH_MAX),
         ("TUTORIAL.md", "are looked for every {} ms", limits.POLL_MS),
         ("TUTORIAL.md", "pages of at most {} events are read", limits.PAGE_EVENTS),
-        ("ARCHITECTURE.md", "number every {} ms", limits.POLL_MS),
+        ("docs/internals.md", "number every {} ms", limits.POLL_MS),
     ],
 )
 def test_a_bound_that_a_page_names_is_the_one_of_the_code(page: str, phrase: str, value: int) -> None:

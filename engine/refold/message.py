@@ -198,7 +198,7 @@ def _imported_message(skeleton: ImportedMessage, body: ImportedBody, stamp: Stam
     return Message(event, Stamp(stamp.seq, stamp.stream, stamp.version, *when, flags=flags))
 
 
-def message_event(  # noqa: PLR0917 - the parts of a message, checked in one place
+def message_event(
     sources: tuple[int, ...],
     message_id: str,
     role: object,

@@ -167,9 +167,7 @@ class FileRules(FactRules):
         )
 
     @drawn_rule("edit_file")
-    def edit_file(  # noqa: PLR0917 - what an edit is made of
-        self, place: int, path: str, old: str, new: str, line: int | None, drawn: Drawn
-    ) -> None:
+    def edit_file(self, place: int, path: str, old: str, new: str, line: int | None, drawn: Drawn) -> None:
         held = self.files.list()
         path = held[place % len(held)].path if held and place % 5 else path
         asked = ("str_replace", path, old, new) if line is None else ("insert", path, line, new)

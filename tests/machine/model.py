@@ -361,9 +361,7 @@ class Model:
 
         self.note(stream, asked, decide, options, opening=opening)
 
-    def fork(  # noqa: PLR0917 - what a fork is made of
-        self, stream: str, twin: str, at: int | None, depth_max: int, options: Options, opening: Opening
-    ) -> None:
+    def fork(self, stream: str, twin: str, at: int | None, depth_max: int, options: Options, opening: Opening) -> None:
         """Begins a stream from the state of another one."""
 
         def decide(_: Chat) -> tuple[str, Any]:

@@ -18,7 +18,7 @@ class History:
         self.lines: list[Line] = []
         self.facts: list[Fact] = []
 
-    def write(  # noqa: PLR0917 - a line of a table
+    def write(
         self,
         name: str,
         begin: int,
@@ -37,7 +37,7 @@ class History:
         if end is not None:
             self.lines.append(Answer(name, end, tuple(places), error=error, actual=actual))
 
-    def look(  # noqa: PLR0917 - a line of a table
+    def look(
         self,
         name: str,
         begin: int,

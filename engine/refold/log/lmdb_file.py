@@ -248,7 +248,7 @@ def _offline() -> Any:
 
 
 @cache
-def _verifier() -> Any:  # noqa: C901 - a class in a function, of short methods
+def _verifier() -> Any:
     """Return LMDB's verifier, quicker on plain pages, and stricter about separators and flags."""
     offline = _offline()
     # The verifier has no other door; a test holds the two against each other.

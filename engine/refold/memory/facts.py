@@ -62,7 +62,7 @@ class Draft(NamedTuple):
         return MemoryAdded(self.sources, entry_id, self.origin, *said, self.session, self.context, vector, model)
 
 
-def drafted(  # noqa: PLR0917 - what a memory is made of, checked in one place
+def drafted(
     door: Door,
     content: object,
     category: object,
@@ -164,7 +164,7 @@ class Changes(NamedTuple):
     vector: Vector | None
 
 
-def changes(  # noqa: PLR0917 - as in drafted
+def changes(
     embedding: Embedding,
     content: object,
     category: object,

@@ -111,7 +111,7 @@ class Wanted(NamedTuple):
     explain: bool
 
 
-def wanted(  # noqa: PLR0917 - the options of a search, checked in one place
+def wanted(
     top_k: object,
     categories: object,
     statuses: object,
@@ -568,7 +568,7 @@ _IMPORTANCE = 0.5
 """Episodes have none of their own: one is as important as another."""
 
 
-def record(  # noqa: PLR0917 - what an episode is made of, checked in one place
+def record(
     place: Place,
     kind: object,
     session: object,

@@ -386,7 +386,7 @@ def fork(door: Door, places: tuple[str, str], opening: ConversationOpened, seq: 
     door.note(stream, event, at=None, asked=asked, expected=options.expected, request_id=options.request_id)
 
 
-def forking(  # noqa: PLR0917 - what a fork is made of, each once
+def forking(
     door: Door,
     stream: str,
     opening: ConversationOpened,

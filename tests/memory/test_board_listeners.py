@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold import Board, Memory
-from refold.memory.board import Place
+from refold.memory.board import BoardStream
 from refold.memory.board_parts import Layers
 from tests.memory.test_board import contents, message
 from tests.support.memories import Child, remembering
@@ -113,14 +113,14 @@ def test_a_listener_hears_of_an_erasure_and_of_a_restore(memory: Memory) -> None
 
 def test_boards_of_others_cost_a_listener_nothing(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int | None] = []
-    layers = Place.layers
+    layers = BoardStream.layers
 
-    def looked(place: Place) -> Layers:
-        if place.at is not None:
-            looks.append(place.at)
-        return layers(place)
+    def looked(stream: BoardStream) -> Layers:
+        if stream.at is not None:
+            looks.append(stream.at)
+        return layers(stream)
 
-    monkeypatch.setattr(Place, "layers", looked)
+    monkeypatch.setattr(BoardStream, "layers", looked)
     board, node = memory.board(session="s"), memory.board(project="p", node="m")
     heard = Listener(lambda board: board.get("working_history"))
     with board.subscribe(heard, after=0):

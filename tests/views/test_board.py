@@ -15,7 +15,7 @@ from refold.views.board import (
     BoardChanged,
     BoardMessageAppended,
     Posted,
-    changing,
+    board_change,
     order_of,
 )
 from tests.views.fold import Erased, folded
@@ -34,11 +34,11 @@ def posted(id_: str, created_ns: int | None = None, content: str = "x") -> Board
 
 def listed(*rows: Row, total: int | None = None) -> BoardChanged:
     given = [[created_ns, said(id_)] for id_, created_ns in rows]
-    return changing((), {"messages": {"total": len(rows) if total is None else total, "rows": given}})
+    return board_change((), {"messages": {"total": len(rows) if total is None else total, "rows": given}})
 
 
 def changed(**values: Any) -> BoardChanged:
-    return changing((), values)
+    return board_change((), values)
 
 
 VALUES: dict[str, tuple[list[Event | Erased], dict[str, Any]]] = {
@@ -46,16 +46,16 @@ VALUES: dict[str, tuple[list[Event | Erased], dict[str, Any]]] = {
     "a value": ([changed(working_history="one")], {"working_history": "one"}),
     "a value set again": ([changed(working_history="one"), changed(working_history="two")], {"working_history": "two"}),
     "fields of one part by themselves": (
-        [changing((), {"session.project_id": "p"}), changing((), {"session.active_node_id": "n"})],
+        [board_change((), {"session.project_id": "p"}), board_change((), {"session.active_node_id": "n"})],
         {"session.project_id": "p", "session.active_node_id": "n"},
     ),
-    "a removed value": ([changed(working_history="one"), changing((), {}, ["working_history"])], {}),
+    "a removed value": ([changed(working_history="one"), board_change((), {}, ["working_history"])], {}),
     "an erased value takes what it replaced": (
         [changed(working_history="old", last_user_message="kept"), Erased(changed(working_history="new"))],
         {"last_user_message": "kept"},
     ),
     "an erased removal brings nothing back": (
-        [changed(working_history="old"), Erased(changing((), {}, ["working_history"]))],
+        [changed(working_history="old"), Erased(board_change((), {}, ["working_history"]))],
         {},
     ),
     "a large value": (
@@ -95,7 +95,7 @@ ORDERS: dict[str, tuple[list[Event | Erased], list[str], int | None]] = {
     "a list and more": ([listed(("b", 2)), posted("a", 1)], ["a", "b"], 2),
     "an erased one keeps its place": ([posted("a", 1), Erased(posted("b", 2)), posted("c", 3)], ["a", "b", "c"], 3),
     "an erased list leaves nothing that it replaced": ([posted("a", 1), Erased(listed(("b", 2)))], [], None),
-    "a removed list": ([posted("a", 1), changing((), {}, ["messages"])], [], None),
+    "a removed list": ([posted("a", 1), board_change((), {}, ["messages"])], [], None),
 }
 
 
@@ -144,12 +144,12 @@ def test_the_copy_goes_on_by_itself() -> None:
 
 
 def test_an_empty_one_has_no_digest_and_shows_nothing() -> None:
-    state = folded("board", posted("a", 1), changing((), {}, ["messages"]))
+    state = folded("board", posted("a", 1), board_change((), {}, ["messages"]))
     assert (fold.digests(state), fold.plain(state)) == ([], {"board": {}})
 
 
 def test_what_a_person_compares() -> None:
-    state = folded("board", posted("a", 1), Erased(posted("b", 2)), changing((), {"config.history_length": 3}))
+    state = folded("board", posted("a", 1), Erased(posted("b", 2)), board_change((), {"config.history_length": 3}))
     assert fold.plain(state)["board"] == {
         "config": {"history_length": 3},
         "messages": [said("a"), None],
@@ -158,17 +158,17 @@ def test_what_a_person_compares() -> None:
 
 
 WRONG: dict[str, BoardChanged | BoardMessageAppended] = {
-    "no field": changing((), {"robot": 1}),
+    "no field": board_change((), {"robot": 1}),
     "a value without its field": BoardChanged((), (), pack_json({"working_history": "x"})),
     "a history that is a number": changed(working_history=5),
-    "a history length of 0": changing((), {"config.history_length": 0}),
-    "a history length over its bound": changing((), {"config.history_length": 201}),
-    "a toggle that is a number": changing((), {"config.include_context": 1}),
+    "a history length of 0": board_change((), {"config.history_length": 0}),
+    "a history length over its bound": board_change((), {"config.history_length": 201}),
+    "a toggle that is a number": board_change((), {"config.include_context": 1}),
     "a graph without edges": changed(project_graph={"nodes": []}),
     "a node that says too much": changed(
         project_graph={"nodes": [{"id": "a", "label": "", "type": "", "builder": "", "data": 1}], "edges": []}
     ),
-    "a message that lacks fields": changing((), {"messages": {"total": 1, "rows": [[None, {"id": "a"}]]}}),
+    "a message that lacks fields": board_change((), {"messages": {"total": 1, "rows": [[None, {"id": "a"}]]}}),
     "too many messages": listed(*[(str(number), number) for number in range(MESSAGES_KEPT + 1)]),
     "no map": BoardChanged((), (), pack_json([1])),
     "a message of another id": BoardMessageAppended((), "a", None, pack_json(said("b"))),
@@ -186,5 +186,10 @@ def test_what_no_verb_could_have_written_is_told(what: str) -> None:
 
 
 def test_what_verbs_write_passes() -> None:
-    for event in (posted("a"), listed(("a", None)), changing((), {}, ["messages"]), BoardChanged((), ("messages",))):
+    for event in (
+        posted("a"),
+        listed(("a", None)),
+        board_change((), {}, ["messages"]),
+        BoardChanged((), ("messages",)),
+    ):
         event.check(is_erased=False)

@@ -1,4 +1,4 @@
-"""Parts of a board: what callers give brought into form, and what a board shows over the one beneath."""
+"""Parts of a board: the cleaners of the values that callers give, and the board that a reader sees over another one."""
 
 import datetime as dates
 import re
@@ -27,16 +27,9 @@ from refold.views.board import (
     order_of,
 )
 
-# What callers give a board, brought into the form that its events hold.
-#
-# What a graph, a context or a message says too much of is left out, and what it lacks is filled in; what is of
-# another kind altogether is refused.
-
 JsonObject = dict[str, Any]
 
 ALIASES: Final = {"last_message": "last_user_message"}
-"""Names of parts that mean another one."""
-
 SETTINGS: Final[dict[str, bool | int]] = {
     "history_length": HISTORY_MESSAGES_DEFAULT,
     "include_project_structure": True,
@@ -44,78 +37,67 @@ SETTINGS: Final[dict[str, bool | int]] = {
     "include_working_history": True,
     "auto_refresh_interval": 0,
 }
-"""Every setting of a board with the value that it has until somebody changes it."""
+"""The settings of a board with their defaults."""
 
 assert tuple(f"config.{name}" for name in SETTINGS) == FIELDS["config"], "every setting is a field"
 
 _BOUNDS: Final = {"history_length": (1, HISTORY_MESSAGES_MAX), "auto_refresh_interval": (0, REFRESH_SECONDS_MAX)}
 _SESSION: Final = ("session_id", "project_id", "active_node_id", "timestamp")
-_EDGE_TYPE: Final = "LINKS_TO"
-_ROLE: Final = "user"
+_GRAPHS: Final = FIELDS["project_structure"]
 _INTEGER: Final = re.compile(r"\s*([+-]?[0-9]{1,18})")
 _EPOCH: Final = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
 _MICROSECOND: Final = dates.timedelta(microseconds=1)
 
 
-class Given(NamedTuple):
-    """A message as a caller gave it: what it says, and when it was made; ``None`` where nobody knows."""
-
-    said: JsonObject
-    created_ns: int | None
-
-
 def part_of(name: object) -> str:
-    """Return the part that a name means, in whatever case and with whatever space around it."""
-    wanted = checks.text(name, "part").strip().lower()
-    found = ALIASES.get(wanted, wanted)
-    if found not in PARTS:
+    """Return the part of a name, in any case and with spaces around it."""
+    given = checks.text(name, "part").strip().lower()
+    part = ALIASES.get(given, given)
+    if part not in PARTS:
         checks.invalid(f"Unknown working memory part {checks.shown(name)}; give one of {', '.join(PARTS)}")
-    return found
+    return part
 
 
-# Graphs.
+# Cleaners: each brings the value of a part into the form that its event holds. Fields that a graph, a context or a
+# message has too many of are left out, those that it lacks are filled in, and a value of another type is refused.
 
 
 def graph(value: object, what: str) -> JsonObject:
-    """Return a graph with nodes of id, label, type and builder, and edges of from, to and type; no others."""
+    """Return a graph with nodes of id, label, type and builder, and edges of from, to and type."""
     given = _object(value, what)
-    nodes = [_node(node) for node in _objects(given.get("nodes"), f"{what}.nodes")]
-    edges = [_edge(edge) for edge in _objects(given.get("edges"), f"{what}.edges")]
+    nodes = [
+        {
+            "id": _id(node.get("id")),
+            "label": _first(node, "a node's ", "label", "title"),
+            "type": _first(node, "a node's ", "type"),
+            "builder": _first(node, "a node's ", "builder", "type"),
+        }
+        for node in _objects(given.get("nodes"), f"{what}.nodes")
+    ]
+    edges = [
+        {
+            "from": _id(edge.get("from")),
+            "to": _id(edge.get("to")),
+            "type": _first(edge, "an edge's ", "type") or "LINKS_TO",
+        }
+        for edge in _objects(given.get("edges"), f"{what}.edges")
+    ]
     return {
         "nodes": [node for node in nodes if node["id"]],
         "edges": [edge for edge in edges if edge["from"] and edge["to"]],
     }
 
 
-def _node(node: JsonObject) -> JsonObject:
-    kind = _text(node.get("type"), "a node's type")
-    label = _text(node.get("label"), "a node's label") or _text(node.get("title"), "a node's title")
-    return {
-        "id": _id(node.get("id")),
-        "label": label,
-        "type": kind,
-        "builder": _text(node.get("builder"), "a node's builder") or kind,
-    }
-
-
-def _edge(edge: JsonObject) -> JsonObject:
-    kind = _text(edge.get("type"), "an edge's type") or _EDGE_TYPE
-    return {"from": _id(edge.get("from")), "to": _id(edge.get("to")), "type": kind}
-
-
-def structure(value: object) -> dict[str, JsonObject]:
-    """Return the graphs of a project's structure that were given; a bare graph is the project's, nothing is none."""
-    given, names = _object(value, "project_structure"), FIELDS["project_structure"]
-    if given and not given.keys() & set(names):
-        return {names[0]: graph(given, "project_structure")}
-    return {name: graph(given.get(name), name) for name in names if name in given or not given}
-
-
-# Contexts and history.
+def structure(value: object) -> JsonObject:
+    """Return the graphs that were given; a bare graph is the project's, and ``None`` empties both."""
+    given = _object(value, "project_structure")
+    if given and not given.keys() & set(_GRAPHS):
+        return {_GRAPHS[0]: graph(given, "project_structure")}
+    return {name: graph(given.get(name), name) for name in _GRAPHS if name in given or not given}
 
 
 def node_context(value: object) -> JsonObject:
-    """Return what is known of a node: id, label, type, and everything else that a caller knows of it in ``meta``."""
+    """Return the id, label and type of a node, and all else that is known of it in ``meta``."""
     given = _object(value, "node_context")
     if not given:
         return {}
@@ -128,8 +110,8 @@ def node_context(value: object) -> JsonObject:
                 del meta[name]
     return {
         "id": _id(given.get("id")) or _id(given.get("node_id")),
-        "label": _text(given.get("label"), "label") or _text(given.get("title"), "title"),
-        "type": _text(given.get("type"), "type") or _text(given.get("builder"), "builder"),
+        "label": _first(given, "", "label", "title"),
+        "type": _first(given, "", "type", "builder"),
         "meta": meta,
     }
 
@@ -151,8 +133,8 @@ def _linked_elements(value: object) -> list[JsonObject]:
     rows = [
         {
             "id": _id(row.get("id")),
-            "label": _text(row.get("label"), "an element's label") or _id(row.get("id")),
-            "type": _text(row.get("type"), "an element's type"),
+            "label": _first(row, "an element's ", "label") or _id(row.get("id")),
+            "type": _first(row, "an element's ", "type"),
         }
         for row in _objects(value, "linked_elements")
     ]
@@ -164,16 +146,11 @@ _META: Final[dict[str, Callable[[object], Any]]] = {
     "customFields": _custom_fields,
     "linked_elements": _linked_elements,
 }
-"""What of a node's ``meta`` has a form, and may as well stand beside it."""
-
-
-def fetched_context(value: object) -> JsonObject:
-    """Return what was fetched, as it is."""
-    return _object(value, "fetched_context")
+"""The fields of a node's ``meta`` that have a form, and may as well be given outside of it."""
 
 
 def working_history(value: object) -> str:
-    """Return a history as text: a text, an object with a ``text``, or any other JSON value, which is written out."""
+    """Return a history as text: a text, an object with a ``text``, or any other JSON value written out."""
     if isinstance(value, dict):
         inner = cast("dict[str, object]", value).get("text")
         value = inner if isinstance(inner, str) else cast("object", value)
@@ -181,55 +158,59 @@ def working_history(value: object) -> str:
 
 
 def last_user_message(value: object) -> str:
-    """Return a text as it is; a blank one stands for none."""
+    """Return a text as it is; a blank one means none."""
     text = "" if value is None else checks.text(value, "last_user_message")
     return text if text.strip() else ""
 
 
-# Messages.
+class BoardMessage(NamedTuple):
+    """A message with its fields in form, and the time it was made; ``None`` if that is unknown."""
+
+    fields: JsonObject
+    created_ns: int | None
 
 
-def message(value: object, what: str = "message") -> Given:
+def clean_message(value: object, what: str = "message") -> BoardMessage:
     """Return a message with all of its fields, and no others."""
     given = dict(_mapping(value, what))
-    created, created_ns = _created(given.pop("created_at", None))
+    created_at, created_ns = _created(given.pop("created_at", None))
     _object(given, what)
-    said = {
+    fields = {
         "id": checks.text(_id(given.get("id")), "the id of a message", KEY_BYTES_MAX, "KEY_BYTES_MAX"),
         "session_id": _id(given.get("session_id")),
         "node_id": _id(given.get("node_id")) or None,
-        "role": _text(given.get("role"), "role") or _ROLE,
-        "message_type": _text(given.get("message_type"), "message_type"),
-        "content": _text(given.get("content"), "content"),
-        "created_at": created,
+        "role": _first(given, "", "role") or "user",
+        "message_type": _first(given, "", "message_type"),
+        "content": _first(given, "", "content"),
+        "created_at": created_at,
     }
-    return Given(said, created_ns)
+    return BoardMessage(fields, created_ns)
 
 
 def messages(value: object) -> JsonObject:
-    """Return how many messages were given, and the latest ones of them, sorted before they are cut."""
-    given = [message(row, f"messages[{place}]") for place, row in enumerate(_list(value, MESSAGES))]
-    rows = sorted(given, key=lambda row: order_of(Posted(0, 0, row.said["id"], row.created_ns, b"")))
-    return {"total": len(given), "rows": [[row.created_ns, row.said] for row in rows[-MESSAGES_KEPT:]]}
+    """Return the number of messages that were given, and the latest of them, sorted."""
+    given = [clean_message(row, f"messages[{place}]") for place, row in enumerate(_list(value, MESSAGES))]
+    rows = sorted(given, key=lambda row: order_of(Posted(0, 0, row.fields["id"], row.created_ns, b"")))
+    return {"total": len(given), "rows": [[row.created_ns, row.fields] for row in rows[-MESSAGES_KEPT:]]}
 
 
 def messages_meta(value: object) -> JsonObject:
-    """Return what a caller knows of the messages that the board has not: counts, and where older ones begin."""
+    """Return the counts of messages that the board does not have, and the cursor at which older ones begin."""
     given = _object(value, "messages_meta")
     counts = {name: _whole(given.get(name)) for name in ("total_count", "filtered_count")}
-    known: JsonObject = {name: count for name, count in counts.items() if count is not None and count >= 0}
+    meta: JsonObject = {name: count for name, count in counts.items() if count is not None and count >= 0}
     if given.get("has_more") is not None:
-        known["has_more"] = checks.flag(given["has_more"], "has_more")
-    cursor = _text(given.get("next_cursor"), "next_cursor") or _text(given.get("cursor"), "cursor")
-    texts = {name: _text(given.get(name), name) for name in ("last_user_message", "last_synced_at")}
-    return known | {name: text for name, text in ({"next_cursor": cursor} | texts).items() if text.strip()}
+        meta["has_more"] = checks.flag(given["has_more"], "has_more")
+    texts = {"next_cursor": _first(given, "", "next_cursor", "cursor")}
+    texts |= {name: _first(given, "", name) for name in ("last_user_message", "last_synced_at")}
+    return meta | {name: text for name, text in texts.items() if text.strip()}
 
 
 def _created(value: object) -> tuple[str, int | None]:
-    """Return when a message was made as text, and in nanoseconds; ``None`` for a text that says no time."""
+    """Return the time of a message as text and in nanoseconds; ``None`` for a text that is no time."""
     if isinstance(value, dates.datetime):
-        when_ns = nanoseconds(value, "created_at")
-        return iso(when_ns), when_ns
+        time_ns = nanoseconds(value, "created_at")
+        return iso(time_ns), time_ns
     text = _text(value, "created_at")
     try:
         moment = dates.datetime.fromisoformat(text)
@@ -237,8 +218,8 @@ def _created(value: object) -> tuple[str, int | None]:
         return text, None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dates.UTC)
-    when_ns = (moment - _EPOCH) // _MICROSECOND * 1_000
-    return text, max(-TIME_NS_MAX, min(when_ns, TIME_NS_MAX))
+    time_ns = (moment - _EPOCH) // _MICROSECOND * 1_000
+    return text, max(-TIME_NS_MAX, min(time_ns, TIME_NS_MAX))
 
 
 def iso(time_ns: int) -> str:
@@ -247,21 +228,16 @@ def iso(time_ns: int) -> str:
     return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
-# Session and settings.
-
-
-def session(value: object) -> dict[str, str]:
+def session(value: object) -> JsonObject:
     """Return the fields of a session that were given."""
-    given = _mapping(value, "session")
-    _refuse_unknown(given, _SESSION, "session")
+    given = _known(value, "session", _SESSION)
     return {name: checks.text(_id(text), name, NAME_BYTES_MAX, "NAME_BYTES_MAX") for name, text in given.items()}
 
 
-def settings(value: object) -> dict[str, bool | int]:
-    """Return the settings that were given: numbers within their bounds, what is no number as the default."""
-    given = _mapping(value, "settings")
-    _refuse_unknown(given, tuple(SETTINGS), "settings")
-    return {name: _setting(name, held) for name, held in given.items() if held is not None}
+def settings(value: object) -> JsonObject:
+    """Return the settings that were given: numbers clamped to their bounds, the default for what is no number."""
+    given = _known(value, "settings", tuple(SETTINGS))
+    return {name: _setting(name, setting) for name, setting in given.items() if setting is not None}
 
 
 def _setting(name: str, value: object) -> bool | int:
@@ -272,23 +248,32 @@ def _setting(name: str, value: object) -> bool | int:
     return SETTINGS[name] if number is None else max(least, min(number, most))
 
 
-def _whole(value: object) -> int | None:
-    """Return the whole number that a value is or begins with, ``None`` where there is none."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    if not isinstance(value, str):
-        return int(value) if isfinite(value) else None
-    found = _INTEGER.match(value)
-    return int(found[1]) if found else None
+CLEANERS: Final[dict[str, Callable[[object], Any]]] = {
+    "session": session,
+    "project_graph": lambda value: graph(value, "project_graph"),
+    "elements_graph": lambda value: graph(value, "elements_graph"),
+    "project_structure": structure,
+    "node_context": node_context,
+    "fetched_context": lambda value: _object(value, "fetched_context"),
+    "working_history": working_history,
+    MESSAGES: lambda value: {MESSAGES: messages(value)},
+    "messages_meta": messages_meta,
+    "last_user_message": last_user_message,
+    "config": settings,
+}
+"""The cleaner of each part; ``project_structure`` and ``messages`` give values of fields, the others one value."""
 
 
-# What all of them share.
+# Values of JSON, checked.
 
 
-def _refuse_unknown(given: JsonObject, known: tuple[str, ...], what: str) -> None:
-    unknown = [name for name in given if name not in known]
+def _known(value: object, what: str, names: tuple[str, ...]) -> JsonObject:
+    """Return a mapping that has no other fields."""
+    given = _mapping(value, what)
+    unknown = [name for name in given if name not in names]
     if unknown:
-        checks.invalid(f"{what} has no field {checks.shown(unknown[0])}; it has {', '.join(known)}")
+        checks.invalid(f"{what} has no field {checks.shown(unknown[0])}; it has {', '.join(names)}")
+    return given
 
 
 def _mapping(value: object, what: str) -> JsonObject:
@@ -298,9 +283,9 @@ def _mapping(value: object, what: str) -> JsonObject:
 
 
 def _object(value: object, what: str) -> JsonObject:
-    """Return a fresh JSON object; none at all is an empty one."""
-    found = {} if value is None else _mapping(value, what)
-    fresh: JsonObject = msgspec.msgpack.decode(checks.packed_json(found, what))
+    """Return a fresh JSON object, an empty one for ``None``."""
+    given = {} if value is None else _mapping(value, what)
+    fresh: JsonObject = msgspec.msgpack.decode(checks.packed_json(given, what))
     return fresh
 
 
@@ -322,8 +307,13 @@ def _refuse(value: object, what: str, kind: str) -> NoReturn:
     )
 
 
+def _first(row: JsonObject, owner: str, *names: str) -> str:
+    """Return the first of some fields that has a text."""
+    return next((text for name in names if (text := _text(row.get(name), f"{owner}{name}"))), "")
+
+
 def _text(value: object, what: str) -> str:
-    """Return a text: as it is, empty for nothing, and anything else as JSON."""
+    """Return a text as it is, an empty one for ``None``, and any other value as JSON."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -333,9 +323,82 @@ def _text(value: object, what: str) -> str:
 
 
 def _id(value: object) -> str:
-    """Return an id as text; what holds other values is none."""
+    """Return an id as text; an object or a list is none."""
     return "" if isinstance(value, (dict, list)) else _text(value, "an id")
 
+
+def _whole(value: object) -> int | None:
+    """Return the whole number that a value is or begins with, ``None`` where there is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    if not isinstance(value, str):
+        return int(value) if isfinite(value) else None
+    digits = _INTEGER.match(value)
+    return int(digits[1]) if digits else None
+
+
+# Streams of boards.
+
+
+class BoardScope(NamedTuple):
+    """The owner of a board: a session, or a node of a project."""
+
+    session: str | None
+    project: str | None
+    node: str | None
+
+    @property
+    def stream(self) -> str:
+        """The stream of the board."""
+        if self.session is None:
+            return _node_stream(self.project or "", self.node or "")
+        return session_board(self.session)
+
+    def ids(self, own: Board) -> dict[str, str]:
+        """Return the ids of session, project and node: the handle's, else those that were recorded."""
+        return {
+            "session_id": self.session or "",
+            "project_id": self.project or _recorded(own, "session.project_id"),
+            "active_node_id": self.node or _recorded(own, "session.active_node_id"),
+        }
+
+    def base(self, own: Board) -> str | None:
+        """Return the stream of the node's board under a session's, ``None`` where there is none."""
+        if self.session is None:
+            return None
+        ids = self.ids(own)
+        project, node = ids["project_id"], ids["active_node_id"]
+        stream = _node_stream(project, node) if project and node else None
+        return stream if stream is None or len(_id_in(stream).encode()) <= NAME_BYTES_MAX else None
+
+
+def scoped(session: object, project: object, node: object) -> BoardScope:
+    """Return the scope of the given names; ``InvalidInput`` where neither a session nor a node is named."""
+    if session is None and (project is None or node is None):
+        checks.invalid(
+            "project and node are required when session is missing; give session=..., or project=... and node=..."
+        )
+    given = {"session": session, "project": project, "node": node}
+    scope = BoardScope(*(None if value is None else checks.name(value, name) for name, value in given.items()))
+    checks.name(_id_in(scope.stream), "the name of the board")
+    return scope
+
+
+def _id_in(stream: str) -> str:
+    return stream.partition("/")[2]
+
+
+def _node_stream(project: str, node: str) -> str:
+    """Return the stream of a node's board; only the project is escaped, so that the first slash behind it ends it."""
+    return f"board/node/{project.replace('%', '%25').replace('/', '%2F')}/{node}"
+
+
+def _recorded(own: Board, field: str) -> str:
+    packed = own.entries.values.get(field)
+    return "" if packed is None else unpack_json(packed)
+
+
+# The board that a reader sees.
 
 SECTIONS: Final = (
     "session",
@@ -347,140 +410,88 @@ SECTIONS: Final = (
     "last_user_message",
     "config",
 )
-"""The sections of a board as JSON, in their order."""
+"""The sections of a board as JSON, in order."""
 
 BUNDLE: Final = (MESSAGES, "messages_meta", "working_history", "last_user_message")
-"""What a board knows of a conversation."""
+"""The parts that tell of a conversation."""
 
-_HIDDEN_BY: Final = {
-    "project_graph": "include_project_structure",
-    "elements_graph": "include_project_structure",
-    "project_structure": "include_project_structure",
-    "node_context": "include_context",
-    "fetched_context": "include_context",
+
+def _empty_graph() -> JsonObject:
+    return {"nodes": [], "edges": []}
+
+
+def default_of(field: str) -> Any:
+    """Return the value of a field that was never set."""
+    if field in _GRAPHS:
+        return _empty_graph()
+    if field in ("node_context", "fetched_context", "messages_meta"):
+        return {}
+    part, _, name = field.partition(".")
+    return SETTINGS[name] if part == "config" else ""
+
+
+_TOGGLES: Final = {
+    **dict.fromkeys((*_GRAPHS, "project_structure"), "include_project_structure"),
+    **dict.fromkeys(("node_context", "fetched_context"), "include_context"),
     "working_history": "include_working_history",
 }
-"""The setting that hides a part where it is off."""
-
-
-class Scope(NamedTuple):
-    """Whose board a handle is on: a session's, or that of a node of a project."""
-
-    session: str | None
-    project: str | None
-    node: str | None
-
-    @property
-    def stream(self) -> str:
-        """The stream of the board."""
-        if self.session is None:
-            return _stream_of_node(self.project or "", self.node or "")
-        return session_board(self.session)
-
-    def ids(self, own: Board) -> dict[str, str]:
-        """Return the session, the project and the node of a board: the handle's, else those that were recorded."""
-        return {
-            "session_id": self.session or "",
-            "project_id": self.project or _recorded(own, "session.project_id"),
-            "active_node_id": self.node or _recorded(own, "session.active_node_id"),
-        }
-
-    def beneath(self, own: Board) -> str | None:
-        """Return the stream of the node whose board lies beneath a session's, ``None`` where there is none."""
-        if self.session is None:
-            return None
-        ids = self.ids(own)
-        project, node = ids["project_id"], ids["active_node_id"]
-        stream = _stream_of_node(project, node) if project and node else None
-        return stream if stream is None or len(_id_of(stream).encode()) <= NAME_BYTES_MAX else None
-
-
-def scoped(session: object, project: object, node: object) -> Scope:
-    """Return the scope that a caller means; ``InvalidInput`` where neither a session nor a node is named."""
-    if session is None and (project is None or node is None):
-        checks.invalid(
-            "project and node are required when session is missing; give session=..., or project=... and node=..."
-        )
-    given = {"session": session, "project": project, "node": node}
-    scope = Scope(*(None if value is None else checks.name(value, name) for name, value in given.items()))
-    checks.name(_id_of(scope.stream), "the name of the board")
-    return scope
-
-
-def _id_of(stream: str) -> str:
-    return stream.partition("/")[2]
-
-
-def _stream_of_node(project: str, node: str) -> str:
-    """Return the stream of a node's board; only the project is escaped, so that the first slash behind it ends it."""
-    return f"board/node/{project.replace('%', '%25').replace('/', '%2F')}/{node}"
-
-
-def _recorded(own: Board, field: str) -> str:
-    packed = own.entries.values.get(field)
-    return "" if packed is None else unpack_json(packed)
+"""The setting that hides a part while it is off."""
 
 
 class Layers(NamedTuple):
-    """A board and the one beneath it, as they were at one moment."""
+    """A board and the one under it, both at one moment."""
 
-    scope: Scope
+    scope: BoardScope
     own: Board
-    beneath: Board
+    base: Board
 
     def layer(self, part: str) -> Board:
-        """Return the board that a part is read from."""
-        return self.own if self.own.has(part) else self.beneath
+        """Return the board from which a part is read."""
+        return self.own if self.own.has(part) else self.base
 
-    def held(self, field: str) -> bytes | None:
-        """Return the packed value of a field, ``None`` where nobody set it."""
-        return self.layer(field.partition(".")[0]).entries.values.get(field)
-
-    def value(self, field: str, default: Any) -> Any:
+    def value(self, field: str) -> Any:
         """Return the value of a field, hidden or not."""
-        packed = self.held(field)
-        return default if packed is None else unpack_json(packed)
-
-    # What a board shows, part by part.
+        packed = self.layer(field.partition(".")[0]).entries.values.get(field)
+        return default_of(field) if packed is None else unpack_json(packed)
 
     def shown(self, part: str) -> Any:
-        """Return a part as the board shows it, empty where the settings hide it."""
-        hiding = _HIDDEN_BY.get(part)
-        is_hidden = hiding is not None and not self.config()[hiding]
-        return _EMPTY[part]() if is_hidden else _SHOWN[part](self)
+        """Return a part as the board shows it, empty while the settings hide it."""
+        toggle = _TOGGLES.get(part)
+        is_hidden = toggle is not None and not self.config()[toggle]
+        if part == "project_structure":
+            return {name: self.shown(name) for name in _GRAPHS}
+        if is_hidden:
+            return default_of(part)
+        return _SHOWN[part](self) if part in _SHOWN else self.value(part)
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> JsonObject:
         """Return all settings."""
-        return {name: self.value(f"config.{name}", default) for name, default in SETTINGS.items()}
+        return {name: self.value(f"config.{name}") for name in SETTINGS}
 
     def session(self) -> dict[str, str]:
-        """Return whose board it is, and when it last changed, unless somebody said another time."""
-        changed_ns = max(0 if board.is_empty else board.changed_ns for board in (self.own, self.beneath))
-        when = iso(changed_ns) if changed_ns else ""
-        return self.scope.ids(self.own) | {"timestamp": self.value("session.timestamp", "") or when}
-
-    def structure(self) -> JsonObject:
-        """Return both graphs."""
-        return {name: self.value(name, _empty_graph()) for name in FIELDS["project_structure"]}
+        """Return the ids of the board's owner, and when it last changed, unless another time was set."""
+        changed_ns = max(0 if board.is_empty else board.changed_ns for board in (self.own, self.base))
+        changed_at = iso(changed_ns) if changed_ns else ""
+        return self.scope.ids(self.own) | {"timestamp": self.value("session.timestamp") or changed_at}
 
     def recent(self) -> list[Posted]:
-        """Return the messages that the settings let a board show, erased ones included: they take their places."""
+        """Return the latest messages, as many as the settings say; erased ones take their places."""
         return self.layer(MESSAGES).messages[-self.config()["history_length"] :]
 
     def messages(self) -> list[JsonObject]:
-        """Return the latest messages."""
+        """Return the latest messages that were not erased."""
         return [unpack_json(posted.packed) for posted in self.recent() if posted.packed]
 
     def last_user_message(self) -> str:
-        """Return what was given as the last message of the user, else the last one that is shown."""
-        given = self.value("last_user_message", "")
+        """Return the text that was set, else the last message of the user that is shown."""
+        given = self.value("last_user_message")
         if given:
             return str(given)
-        said = (row["content"] for row in reversed(self.messages()) if row["role"] == "user" and row["content"])
-        return next(said, "")
+        texts = (row["content"] for row in reversed(self.messages()) if row["role"] == "user" and row["content"])
+        return next(texts, "")
 
     def messages_meta(self) -> JsonObject:
-        """Return the counts of the messages, and where older ones begin; what a caller said of them goes first."""
+        """Return the counts of the messages, and where older ones begin; the caller's values win over counted ones."""
         recent, total = self.recent(), self.layer(MESSAGES).total or 0
         has_more = total > len(recent)
         counted = {
@@ -490,34 +501,15 @@ class Layers(NamedTuple):
             "next_cursor": (recent[0].id or None) if has_more and recent else None,
             "last_user_message": self.last_user_message(),
         }
-        given: JsonObject = self.value("messages_meta", {})
+        given: JsonObject = self.value("messages_meta")
         return counted | given
 
 
-def _empty_graph() -> JsonObject:
-    return {"nodes": [], "edges": []}
-
-
-_EMPTY: Final[dict[str, Callable[[], Any]]] = {
-    "project_graph": _empty_graph,
-    "elements_graph": _empty_graph,
-    "project_structure": lambda: {name: _empty_graph() for name in FIELDS["project_structure"]},
-    "node_context": dict,
-    "fetched_context": dict,
-    "working_history": str,
-}
-assert _EMPTY.keys() == _HIDDEN_BY.keys(), "what can be hidden can be empty"
-
 _SHOWN: Final[dict[str, Callable[[Layers], Any]]] = {
     "session": Layers.session,
-    "project_graph": lambda layers: layers.value("project_graph", _empty_graph()),
-    "elements_graph": lambda layers: layers.value("elements_graph", _empty_graph()),
-    "project_structure": Layers.structure,
-    "node_context": lambda layers: layers.value("node_context", {}),
-    "fetched_context": lambda layers: layers.value("fetched_context", {}),
-    "working_history": lambda layers: layers.value("working_history", ""),
     MESSAGES: Layers.messages,
     "messages_meta": Layers.messages_meta,
     "last_user_message": Layers.last_user_message,
     "config": Layers.config,
 }
+"""The parts that are more than one value."""

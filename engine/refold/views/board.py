@@ -352,6 +352,6 @@ def board_message_appended(board: Board, stamp: Stamp, event: BoardMessageAppend
     board.post(Posted(stamp.seq, 0, event.id, event.created_ns, b"" if stamp.erased else event.packed))
 
 
-def changing(cited: tuple[int, ...], values: dict[str, Any], dropped: Iterable[str] = ()) -> BoardChanged:
-    """Return the event that gives fields their values, and takes them from others."""
-    return BoardChanged(cited, (*values, *dropped), pack_json(values))
+def board_change(sources: tuple[int, ...], values: dict[str, Any], dropped: Iterable[str] = ()) -> BoardChanged:
+    """Return the event that sets fields and drops others."""
+    return BoardChanged(sources, (*values, *dropped), pack_json(values))

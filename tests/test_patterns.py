@@ -254,7 +254,7 @@ READERS: dict[str, Callable[[str], object]] = {
         "a/SKILL.md", f"---\nname: a\nallowed-tools: {text[:15_000]}\n---\n{text}".encode()
     ),
     "skills shown": selection._as_text,
-    "skills marked": tools.inert,
+    "skills marked": tools.disarm,
     "keywords": keywords,
     "words": words,
     "terms": lambda text: terms_of(text, "porter"),

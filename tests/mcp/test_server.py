@@ -231,13 +231,13 @@ def test_a_call_that_is_cancelled_before_it_began_does_nothing(memory: Memory) -
 
 def test_the_loop_waits_for_no_commit(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: dict[str, threading.Thread] = {}
-    begun = ToolRegistry._begun
+    begin = ToolRegistry._begin
 
-    def noting(registry: ToolRegistry, found: Any, arguments: object, context: Any) -> Any:
-        threads[found[0].name] = threading.current_thread()
-        return begun(registry, found, arguments, context)
+    def note(registry: ToolRegistry, name: str, arguments: object, context: Any, call: Any) -> Any:
+        threads[name] = threading.current_thread()
+        return begin(registry, name, arguments, context, call)
 
-    monkeypatch.setattr(ToolRegistry, "_begun", noting)
+    monkeypatch.setattr(ToolRegistry, "_begin", note)
     using(memory, lambda client: tour(client, "chat", "here"), conversation="chat")
     assert set(threads) == BUILT_IN_NAMES
     on_the_loop = {name for name, thread in threads.items() if thread is threading.current_thread()}

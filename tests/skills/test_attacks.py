@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from refold.agent.tools import inert
+from refold.agent.tools import disarm
 from refold.errors import InvalidInput
 from refold.limits import SKILL_FILE_BYTES_MAX
 from refold.skills import SelectionPolicy, Skill, SkillLoader, SkillRoots, files, inject_skills, parse_skill
@@ -37,8 +37,8 @@ HALF = SKILL_FILE_BYTES_MAX // 2
 SLOW: dict[str, Callable[[int], object]] = {
     "heading": lambda count: parse_skill("CLAUDE.md", f"# x{' ' * count}x".encode(), is_convention=True),
     "hashes": lambda count: parse_skill("CLAUDE.md", f"# {'# ' * count}x".encode(), is_convention=True),
-    "bracket": lambda count: inert(f"[{' ' * count}x"),
-    "closing bracket": lambda count: inert(f"[{' ' * count}/{' ' * count}x"),
+    "bracket": lambda count: disarm(f"[{' ' * count}x"),
+    "closing bracket": lambda count: disarm(f"[{' ' * count}/{' ' * count}x"),
     "tag": lambda count: activation(skill_of(f"<{' ' * count}x")),
     "lines": lambda count: truncated("a\n" * count, count, 10),
     "section": lambda count: inject_skills(

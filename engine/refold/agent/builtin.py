@@ -1,4 +1,4 @@
-"""Tools that come with every memory, in the order in which a model sees them, and the file-like memory tool."""
+"""The tools that come with every memory, in the order in which models see them, and the file-like memory tool."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,24 +11,42 @@ from refold.memory.files import Files
 from refold.memory.memory import Memory
 from refold.results import Hits
 
-# ``memory_write`` and ``memory_read``: a conversation's scratchpad in the hands of a model.
+# `memory_write` and `memory_read`: a conversation's scratchpad in the hands of a model.
 #
 # The order of checks, the texts and the shapes of results are those that models and their prompts know already.
 
+_ACTIONS: Final = {"set": ("key", "value"), "note": ("value",), "delete": ("key",), "clear": ()}
+"""Each action with the fields that it requires."""
+
 
 def write_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Do what ``action`` says; a call that is refused appends nothing."""
+    """Set, note, delete or clear, as `action` says; a refused call appends nothing."""
     action = _text_argument(arguments, "action")
     if action is None:
         checks.invalid("missing required field: action")
     chat = _conversation(context)
     if action not in _ACTIONS:
         checks.invalid(f"unknown action: '{checks.shown(action)[1:-1]}'. Valid actions: {', '.join(_ACTIONS)}")
-    return {"status": "ok", "action": action} | _ACTIONS[action](arguments, chat)
+    for field in _ACTIONS[action]:
+        if _text_argument(arguments, field) is None:
+            checks.invalid(f"{action} requires '{field}'")
+    key, value, sources = arguments.get("key", ""), arguments.get("value", ""), context.sources(opens=False)
+    result: dict[str, Any] = {"status": "ok", "action": action}
+    match action:
+        case "set":
+            chat.set(key, value, sources=sources)
+            result |= {"key": key, "value": value}
+        case "note":
+            chat.note(value, sources=sources)
+        case "delete":
+            result |= {"key": key, "existed": chat.delete(key, sources=sources)}
+        case _:
+            chat.clear(sources=sources)
+    return result
 
 
 def read_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Return a key's value, or the whole scratchpad; nothing is written."""
+    """Read a key's value, or the whole scratchpad."""
     chat = _conversation(context)
     key = _text_argument(arguments, "key")
     if key is None:
@@ -45,51 +63,16 @@ def _conversation(context: ToolContext) -> Conversation:
 
 
 def _text_argument(arguments: dict[str, Any], field: str) -> str | None:
-    """Return a field that is a text; any other value counts as missing."""
+    """Look up a field that is a text; any other value counts as missing."""
     value = arguments.get(field)
     return value if isinstance(value, str) else None
 
 
-def _required(arguments: dict[str, Any], action: str, field: str) -> str:
-    value = _text_argument(arguments, field)
-    if value is None:
-        checks.invalid(f"{action} requires '{field}'")
-    return value
+# The profile, a project's memories, and the journal.
 
-
-def _set(arguments: dict[str, Any], chat: Conversation) -> dict[str, Any]:
-    key, value = _required(arguments, "set", "key"), _required(arguments, "set", "value")
-    chat.set(key, value, sources=chat.session.provenance(opens=False))
-    return {"key": key, "value": value}
-
-
-def _note(arguments: dict[str, Any], chat: Conversation) -> dict[str, Any]:
-    chat.note(_required(arguments, "note", "value"), sources=chat.session.provenance(opens=False))
-    return {}
-
-
-def _delete(arguments: dict[str, Any], chat: Conversation) -> dict[str, Any]:
-    key = _required(arguments, "delete", "key")
-    return {"key": key, "existed": chat.delete(key, sources=chat.session.provenance(opens=False))}
-
-
-def _clear(_: dict[str, Any], chat: Conversation) -> dict[str, Any]:
-    chat.clear(sources=chat.session.provenance(opens=False))
-    return {}
-
-
-_ACTIONS: Final[dict[str, Callable[[dict[str, Any], Conversation], dict[str, Any]]]] = {
-    "set": _set,
-    "note": _note,
-    "delete": _delete,
-    "clear": _clear,
-}
-
-
-# The tools of what outlives a conversation: the profile, a project's memories, the journal.
-
-_TOP_COUNT: Final = 10
+_HITS_COUNT_DEFAULT: Final = 10
 _SCORE_DIGITS: Final = 4
+_CHANGEABLE: Final = ("content", "category", "importance", "keywords")
 
 
 def set_fact(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
@@ -100,47 +83,46 @@ def set_fact(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
 
 
 def delete_fact(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Remove a fact of the profile; say whether it was there."""
+    """Remove a fact of the profile and tell whether it existed."""
     key, profile = arguments["key"], context.memory.profile(context.profile_name)
     return {"status": "ok", "key": key, "existed": profile.delete(key, sources=context.sources())}
 
 
 def add_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Add a memory to the project, made in the conversation that the host named."""
-    content = _filled(arguments, "content")
-    source = None if context.conversation is None else context.conversation.id
+    """Add a memory to the project, with the conversation as its source."""
+    importance = arguments.get("importance")
     entry = context.project.add(
-        content,
+        _content(arguments, "content"),
         category=arguments.get("category") or "fact",
         keywords=arguments.get("keywords"),
-        importance=_given(arguments, "importance", 0.5),
-        source=source,
+        importance=0.5 if importance is None else importance,
+        source=None if context.conversation is None else context.conversation.id,
         sources=context.sources(opens=False),
     )
     return {"status": "ok", "id": entry.id, "message": "Memory saved successfully"}
 
 
 def search_memories(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Recall memories of the project: what a model was shown is recorded."""
-    return _shown(context.project.recall(**_asked(arguments), conversation=context.conversation))
+    """Recall memories of the project: the log records which ones the model saw."""
+    return _rows(context.project.recall(**_search_options(arguments), conversation=context.conversation))
 
 
 def look_up(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Find memories of the project as ``search`` does, without a trace: for a memory that is only read."""
-    return _shown(context.project.search(**_asked(arguments)))
+    """Search memories of the project without recording it, for a memory that is only read."""
+    return _rows(context.project.search(**_search_options(arguments)))
 
 
-def _asked(arguments: dict[str, Any]) -> dict[str, Any]:
-    category = arguments.get("category")
+def _search_options(arguments: dict[str, Any]) -> dict[str, Any]:
+    category, top_k = arguments.get("category"), arguments.get("top_k")
     return {
         "query": arguments["query"],
-        "top_k": _given(arguments, "top_k", _TOP_COUNT),
+        "top_k": _HITS_COUNT_DEFAULT if top_k is None else top_k,
         "categories": None if category is None else [category],
     }
 
 
-def _shown(hits: Hits) -> dict[str, Any]:
-    found = [
+def _rows(hits: Hits) -> dict[str, Any]:
+    rows = [
         {
             "id": hit.entry.id,
             "category": hit.entry.category,
@@ -150,52 +132,43 @@ def _shown(hits: Hits) -> dict[str, Any]:
         }
         for hit in hits
     ]
-    return {"memories": found}
+    return {"memories": rows}
 
 
 def update_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Change what is given of a memory of the project."""
-    wanted = {field: arguments[field] for field in _CHANGEABLE if arguments.get(field) is not None}
-    if not wanted:
+    """Change the given fields of a memory of the project."""
+    fields = {field: arguments[field] for field in _CHANGEABLE if arguments.get(field) is not None}
+    if not fields:
         checks.invalid(f"nothing to change; give one of {', '.join(_CHANGEABLE)}")
-    if "content" in wanted:
-        _filled(arguments, "content")
-    memory_id = _known(arguments, context)
-    context.project.update(memory_id, **wanted, sources=context.sources())
+    if "content" in fields:
+        _content(arguments, "content")
+    memory_id = _memory_id(arguments, context)
+    context.project.update(memory_id, **fields, sources=context.sources())
     return {"status": "ok", "id": memory_id}
 
 
 def forget_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Remove a memory of the project; the log keeps it until it is erased."""
-    memory_id = _known(arguments, context)
+    """Delete a memory of the project; the log keeps it until it is erased."""
+    memory_id = _memory_id(arguments, context)
     context.project.delete(memory_id, sources=context.sources(opens=False))
     return {"status": "ok", "id": memory_id}
 
 
 def append_note(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     """Append a note to today's page of the journal."""
-    text = _filled(arguments, "text")
+    text = _content(arguments, "text")
     note = context.memory.journal(context.journal_name).append(text, sources=context.sources())
     return {"status": "ok", "day": note.day}
 
 
-_CHANGEABLE: Final = ("content", "category", "importance", "keywords")
-
-
-def _given(arguments: dict[str, Any], field: str, default: Any) -> Any:
-    value = arguments.get(field)
-    return default if value is None else value
-
-
-def _filled(arguments: dict[str, Any], field: str) -> str:
-    """Return a text that says something."""
+def _content(arguments: dict[str, Any], field: str) -> str:
     value: str = arguments[field]
     if not value.strip():
         checks.invalid(f"{field} must not be empty")
     return value
 
 
-def _known(arguments: dict[str, Any], context: ToolContext) -> str:
+def _memory_id(arguments: dict[str, Any], context: ToolContext) -> str:
     memory_id: str = arguments["id"]
     if not memory_id or context.project.get(memory_id) is None:
         raise NotFound(f"Memory not found: {checks.shown(memory_id)[1:-1]}")
@@ -323,13 +296,12 @@ TOOLS: Final = (
     ),
 )
 
-
 BUILT_IN_NAMES: Final = frozenset(tool.name for tool in (*SCRATCHPAD_TOOLS, *TOOLS))
-"""They change nothing but the memory, so that a session that is run again may call them."""
+"""The tools that change nothing but the memory, so that a session that runs again may call them."""
 
 
 def tools_of(memory: Memory) -> ToolRegistry:
-    """Return a new registry for a memory, with the built-in tools."""
+    """Make a registry with the built-in tools."""
     registry = ToolRegistry(memory)
     for tool in SCRATCHPAD_TOOLS:
         registry.register(tool, checked=False)
@@ -338,7 +310,7 @@ def tools_of(memory: Memory) -> ToolRegistry:
     return registry
 
 
-# The file-like memory tool: ``memory`` with the commands and the words of Anthropic's ``memory_20250818``.
+# The file-like memory tool: `memory` with the commands and the words of Anthropic's `memory_20250818`.
 
 _COMMANDS: Final[dict[str, tuple[Callable[..., str], tuple[str, ...], tuple[str, ...]]]] = {
     "view": (Files.view, ("path",), ("view_range",)),
@@ -348,7 +320,7 @@ _COMMANDS: Final[dict[str, tuple[Callable[..., str], tuple[str, ...], tuple[str,
     "delete": (Files.delete, ("path",), ()),
     "rename": (Files.rename, ("old_path", "new_path"), ()),
 }
-"""Each command with its verb, what it needs, and what it takes beside that."""
+"""Each command with its verb, its required fields and its optional ones."""
 
 _DESCRIPTION: Final = (
     "Keep files that outlive this conversation, in the directory /memories. View /memories before you begin, to see "
@@ -385,30 +357,35 @@ _SCHEMA: Final[dict[str, Any]] = {
 }
 
 
-def _run(arguments: dict[str, Any], context: ToolContext) -> str:
-    """Do what a command says; what it refuses, the model is told in the words of the contract."""
+def _run_command(arguments: dict[str, Any], context: ToolContext) -> str:
     verb, required, optional = _COMMANDS[arguments["command"]]
-    given = {field: arguments[field] for field in (*required, *optional) if arguments.get(field) is not None}
+    fields = {field: arguments[field] for field in (*required, *optional) if arguments.get(field) is not None}
     for field in required:
-        if field not in given:
+        if field not in fields:
             checks.invalid(f"{arguments['command']} requires '{field}'")
     if verb is not Files.view:
-        given["sources"] = context.sources()
+        fields["sources"] = context.sources()
     try:
-        return verb(context.memory.files(context.files_name), **given)
+        return verb(context.memory.files(context.files_name), **fields)
     except (InvalidInput, LimitExceeded, NotFound) as error:
         raise ToolRefused(str(error)) from error
 
 
-_HINTS: Final = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": False}
-_TOOL: Final = FunctionTool("memory", _DESCRIPTION, _SCHEMA, _run, annotations=_HINTS, anthropic_type="memory_20250818")
+_FILES_TOOL: Final = FunctionTool(
+    "memory",
+    _DESCRIPTION,
+    _SCHEMA,
+    _run_command,
+    annotations=_CHANGES | {"idempotentHint": False},
+    anthropic_type="memory_20250818",
+)
 
 
 def files_tool() -> FunctionTool:
-    """Return the tool ``memory``, to be registered beside the built-in ones: ``memory.tools.register(files_tool())``.
+    """Return the tool `memory`, to register next to the built-in ones: `memory.tools.register(files_tool())`.
 
-    It keeps files under ``/memories`` in the log, those of ``memory.files()`` unless the context names others. Models
-    of Anthropic know it by its type; others get a schema. What it refuses comes back with the outcome
-    ``invalid_input`` and a message in the words that those models were trained on.
+    It stores files under `/memories` in the log, those of `memory.files()` unless the context names others. Models of
+    Anthropic know it by its type; others get a schema. A refused command has the outcome `invalid_input` and a message
+    in the words that those models were trained on.
     """
-    return _TOOL
+    return _FILES_TOOL

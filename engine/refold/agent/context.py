@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold import checks
-from refold.agent.tools import inert, marked
+from refold.agent.tools import disarm, skill_block
 from refold.engine import batch as batches
 from refold.entry import Entry
 from refold.errors import InvalidInput, NotFound
@@ -141,10 +141,10 @@ def skills_text(given: Sequence[tuple[str, str]], chars_max: int) -> str:
     """Return skills one after the other, each between marks, cut to a number of characters in all; none for none."""
     text, left = "", chars_max
     for name, body in given:
-        kept = inert(body)[: max(left, 0)]
+        kept = disarm(body)[: max(left, 0)]
         left -= len(kept)
         if kept:
-            text += f"{marked(name, kept)}\n\n"
+            text += f"{skill_block(name, kept)}\n\n"
     return text.rstrip("\n")
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold import checks
-from refold.agent.tools import inert, marked
+from refold.agent.tools import disarm, skill_block
 from refold.errors import InvalidInput, NotFound
 from refold.index.ranking import Columns, Query, Ranking, ranking_of, score
 from refold.limits import SKILL_FILE_BYTES_MAX, SKILL_SCORERS_COUNT_MAX, SKILL_WORDS_COUNT_MAX
@@ -423,7 +423,7 @@ def inject_message(text: str, matches: Sequence[SkillMatch], policy: SelectionPo
     Each body is cut to ``max_chars``; a bracket in it that would open or close a skill becomes a parenthesis.
     """
     bounds = SelectionPolicy() if policy is None else policy
-    parts = [f"{marked(match.skill.name, inert(match.body)[: bounds.max_chars])}\n\n" for match in matches]
+    parts = [f"{skill_block(match.skill.name, disarm(match.body)[: bounds.max_chars])}\n\n" for match in matches]
     return "".join((*parts, checks.text(text, "text")))
 
 

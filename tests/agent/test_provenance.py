@@ -290,11 +290,11 @@ def only_reads(told: Told) -> None:
 HOOKS: dict[str, tuple[Callable[[Told], None], ...]] = {
     "load_memories": (only_reads,),
     "obey_command": (obeys, forgets),
-    "_injecting.<locals>.inject_skills": (injects,),
+    "Skills.inject": (injects,),
     "refuse_tool": (only_reads,),
-    "_generating.<locals>.generate_at_end": (generates,),
-    "_extracting_at_end.<locals>.extract_at_end": (extracts,),
-    "_extracting_evicted.<locals>.extract_evicted": (extracts_evicted,),
+    "Skills.register_hooks.<locals>.generate_at_end": (generates,),
+    "default_hooks.<locals>.extract_at_end": (extracts,),
+    "default_hooks.<locals>.extract_evicted": (extracts_evicted,),
 }
 """The default hooks by their names, and what makes each of them write."""
 

@@ -7,9 +7,22 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from msgspec import Struct
 
 from refold import checks
+from refold.agent.context import skills_text
+from refold.agent.hooks import (
+    BEFORE_TOOL,
+    SESSION_END,
+    USER_MESSAGE,
+    BeforeToolResult,
+    HookContext,
+    Hooks,
+    UserMessageResult,
+)
+from refold.agent.providers import JsonProvider
 from refold.agent.tools import FORBIDDEN, FunctionTool, Tool, ToolContext, ToolDefinition, ToolRegistry, ToolResult
 from refold.errors import InvalidInput, NotFound
+from refold.limits import SOURCES_COUNT_MAX
 from refold.memory.options import Door
+from refold.results import SessionSummary
 from refold.skills import files, selection
 from refold.skills.format import SKILL_FILE, check_name, render_skill, skill_id
 from refold.skills.library import CompleteJson, Generation, SkillLibrary, Writing, maybe_generate
@@ -26,6 +39,7 @@ from refold.skills.skill import SOURCES, Diagnostic, Skill, SkillSummary
 from refold.skills.sources import SKILL_DIRECTORIES, RefreshStats, SkillIndex, SkillLoader, SkillRoots
 from refold.text import sha256
 from refold.views.skills import ACTIVE, LearnedSkill, Selection
+from refold.views.work import WORK_EVENTS, ToolExecuted
 
 if TYPE_CHECKING:
     from numpy import float32
@@ -349,6 +363,49 @@ class Skills:
             metadata={key: metadata[key] for key in metadata if key not in {"tags", "version"}},
         )
 
+    # The hooks of a session.
+
+    def register_hooks(self, hooks: Hooks, provider: JsonProvider | None = None) -> None:
+        """Register the hooks that put skills before a user's message and refuse the tools that those do not allow.
+
+        With a provider, a skill is learned of a session that went well, if the setting `skills_auto_generate` is on.
+        """
+
+        def generate_at_end(context: HookContext, summary: SessionSummary) -> None:
+            settings, chat = context.memory.settings, context.conversation
+            if provider is None or not (settings.get("skills_enabled") and settings.get("skills_auto_generate")):
+                return
+            work = [(event, stamp.seq) for event, stamp in chat.events() if isinstance(event, WORK_EVENTS)]
+            calls = [event for event, _ in work if isinstance(event, ToolExecuted)]
+            self.maybe_generate(
+                provider,
+                summary=chat.session.to_text(),
+                tool_calls=[(event.name, event.arguments.decode()[:_ARGUMENTS_CHARS_MAX]) for event in calls],
+                session=context.session_id,
+                succeeded=summary.success,
+                sources=[seq for _, seq in work][-SOURCES_COUNT_MAX:],
+            )
+
+        hooks.register(USER_MESSAGE, self.inject)
+        hooks.register(BEFORE_TOOL, refuse_tool)
+        if provider is not None:
+            hooks.register(SESSION_END, generate_at_end)
+
+    def inject(self, context: HookContext, text: str) -> UserMessageResult | None:
+        """Put the skills that a user's message selects before it, and record the selection."""
+        context.shared.pop(_TOOLS, None)
+        settings = context.memory.settings
+        chars = int(settings.get("skills_max_injected_chars"))
+        matches = self.select(text) if settings.get("skills_enabled") and chars else ()
+        if not matches:
+            return None
+        context.write(text, lambda sources: self.choose(text, conversation=context.session_id, sources=sources))
+        allowed = self.allowed_tools(match.skill.name for match in matches)
+        context.shared[_TOOLS] = RestrictedRegistry(context.memory.tools, allowed)
+        return UserMessageResult(
+            f"{skills_text([(match.skill.name, match.body) for match in matches], chars)}\n\n{text}"
+        )
+
     # Learning.
 
     def maybe_generate(
@@ -432,6 +489,21 @@ def skill_tool(skills: Skills) -> FunctionTool | None:
         return text
 
     return FunctionTool(SKILL_USE, _DESCRIPTION, parameters, use, annotations=_HINTS)
+
+
+_TOOLS: Final = "tools of the active skills"
+"""The key under which hooks share the registry that the active skills restrict."""
+
+_ARGUMENTS_CHARS_MAX: Final = 200
+"""The part of a call's arguments that a model sees which makes a skill of a session."""
+
+
+def refuse_tool(context: HookContext, name: str, arguments: dict[str, Any]) -> BeforeToolResult | None:  # noqa: ARG001
+    """Refuse a tool that the skills before the last message do not allow."""
+    tools: RestrictedRegistry | None = context.shared.get(_TOOLS)
+    if tools is None or tools.permits(name):
+        return None
+    return BeforeToolResult(skip=True, skip_reason=tools.refused(name).message)
 
 
 class RestrictedRegistry:

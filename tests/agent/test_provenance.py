@@ -26,6 +26,7 @@ from refold.agent import (
     extract_idle,
     files_tool,
 )
+from refold.cli import commands  # noqa: F401 - it adds the verbs
 from refold.cli.root import cli
 from refold.mcp.resources import Binding
 from refold.mcp.server import PROMPTS, MemoryServer, registry_of

@@ -5,7 +5,7 @@ from math import isfinite
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from refold import checks
 from refold.agent.tools import disarm, skill_block
@@ -32,70 +32,7 @@ from refold.results import Scratchpad
 from refold.text import sha256
 from refold.views.contexts import ContextShown
 
-# Budgets of a context: what each part may take, what all of them may, and what gives way first.
-
-_SKILLS_KEPT: Final = 1
-_MEMORIES_KEPT: Final = 5
-_SCORE_MIN: Final = 1.0
-
-
-class ContextBudget(Struct, frozen=True, kw_only=True):
-    """What the parts of a context may take, in characters, and all but the window together, in tokens.
-
-    Over ``tokens``, skills are reduced to the best one, or to none if its score is under 1; then memories to five; then
-    the skill's text is cut. ``None`` leaves a number to the settings of the store.
-    """
-
-    tokens: int = CONTEXT_TOKENS_DEFAULT
-    profile_chars: int = PROFILE_CHARS_DEFAULT
-    notes_chars: int = NOTES_CHARS_DEFAULT
-    memories_chars: int = MEMORIES_CHARS_DEFAULT
-    memories_count: int | None = None
-    skills_chars: int | None = None
-    session_chars: int = SESSION_CHARS_DEFAULT
-
-
-class Trim(Struct, frozen=True):
-    """How much of skills and memories is left: how many of each, and how many characters of skills."""
-
-    skills: int
-    memories: int
-    skills_chars: int
-
-
-def checked(budget: object) -> ContextBudget:
-    """Return a budget, given as one, as a number of tokens in all, or not at all."""
-    if budget is None:
-        return ContextBudget()
-    if isinstance(budget, int) and not isinstance(budget, bool):
-        return ContextBudget(tokens=_bounded(budget, "budget"))
-    if not isinstance(budget, ContextBudget):
-        checks.invalid(f"budget must be a ContextBudget or a number of tokens, not {checks.shown(budget)}")
-    for field in budget.__struct_fields__:
-        if getattr(budget, field) is not None:
-            _bounded(getattr(budget, field), f"budget.{field}")
-    return budget
-
-
-def _bounded(value: object, what: str) -> int:
-    return checks.integer(value, what, 0, CONTEXT_CHARS_MAX, "CONTEXT_CHARS_MAX")
-
-
-def steps(scores: list[float], memories: int, skills_chars: int) -> list[Trim]:
-    """Return what to try one after the other, the last of which is shown whether it fits or not."""
-    best = _SKILLS_KEPT if scores and scores[0] >= _SCORE_MIN else 0
-    fewer = min(memories, _MEMORIES_KEPT)
-    tried = [
-        Trim(len(scores), memories, skills_chars),
-        Trim(best, memories, skills_chars),
-        Trim(best, fewer, skills_chars),
-        *(Trim(best, fewer, skills_chars // divisor) for divisor in (2, 4, 8)),
-        Trim(0, fewer, 0),
-    ]
-    return list(dict.fromkeys(tried))
-
-
-# The parts of a context as text: the same bytes for the same memory, whenever and wherever they are made.
+# The parts of a context as text: the same bytes for the same memory, whenever and wherever they are rendered.
 #
 # This is renderer 1. A change of one byte is another number: contexts that were shown are built again by theirs.
 
@@ -120,36 +57,36 @@ BADGES: Final = {
 
 
 def profile_text(items: Iterable[tuple[str, str]], chars_max: int) -> str:
-    """Return a profile as a Markdown list, in the order of its keys' first setting; empty for none."""
-    return _filled(PROFILE_HEADING, (f"- **{_line(key)}**: {_line(value)}\n" for key, value in items), chars_max)[0]
+    """Render a profile as a Markdown list, in the order in which its keys were first set; empty for none."""
+    return _fill(PROFILE_HEADING, (f"- **{_line(key)}**: {_line(value)}\n" for key, value in items), chars_max)[0]
 
 
 def notes_text(pages: Sequence[tuple[str, Sequence[str]]], chars_max: int) -> str:
-    """Return days and their notes, the newest day first; what is over the bound is cut off at the end."""
-    shown = [f"# {day}\n\n" + "\n".join(texts) for day, texts in pages if texts]
-    return NOTES_HEADING + PAGE_BREAK.join(shown)[:chars_max] if shown and chars_max else ""
+    """Render days and their notes, the newest day first, cut off at the end."""
+    days = [f"# {day}\n\n" + "\n".join(texts) for day, texts in pages if texts]
+    return NOTES_HEADING + PAGE_BREAK.join(days)[:chars_max] if days and chars_max else ""
 
 
 def memories_text(entries: Sequence[Entry], chars_max: int) -> tuple[str, list[Entry]]:
-    """Return memories as a list with badges, and those that fit; one that does not fit gives way to the next."""
+    """Render memories as a list with badges, and return those that fit; one that does not fit gives way to the next."""
     lines = [f"- {BADGES[entry.category]} {_line(entry.content)}\n" for entry in entries]
-    text, places = _filled(MEMORIES_HEADING, lines, chars_max)
-    return text, [entries[place] for place in places]
+    text, indexes = _fill(MEMORIES_HEADING, lines, chars_max)
+    return text, [entries[index] for index in indexes]
 
 
-def skills_text(given: Sequence[tuple[str, str]], chars_max: int) -> str:
-    """Return skills one after the other, each between marks, cut to a number of characters in all; none for none."""
+def skills_text(skills: Iterable[tuple[str, str]], chars_max: int) -> str:
+    """Render skills, given as names and bodies, each between marks, cut to a number of characters in all."""
     text, left = "", chars_max
-    for name, body in given:
-        kept = disarm(body)[: max(left, 0)]
-        left -= len(kept)
-        if kept:
-            text += f"{skill_block(name, kept)}\n\n"
+    for name, body in skills:
+        cut = disarm(body)[: max(left, 0)]
+        left -= len(cut)
+        if cut:
+            text += f"{skill_block(name, cut)}\n\n"
     return text.rstrip("\n")
 
 
 def working_memory_text(pad: Scratchpad) -> str:
-    """Return a scratchpad: keys sorted, notes in their order; empty where there is nothing in it."""
+    """Render a scratchpad: keys sorted, notes in their order; empty for an empty one."""
     lines = ["[Working Memory]"]
     if pad.entries:
         lines += ["Key-value pairs:", *(f"  {key}: {value}" for key, value in sorted(pad.entries.items()))]
@@ -159,32 +96,101 @@ def working_memory_text(pad: Scratchpad) -> str:
 
 
 def _line(text: str) -> str:
-    """Return a text in one line, so that nothing remembered can look like a heading or like another entry."""
+    """Join a text in one line, so that nothing remembered can look like a heading or like another entry."""
     return " ".join(text.split())
 
 
-def _filled(heading: str, lines: Iterable[str], chars_max: int) -> tuple[str, list[int]]:
-    """Return a heading with the lines that fit below it, and their places; nothing where none does."""
-    text, places = heading, list[int]()
-    for place, line in enumerate(lines):
+def _fill(heading: str, lines: Iterable[str], chars_max: int) -> tuple[str, list[int]]:
+    """Append the lines that fit to a heading, and return their indexes; the text is empty where none fits."""
+    text, indexes = heading, list[int]()
+    for index, line in enumerate(lines):
         if len(text) + len(line) <= chars_max:
             text += line
-            places.append(place)
-    return (text if places else ""), places
+            indexes.append(index)
+    return (text if indexes else ""), indexes
 
 
-# The context of a conversation: what a model is shown before the window, in parts from stable to volatile.
+# Budgets: the bounds of each part and of all together, and the order in which parts are trimmed.
+
+_TRIMMED_MEMORIES_COUNT: Final = 5
+_TRIMMED_SKILL_SCORE_MIN: Final = 1.0
+
+
+class ContextBudget(Struct, frozen=True, kw_only=True):
+    """The bounds of a context: of each part, in characters, and of all parts without the window, in tokens.
+
+    Over `tokens`, skills are reduced to the best one, or to none if its score is under 1; then memories to five; then
+    the skill's text is cut. `None` leaves a number to the settings of the store.
+    """
+
+    tokens: int = CONTEXT_TOKENS_DEFAULT
+    profile_chars: int = PROFILE_CHARS_DEFAULT
+    notes_chars: int = NOTES_CHARS_DEFAULT
+    memories_chars: int = MEMORIES_CHARS_DEFAULT
+    memories_count: int | None = None
+    skills_chars: int | None = None
+    session_chars: int = SESSION_CHARS_DEFAULT
+
+
+class _Trim(NamedTuple):
+    """The skills and memories that are left: how many of each, and how many characters of skills."""
+
+    skills: int
+    memories: int
+    skills_chars: int
+
+
+def _budget(budget: object) -> ContextBudget:
+    """Check a budget, given as one, as a number of tokens in all, or as `None`."""
+    if budget is None:
+        return ContextBudget()
+    if isinstance(budget, int) and not isinstance(budget, bool):
+        return ContextBudget(tokens=_chars(budget, "budget"))
+    if not isinstance(budget, ContextBudget):
+        checks.invalid(f"budget must be a ContextBudget or a number of tokens, not {checks.shown(budget)}")
+    for field, value in asdict(budget).items():
+        if value is not None:
+            _chars(value, f"budget.{field}")
+    return budget
+
+
+def _chars(value: object, what: str) -> int:
+    return checks.integer(value, what, 0, CONTEXT_CHARS_MAX, "CONTEXT_CHARS_MAX")
+
+
+def _trims(scores: list[float], memories: int, skills_chars: int) -> list[_Trim]:
+    """List what to try one after the other; the last one is shown whether it fits or not."""
+    best = 1 if scores and scores[0] >= _TRIMMED_SKILL_SCORE_MIN else 0
+    fewer = min(memories, _TRIMMED_MEMORIES_COUNT)
+    trims = [
+        _Trim(len(scores), memories, skills_chars),
+        _Trim(best, memories, skills_chars),
+        _Trim(best, fewer, skills_chars),
+        *(_Trim(best, fewer, skills_chars // divisor) for divisor in (2, 4, 8)),
+        _Trim(0, fewer, 0),
+    ]
+    return list(dict.fromkeys(trims))
+
+
+# The context: parts from stable to volatile, and the window behind them.
 #
-# Building one is pure. ``show`` records that it was shown: digests, counts and ids, so that it can be built again,
-# byte for byte, from the log.
+# Building one is pure. `show` records that it was shown: digests, counts and ids, so that it can be built again, byte
+# for byte, from the log.
 
 STABLE: Final = "stable"
 SEMI_STABLE: Final = "semi-stable"
 VOLATILE: Final = "volatile"
-_LENGTHS: Final = (2, 3)
-"""Of a skill given as (name, text), or with its score."""
-_BY_IMPORTANCE: Final = Ranking(name="importance", importance=1.0)
-"""Without a query memories come in an order that no clock moves."""
+
+_TIERS: Final = {
+    "policy": STABLE,
+    "profile": STABLE,
+    "notes": SEMI_STABLE,
+    "memories": SEMI_STABLE,
+    "skills": SEMI_STABLE,
+    "session": VOLATILE,
+    "scratchpad": VOLATILE,
+}
+"""Every part in its order, and how often it changes."""
 
 
 class ContextPart(Struct, frozen=True):
@@ -201,8 +207,8 @@ class ContextPart(Struct, frozen=True):
         return sha256(self.text.encode()).hex()
 
 
-class Made(NamedTuple):
-    """What a context was made of, beside the log: what it takes to make it again."""
+class Recipe(NamedTuple):
+    """The inputs of a context besides the log: with them it can be built again."""
 
     seq: int
     project: str
@@ -217,7 +223,7 @@ class Made(NamedTuple):
 
 
 class Context(Struct, frozen=True):
-    """What a model is shown of a conversation: parts that are not empty, then the window; ``seq`` is when.
+    """The input of a model for a conversation: the parts that are not empty, then the window, as of `seq`.
 
     >>> from refold import Memory
     >>> memory = Memory()
@@ -230,7 +236,7 @@ class Context(Struct, frozen=True):
     seq: int
     parts: tuple[ContextPart, ...]
     window: tuple[Message, ...]
-    made: Made
+    recipe: Recipe
 
     @property
     def text(self) -> str:
@@ -244,27 +250,40 @@ class Context(Struct, frozen=True):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of the memories that are shown, in their order."""
-        return self.made.ids
+        """The ids of the memories in it, in their order."""
+        return self.recipe.ids
 
     def part(self, name: str) -> ContextPart | None:
-        """Return a part by its name, ``None`` where it is empty."""
+        """Look up a part by its name, `None` for an empty one."""
         return next((part for part in self.parts if part.name == name), None)
 
     def system_blocks(self, *, cache: bool = True) -> list[dict[str, Any]]:
-        """Return the parts as Anthropic takes them in ``system=``; ``cache`` marks the last that is not volatile."""
+        """Render the parts for Anthropic's `system=`; `cache` marks the last part that is not volatile."""
         blocks: list[dict[str, Any]] = [{"type": "text", "text": part.text} for part in self.parts]
-        kept = [place for place, part in enumerate(self.parts) if part.tier != VOLATILE]
-        if cache and kept:
-            blocks[kept[-1]]["cache_control"] = {"type": "ephemeral"}
+        lasting = [index for index, part in enumerate(self.parts) if part.tier != VOLATILE]
+        if cache and lasting:
+            blocks[lasting[-1]]["cache_control"] = {"type": "ephemeral"}
         return blocks
 
     def messages(self, format: Literal["openai", "anthropic"] = "openai") -> list[dict[str, Any]]:  # noqa: A002 - the word its users say
-        """Return the window as a provider takes it; for OpenAI the parts come first, as one system message."""
+        """Render the window as a provider takes it; for OpenAI the parts come first, as one system message."""
         window = rendered(format, self.window)
         if format == "anthropic" or not self.parts:
             return window
         return [{"role": "system", "content": self.text}, *window]
+
+
+class _Request(NamedTuple):
+    query: str | None
+    project: str | None
+    budget: ContextBudget
+    skills: Sequence[Any]
+    profile: str
+    journal: str
+
+
+_BY_IMPORTANCE: Final = Ranking(name="importance", importance=1.0)
+"""Without a query memories come in an order that no clock moves."""
 
 
 def context(
@@ -279,115 +298,108 @@ def context(
     profile: str = "default",
     journal: str = "default",
 ) -> Context:
-    """Return the context of a conversation as it is now."""
+    """Build the context of a conversation as of now."""
     if not isinstance(cast("object", chat), Conversation):
         checks.invalid(f"context takes a Conversation, not {type(chat).__name__} ({checks.shown(chat)})")
     if query is not None:
         checks.text(query, "query")
-    memory, chat = _at_one_time(memory, door, chat)
-    given = cast("object", skills)
-    if isinstance(given, str) or not isinstance(given, Sequence):
+    memory, chat = _at_one_seq(memory, door, chat)
+    if isinstance(skills, str) or not isinstance(cast("object", skills), Sequence):
         checks.invalid(f"skills must be a list, not {checks.shown(skills)}")
-    said = (query, project, checked(budget), skills, profile, journal)
+    request = _Request(query, project, _budget(budget), skills, profile, journal)
     for _ in range(REDO_COUNT_MAX):
         seq = memory.head
-        made = _context(memory, door, chat, said, seq)
+        built = _build(memory, door, chat, request, seq)
         if memory.head == seq:
-            return made
+            return built
     # Others never pause: what they write meanwhile must not be seen in one part and missed in another.
     seq = memory.head
-    return _context(memory.at(seq), door, chat.at(seq), said, seq)
+    return _build(memory.at(seq), door, chat.at(seq), request, seq)
 
 
-def _at_one_time(memory: Memory, door: Door, chat: Conversation) -> tuple[Memory, Conversation]:
-    """Return both frozen at the same seq where one of them is frozen: a context is never of two times."""
+def _at_one_seq(memory: Memory, door: Door, chat: Conversation) -> tuple[Memory, Conversation]:
+    """Freeze both at the same seq where one of them is frozen: a context is never of two times."""
     # Whether they are of one log, and frozen where, is nothing that their users ask.
     own = chat._door  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    stands = (memory._at, chat._at)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    frozen = (memory._at, chat._at)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     if (own.engine, own.branch) != (door.engine, door.branch):
         checks.invalid(f"conversation {chat.id!r} is of another memory; make its context with that one")
-    seqs = {seq for seq in stands if seq is not None}
+    seqs = {seq for seq in frozen if seq is not None}
     if len(seqs) > 1:
-        checks.invalid(f"the memory is frozen at seq {stands[0]}, the conversation at {stands[1]}; freeze them alike")
+        checks.invalid(f"the memory is frozen at seq {frozen[0]}, the conversation at {frozen[1]}; freeze them alike")
     return (memory.at(min(seqs)), chat.at(min(seqs))) if seqs else (memory, chat)
 
 
-def _context(memory: Memory, door: Door, chat: Conversation, said: tuple[Any, ...], seq: int) -> Context:
-    query, project, budget, skills, profile, journal = said
+def _build(memory: Memory, door: Door, chat: Conversation, request: _Request, seq: int) -> Context:
+    """Build the fullest context that is within the budget."""
     settings = dict(memory.settings.items())
-    allowed = _allowed(budget, settings)
-    # The best one is the last to be trimmed, in whichever order they were given.
-    chosen = (
-        sorted((_skill(skill) for skill in skills), key=lambda skill: -skill[2]) if settings["skills_enabled"] else []
-    )
-    name = project or chat.project or "default"
-    found = _memories(memory, name, query, allowed) if settings["memory_enabled"] else []
-    day = day_at(door.engine.now_ns(), door.timezone)
-    opening = (chat.project, chat.window_tokens)
-    made = Made(seq, name, query, day, profile, journal, tuple(chosen), allowed, (), opening)
-    return _built(memory, door, chat, made, found)
-
-
-def _allowed(budget: ContextBudget, settings: dict[str, bool | int]) -> ContextBudget:
-    """Return the budget with the settings of the store in the place of what it leaves open."""
-    fields = {field: getattr(budget, field) for field in budget.__struct_fields__}
+    budget = request.budget
     if budget.memories_count is None:
-        fields["memories_count"] = settings["memory_max_injected"]
+        budget = replace(budget, memories_count=settings["memory_max_injected"])
     if budget.skills_chars is None:
-        fields["skills_chars"] = settings["skills_max_injected_chars"]
-    return ContextBudget(**fields)
+        budget = replace(budget, skills_chars=settings["skills_max_injected_chars"])
+    # The best one is the last to be trimmed, in whichever order they were given.
+    skills = sorted(map(_skill, request.skills), key=lambda skill: -skill[2]) if settings["skills_enabled"] else []
+    recipe = Recipe(
+        seq,
+        request.project or chat.project or "default",
+        request.query,
+        day_at(door.engine.now_ns(), door.timezone),
+        request.profile,
+        request.journal,
+        tuple(skills),
+        budget,
+        (),
+        (chat.project, chat.window_tokens),
+    )
+    entries = _search(memory, recipe) if settings["memory_enabled"] else []
+    fixed = _fixed_parts(memory, door, chat, recipe)
+    trims = _trims([score for _, _, score in skills], len(entries), budget.skills_chars or 0)
+    trim = trims.pop(0)
+    parts, shown = _trim_parts(door, fixed, recipe, entries, trim)
+    while trims and sum(part.tokens for part in parts) > budget.tokens:
+        trim = trims.pop(0)
+        parts, shown = _trim_parts(door, fixed, recipe, entries, trim)
+    recipe = recipe._replace(
+        ids=tuple(entry.id for entry in shown),
+        skills=recipe.skills[: trim.skills],
+        budget=replace(budget, skills_chars=trim.skills_chars),
+    )
+    return Context(chat.id, seq, tuple(parts), tuple(chat.window()), recipe)
 
 
 def _skill(skill: object) -> tuple[str, str, float]:
-    """Return name, text and score of a skill: a match of one, or texts without one, which were surely wanted."""
-    whole = skill
+    """Return name, text and score of a skill: of a match, or of texts without a score, which rank first."""
     if isinstance(skill, (tuple, list)):
-        given = cast("Sequence[Any]", skill)
-        name, body, score = (*given, float("1e9"))[:3] if len(given) in _LENGTHS else (None, None, None)
+        items = cast("Sequence[Any]", skill)
+        name, body, score = (*items, float("1e9"))[:3] if len(items) in (2, 3) else (None, None, None)
     else:
-        of: object = getattr(skill, "skill", skill)
-        name, body, score = (getattr(of, "name", None), getattr(skill, "body", None), getattr(skill, "score", None))
+        owner: object = getattr(skill, "skill", skill)
+        name, body, score = (getattr(owner, "name", None), getattr(skill, "body", None), getattr(skill, "score", None))
     if name is None or not isinstance(score, (int, float)) or not isfinite(score):
         shape = "a (name, text), a (name, text, score), or has a name, a body and a score"
-        checks.invalid(f"a skill is {shape}, unlike {checks.shown(whole)}")
+        checks.invalid(f"a skill is {shape}, unlike {checks.shown(skill)}")
     return checks.text(name, "a skill's name"), checks.text(body, "a skill's text"), float(score)
 
 
-def _memories(memory: Memory, project: str, query: str | None, budget: ContextBudget) -> list[Entry]:
-    if not budget.memories_count:
+def _search(memory: Memory, recipe: Recipe) -> list[Entry]:
+    if not recipe.budget.memories_count:
         return []
-    asked = query if query is not None and query.strip() else None
-    ranking: str | Ranking = _BY_IMPORTANCE if asked is None else "seed"
-    hits = memory.project(project).search(asked or "everything", top_k=budget.memories_count, ranking=ranking)
+    query = recipe.query if recipe.query is not None and recipe.query.strip() else None
+    ranking: str | Ranking = _BY_IMPORTANCE if query is None else "seed"
+    project = memory.project(recipe.project)
+    hits = project.search(query or "everything", top_k=recipe.budget.memories_count, ranking=ranking)
     return [hit.entry for hit in hits]
 
 
-def _built(memory: Memory, door: Door, chat: Conversation, made: Made, found: Sequence[Entry]) -> Context:
-    """Return the fullest context that is within the budget."""
-    budget, scores = made.budget, [score for _, _, score in made.skills]
-    fixed = fixed_parts(memory, door, chat, made)
-    first, *others = steps(scores, len(found), budget.skills_chars or 0)
-    trim, (parts, shown) = first, trimmed(door, fixed, made, found, first)
-    for smaller in others:
-        if sum(part.tokens for part in parts) <= budget.tokens:
-            break
-        trim, (parts, shown) = smaller, trimmed(door, fixed, made, found, smaller)
-    made = made._replace(
-        ids=tuple(entry.id for entry in shown),
-        skills=made.skills[: trim.skills],
-        budget=replace(budget, skills_chars=trim.skills_chars),
-    )
-    return Context(chat.id, made.seq, tuple(parts), tuple(chat.window()), made)
-
-
-def fixed_parts(memory: Memory, door: Door, chat: Conversation, made: Made) -> dict[str, ContextPart]:
-    """Return the parts that no trimming touches, by name."""
-    budget, journal = made.budget, memory.journal(made.journal)
-    days = [days_before(made.day, back) for back in range(CONTEXT_DAYS)]
+def _fixed_parts(memory: Memory, door: Door, chat: Conversation, recipe: Recipe) -> dict[str, ContextPart]:
+    """Render the parts that are never trimmed, by name."""
+    budget, journal = recipe.budget, memory.journal(recipe.journal)
+    days = [days_before(recipe.day, count) for count in range(CONTEXT_DAYS)]
     pages = [(day, [note.text for note in journal.day(day)]) for day in days]
     texts = {
         "policy": POLICY,
-        "profile": profile_text(memory.profile(made.profile).items(), budget.profile_chars),
+        "profile": profile_text(memory.profile(recipe.profile).items(), budget.profile_chars),
         "notes": notes_text(pages, budget.notes_chars),
         "session": chat.session.to_text()[: budget.session_chars],
         "scratchpad": working_memory_text(chat.scratchpad()),
@@ -395,14 +407,13 @@ def fixed_parts(memory: Memory, door: Door, chat: Conversation, made: Made) -> d
     return {name: _part(door, name, text) for name, text in texts.items()}
 
 
-def trimmed(
-    door: Door, fixed: dict[str, ContextPart], made: Made, found: Sequence[Entry], trim: Trim
+def _trim_parts(
+    door: Door, fixed: dict[str, ContextPart], recipe: Recipe, entries: Sequence[Entry], trim: _Trim
 ) -> tuple[list[ContextPart], list[Entry]]:
-    """Return the parts that are left after a step of trimming, without empty ones, and the memories in them."""
-    text, shown = memories_text(found[: trim.memories], made.budget.memories_chars)
-    pairs = [(name, body) for name, body, _ in made.skills[: trim.skills]]
-    cut = {"memories": text, "skills": skills_text(pairs, trim.skills_chars)}
-    parts = fixed | {name: _part(door, name, text) for name, text in cut.items()}
+    """Render the other parts after a step of trimming; return all that are not empty, and the memories in them."""
+    memories, shown = memories_text(entries[: trim.memories], recipe.budget.memories_chars)
+    skills = skills_text(((name, body) for name, body, _ in recipe.skills[: trim.skills]), trim.skills_chars)
+    parts = fixed | {"memories": _part(door, "memories", memories), "skills": _part(door, "skills", skills)}
     return [parts[name] for name in _TIERS if parts[name].text], shown
 
 
@@ -410,53 +421,42 @@ def _part(door: Door, name: str, text: str) -> ContextPart:
     return ContextPart(name, _TIERS[name], text, door.counter.count(text) if text else 0)
 
 
-_TIERS: Final = {
-    "policy": STABLE,
-    "profile": STABLE,
-    "notes": SEMI_STABLE,
-    "memories": SEMI_STABLE,
-    "skills": SEMI_STABLE,
-    "session": VOLATILE,
-    "scratchpad": VOLATILE,
-}
-"""Every part in its order, and how often it changes."""
-
-
-def show(memory: Memory, door: Door, shown: Context) -> int:
-    """Record that a context was shown to a model, in its conversation; return the seq of that."""
-    if not isinstance(cast("object", shown), Context):
-        checks.invalid(f"show takes a Context, not {type(shown).__name__}; make one with memory.context(chat)")
-    made = shown.made
-    parts = [*((part.name, part.digest, part.tokens) for part in shown.parts), _window_row(shown.window)]
+def show(memory: Memory, door: Door, context: Context) -> int:
+    """Record in its conversation that a context was shown to a model; return the seq of that event."""
+    if not isinstance(cast("object", context), Context):
+        checks.invalid(f"show takes a Context, not {type(context).__name__}; make one with memory.context(chat)")
+    recipe = context.recipe
+    rows = [*((part.name, part.digest, part.tokens) for part in context.parts), _window_row(context.window)]
+    # The query mostly says the same as the user's last message.
+    asked = [message.seq for message in context.window if message.role == "user"][-1:] if recipe.query else ()
     event = ContextShown(
-        _asked_in(shown),
-        shown.seq,
+        tuple(asked),
+        context.seq,
         RENDERER,
-        tuple(tokens for _, _, tokens in parts),
-        tuple(name for name, _, _ in parts),
-        tuple(bytes.fromhex(digest) for _, digest, _ in parts),
-        made.ids,
-        made.project,
-        made.query,
-        made.day,
-        made.profile,
-        made.journal,
-        pack_json([list(skill) for skill in made.skills]),
-        pack_json({field: getattr(made.budget, field) for field in made.budget.__struct_fields__}),
+        tuple(tokens for _, _, tokens in rows),
+        tuple(name for name, _, _ in rows),
+        tuple(bytes.fromhex(digest) for _, digest, _ in rows),
+        recipe.ids,
+        recipe.project,
+        recipe.query,
+        recipe.day,
+        recipe.profile,
+        recipe.journal,
+        pack_json([list(skill) for skill in recipe.skills]),
+        pack_json(asdict(recipe.budget)),
     )
     batches.refuse(door.engine, "a context that is shown")
-    if made.seq > door.engine.head:
+    if recipe.seq > door.engine.head:
         checks.invalid(
-            f"the context was built at seq {made.seq}, which this log does not have; show it where it was made"
+            f"the context was built at seq {recipe.seq}, which this log does not have; show it where it was made"
         )
     seqs: list[int] = []
     with memory.batch():
         memory.settings.count_usage(
-            "memory_injected", len(made.ids), conversation=shown.conversation, project=made.project
+            "memory_injected", len(recipe.ids), conversation=context.conversation, project=recipe.project
         )
-        opening = door.opening(*made.opening)
-        stream = f"conversation/{shown.conversation}"
-        noted = door.note(stream, event, at=None, asked=(), opening=opening)
+        stream = f"conversation/{context.conversation}"
+        noted = door.note(stream, event, at=None, asked=(), opening=door.opening(*recipe.opening))
         batch = batches.active(door.engine)
         assert noted is not None, "showing a context always is an event"
         assert batch is not None, "the batch was opened right here"
@@ -465,20 +465,14 @@ def show(memory: Memory, door: Door, shown: Context) -> int:
     return seqs[0]
 
 
-def _asked_in(shown: Context) -> tuple[int, ...]:
-    """Return the user's last message as the source of the query, which mostly says the same."""
-    said = [message.seq for message in shown.window if message.role == "user"]
-    return tuple(said[-1:]) if shown.made.query else ()
-
-
 def _window_row(window: Sequence[Message]) -> tuple[str, str, int]:
-    """Return the row of the window: one part, whose digest covers all that its messages say, wherever they stand."""
-    said = pack_json([plain_message(message) | {"seq": 0} for message in window])
-    return "window", sha256(said).hex(), sum(message.tokens for message in window)
+    """Return name, digest and tokens of the window as one part; the digest is that of the messages without seqs."""
+    packed = pack_json([plain_message(message) | {"seq": 0} for message in window])
+    return "window", sha256(packed).hex(), sum(message.tokens for message in window)
 
 
 class Rebuilt(Struct, frozen=True):
-    """A context that was built again: whether it is what was shown, and by name which parts are not."""
+    """A context that was built again, whether it equals the shown one, and the names of the parts that differ."""
 
     context: Context
     matches: bool
@@ -486,33 +480,39 @@ class Rebuilt(Struct, frozen=True):
 
 
 def rebuild(memory: Memory, door: Door, seq: int) -> Rebuilt:
-    """Return the context that was shown at a seq, built again from the log and held against its digests.
+    """Build the context that was shown at a seq again from the log, and compare it with its digests.
 
-    Raises ``NotFound`` where no context was shown at the seq, ``InvalidInput`` for one of another renderer.
+    Raises `NotFound` where no context was shown at the seq, `InvalidInput` for one of another renderer.
     """
-    event, stream = _shown_at(memory, seq)
+    for event, stamp in memory.events(after=checks.count(seq, "seq") - 1 if seq else 0, until=seq):
+        if isinstance(event, ContextShown) and stamp.seq == seq and not stamp.erased:
+            break
+    else:
+        raise NotFound(
+            f"no context was shown at seq {seq}; events of kind context_shown have the seqs of those that were"
+        )
     if event.renderer != RENDERER:
         raise InvalidInput(f"the context at seq {seq} is of renderer {event.renderer}, and this program has {RENDERER}")
     past = memory.at(event.origin)
-    chat = past.conversation(stream.partition("/")[2])
-    skills = tuple((name, body, float(score)) for name, body, score in unpack_json(event.skills))
-    budget = ContextBudget(**unpack_json(event.budget))
-    opening = (chat.project, chat.window_tokens)
-    said = (event.origin, event.project, event.query, event.day, event.profile, event.journal)
-    made = Made(*said, skills, budget, event.ids, opening)
-    found = [entry for entry in map(past.project(event.project).get, event.ids) if entry is not None]
-    trim = Trim(len(skills), len(found), budget.skills_chars or 0)
-    parts, _ = trimmed(door, fixed_parts(past, door, chat, made), made, found, trim)
-    again = Context(chat.id, event.origin, tuple(parts), tuple(chat.window()), made)
-    rows = [*((part.name, part.digest) for part in again.parts), _window_row(again.window)[:2]]
-    known = dict(zip(event.names, (digest.hex() for digest in event.digests), strict=True))
-    names = dict.fromkeys([*known, *(name for name, _ in rows)])
-    differing = tuple(name for name in names if known.get(name) != dict(rows).get(name))
-    return Rebuilt(again, not differing, differing)
-
-
-def _shown_at(memory: Memory, seq: int) -> tuple[ContextShown, str]:
-    for event, stamp in memory.events(after=checks.count(seq, "seq") - 1 if seq else 0, until=seq):
-        if isinstance(event, ContextShown) and stamp.seq == seq and not stamp.erased:
-            return event, stamp.stream
-    raise NotFound(f"no context was shown at seq {seq}; events of kind context_shown have the seqs of those that were")
+    chat = past.conversation(stamp.stream.partition("/")[2])
+    recipe = Recipe(
+        event.origin,
+        event.project,
+        event.query,
+        event.day,
+        event.profile,
+        event.journal,
+        tuple((name, body, float(score)) for name, body, score in unpack_json(event.skills)),
+        ContextBudget(**unpack_json(event.budget)),
+        event.ids,
+        (chat.project, chat.window_tokens),
+    )
+    entries = [entry for entry in map(past.project(event.project).get, event.ids) if entry is not None]
+    trim = _Trim(len(recipe.skills), len(entries), recipe.budget.skills_chars or 0)
+    parts, _ = _trim_parts(door, _fixed_parts(past, door, chat, recipe), recipe, entries, trim)
+    context = Context(chat.id, event.origin, tuple(parts), tuple(chat.window()), recipe)
+    digests = {part.name: part.digest for part in parts} | dict([_window_row(context.window)[:2]])
+    recorded = dict(zip(event.names, (digest.hex() for digest in event.digests), strict=True))
+    names = dict.fromkeys([*recorded, *digests])
+    differing = tuple(name for name in names if recorded.get(name) != digests.get(name))
+    return Rebuilt(context, not differing, differing)

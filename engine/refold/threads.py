@@ -42,7 +42,11 @@ class Worker:
     def _main(self) -> None:
         with self._running:
             if self._claim.acquire(blocking=False):
-                self._run()
+                try:
+                    self._run()
+                except MemoryError:
+                    # Memory may lack for the first frame of the function, before it could do anything about that.
+                    self._run()
 
     def begins(self) -> bool:
         """Wait until the thread runs and return whether it does or did; one that is not there in time never will."""

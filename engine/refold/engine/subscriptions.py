@@ -113,6 +113,7 @@ class Subscription:
     @property
     def is_alive(self) -> bool:
         """Whether events are still delivered."""
+        self._hub.check_thread()
         return not self._delivery.is_ended
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
@@ -121,7 +122,7 @@ class Subscription:
         It ends when it is closed, when its memory is, or when it fails.
         """
         until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        while not self._delivery.is_ended and (until is None or time.monotonic() < until):
+        while self.is_alive and (until is None or time.monotonic() < until):
             time.sleep(_POLL_SECONDS)
         return self._delivery.is_ended
 
@@ -190,6 +191,15 @@ class Subscriptions:
             self._engine.ring = self._thread = None
             raise StoreError("no thread could be started for the subscribers; end other threads and subscribe again")
 
+    def check_thread(self) -> None:
+        """End every subscription if the thread has ended without doing so, for lack of memory."""
+        thread = self._thread
+        if thread is None or not thread.is_over:
+            return
+        with self._lock:
+            if self._thread is thread:
+                self._end_active(StoreError("the thread of the subscribers ended for lack of memory; subscribe again"))
+
     def end(self, delivery: _Delivery) -> None:
         """End one subscription, and wait for a call that is running unless that is where we are."""
         delivery.is_ended = True
@@ -245,12 +255,14 @@ class Subscriptions:
 
     def _end_all(self, error: BaseException | None) -> None:
         with self._lock:
-            if self._thread is None or not self._thread.is_current:
-                return
-            for delivery in self._active:
-                delivery.end(error)
-            self._active = ()
-            self._forget_thread()
+            if self._thread is not None and self._thread.is_current:
+                self._end_active(error)
+
+    def _end_active(self, error: BaseException | None) -> None:
+        for delivery in self._active:
+            delivery.end(error)
+        self._active = ()
+        self._engine.ring = self._thread = None
 
     def _round(self, active: Sequence[_Delivery]) -> bool:
         """Give each subscription at most a page, so that one that catches up keeps no other waiting for long."""

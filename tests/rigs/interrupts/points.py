@@ -182,10 +182,13 @@ def call_failing(function: Callable[[], Any], thread_name: str, point: int, erro
                 where.append(place_of(frame))
                 raise error
 
+    raised: Exception | None = None
     threading.settrace(trace)
     try:
         function()
+    except Exception as problem:  # noqa: BLE001 - it is judged
+        raised = problem
     finally:
         is_over.set()
         threading.settrace(None)
-    return Outcome(points, where[0] if where else None, None, is_outside=False, is_ignored=True, raised=None)
+    return Outcome(points, where[0] if where else None, None, is_outside=False, is_ignored=True, raised=raised)

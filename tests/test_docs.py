@@ -279,7 +279,7 @@ def test_the_verbs_of_the_command_line_are_the_documented_ones() -> None:
         ("TUTORIAL.md", "at most {} of the stream", limits.CHECKPOINT_EVENTS),
         ("TUTORIAL.md", "The last {} such states", limits.FROZEN_STATES_MAX),
         ("TUTORIAL.md", "may be {} deep", limits.BASE_DEPTH_MAX),
-        ("TUTORIAL.md", "are looked for every {} ms", limits.POLL_MS),
+        ("TUTORIAL.md", "of other processes every {} ms", limits.POLL_MS),
         ("TUTORIAL.md", "pages of at most {} events are read", limits.PAGE_EVENTS),
         ("docs/internals.md", "number every {} ms", limits.POLL_MS),
     ],

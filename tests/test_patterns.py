@@ -25,7 +25,7 @@ from refold.agent.extraction import secret_in
 from refold.errors import RefoldError
 from refold.importers import base
 from refold.index.text import question_share, terms_of
-from refold.mirror import plan
+from refold.mirror import merge
 from refold.mirror.files import PROFILE_FILE
 from refold.skills import format as skills_format
 from refold.skills import selection
@@ -245,7 +245,7 @@ def test_the_judge_tells_what_grows_from_what_does_not() -> None:
 READERS: dict[str, Callable[[str], object]] = {
     "secrets": secret_in,
     "commands": detect_memory_command,
-    "models' JSON": providers.parse_json,
+    "models' JSON": providers.parsed,
     "what is learnt": lambda text: extraction.parse_lessons([{"content": text[:2_000]}], echoes=[text]),
     "frontmatter": lambda text: skills_format.split_frontmatter("---\n" + text),
     "frontmatter mended": skills_format.mend,
@@ -260,7 +260,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "terms": lambda text: terms_of(text, "porter"),
     "questions": lambda text: question_share(text + "?"),
     "documents": lambda text: sum(1 for _ in base.paths(text.encode())),
-    "saved copies": lambda text: plan.standing(PROFILE_FILE, text.encode(), {"0" * 64}),
+    "late saves": lambda text: merge.hand_side(PROFILE_FILE, text.encode(), []),
     "token counter": ByteClassCounter().count,
 }
 UNITS = (

@@ -102,7 +102,7 @@ def suffer(place: Path, point: int) -> dict[str, Any]:
     doom = Doom(point)
     commit = Engine.commit_batch
     with Memory(place / "store") as memory:
-        vars(files).update(os=Doors(doom), exchanged=doom.wrapped("exchange", files.exchanged))
+        vars(files).update(os=Doors(doom), exchange=doom.wrapped("exchange", files.exchange))
         Engine.commit_batch = doom.wrapped("commit", commit)  # type: ignore[method-assign]
         memory.mirror(place / "mirror").close()
     return {"points": doom.count}
@@ -122,7 +122,7 @@ def wrong_beside(directory: Path) -> list[str]:
     """Say what is wrong with what was kept beside the files."""
     beside = kept(directory)
     wrong = [f"what was erased is in {beside}"] if b"swordfish" in everything(directory) else []
-    wanted = {"202611/20261118.md": "mine", "202611/20261119.md": "Chose SQLite.", "profile.json": "Rome"}
+    wanted = {"202611/20261119.md": "Chose SQLite.", "profile.json": "Rome"}
     if {name.partition(".conflict-")[0] for name in beside} != wanted.keys() or len(beside) != len(wanted):
         wrong.append(f"kept beside are {beside}")
     return wrong + [f"{text} is not kept" for name, text in wanted.items() if text not in str(beside)]

@@ -15,7 +15,7 @@ from refold.mirror.mirror import Rounds
 from tests.mirror.files import everything, facts_in, held, kept, put_facts, rendered, texts_of
 from tests.mirror.machine import DAYS, MirrorMachine, keys
 
-STEPS = ["_keep", "_take", "_write", "_announce", "_placed", "_conclude"]
+STEPS = ["_copy_conflicts", "_take", "_write", "_announce", "_place", "_conclude"]
 
 
 class Killed(BaseException):

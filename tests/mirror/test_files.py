@@ -280,14 +280,14 @@ def test_a_thread_goes_on_when_the_disk_does(memory: Memory, directory: Path, mo
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], object], can_exchange: bool = True) -> None:
     """Let something happen between the reading of a file and its replacement, and before each further exchange."""
-    waiting, exchange = list(acts), files.exchanged
+    waiting, exchange = list(acts), files.exchange
 
     def exchanged(folder: int, one: str, other: str) -> bool:
         if waiting:
             waiting.pop(0)()
         return can_exchange and exchange(folder, one, other)
 
-    monkeypatch.setattr(files, "exchanged", exchanged)
+    monkeypatch.setattr(files, "exchange", exchanged)
 
 
 def remove_and_write(path: Path, text: str) -> None:
@@ -351,21 +351,21 @@ def test_a_file_that_comes_anew_while_another_is_removed_takes_nothing_along(
     memory: Memory, mirror: Mirror, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = day_path(directory, DAY)
-    holds, place = files.Tree._holds, files.Tree._place
+    holds, place = files.MirrorDirectory._holds, files.MirrorDirectory._place
     waiting = ["second by hand\n", "first by hand\n"]
 
-    def held_by(tree: files.Tree, folder: int, name: str, *rest: Any) -> bool:
+    def held_by(tree: files.MirrorDirectory, folder: int, name: str, *rest: Any) -> bool:
         if len(waiting) == 2:
             put(path.with_name(f"{files.SWAP}{path.name}"), waiting.pop())
         return holds(tree, folder, name, *rest)
 
-    def placed(tree: files.Tree, folder: int, swap: str, base: str) -> bool:
+    def placed(tree: files.MirrorDirectory, folder: int, swap: str, base: str) -> bool:
         if len(waiting) == 1:
             append(path, waiting.pop())
         return place(tree, folder, swap, base)
 
-    monkeypatch.setattr(files.Tree, "_holds", held_by)
-    monkeypatch.setattr(files.Tree, "_place", placed)
+    monkeypatch.setattr(files.MirrorDirectory, "_holds", held_by)
+    monkeypatch.setattr(files.MirrorDirectory, "_place", placed)
     memory.erase([recorded.stamp.seq for recorded in memory.events() if hasattr(recorded.event, "day")])
     mirror.sync()
     assert not waiting

@@ -47,7 +47,7 @@ def make_link(path: Path) -> None:
 def test_what_is_no_file_may_come_while_a_file_is_replaced(
     memory: Memory, directory: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
 ) -> None:
-    exchanged, waiting = files.exchanged, [make]
+    exchanged, waiting = files.exchange, [make]
 
     def meanwhile(folder: int, one: str, other: str) -> bool:
         if waiting:
@@ -56,7 +56,7 @@ def test_what_is_no_file_may_come_while_a_file_is_replaced(
         return exchanged(folder, one, other)
 
     with memory.mirror(directory) as mirror:
-        monkeypatch.setattr(files, "exchanged", meanwhile)
+        monkeypatch.setattr(files, "exchange", meanwhile)
         for theme in ("light", "blue"):
             memory.profile().set("theme", theme)
             (problem,) = mirror.sync().problems

@@ -34,6 +34,13 @@ BREAKS: Final = {
 LOCAL: Final = ("lock.mdb", "owner.lock", "writer.lock", "turn.lock", "ballast", "verbs.witness")
 """Files that say something of processes or nothing, and one that lags behind its store by some time."""
 
+MIRROR: Final = ".refold-mirror"
+UNSTORED: Final = ("own", "beside", "former", "copies_erased_count")
+"""What a mirror records of the copies that an erasure edits in the old, and deletes in the new."""
+
+NEW_FIELDS: Final = {"deleted"}
+"""Fields of results that the old has not: of a mirror's report, the copies that an erasure deleted."""
+
 SHOWN: Final = 10
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - stores there cost no disk flush; a folder of its own is made inside
 _CHARS: Final = 160
@@ -61,6 +68,16 @@ def built(revision: str) -> Side:
         output(*pip, "install", "--no-deps", "--target", str(folder / "wheel"), *map(str, folder.glob("*.whl")))
         (folder / "done").touch()
     return Side(folder / "wheel", folder / "tree")
+
+
+def mirror_record(path: Path) -> Any:
+    """Return what a mirror has recorded, without what it knows of copies."""
+
+    def known(fields: dict[str, Any]) -> dict[str, Any]:
+        recent = {"recent": [change[:2] for change in fields["recent"]]} if "recent" in fields else {}
+        return {key: value for key, value in fields.items() if key not in UNSTORED} | recent
+
+    return json.loads(path.read_bytes().partition(b"\n")[2], object_hook=known)
 
 
 def output(*command: str) -> str:
@@ -97,7 +114,7 @@ def differences(a: Any, b: Any, path: str = "") -> Iterator[str]:
     if texts[0] == texts[1]:
         return
     if isinstance(a, dict) and isinstance(b, dict) and (a.keys() != b.keys() or [*a] == [*b]):
-        for key in sorted(a.keys() | b.keys()):
+        for key in sorted(a.keys() | b.keys() - NEW_FIELDS):
             yield from differences(a.get(key, "nothing"), b.get(key, "nothing"), f"{path} > {key}")
     elif isinstance(a, list) and isinstance(b, list):
         for place, (left, right) in enumerate(zip_longest(a, b, fillvalue="nothing")):
@@ -189,6 +206,9 @@ class Comparison:
                 tags += Counter(int(row[_TAG], 16) for key, row in left["log"].items() if key != "flags")
                 count = sum(map(len, left.values())) - len(left)
                 self.equal("rows", count, left, right, f"{name.parent} of {first}|{second}")
+            elif name.name == MIRROR:
+                left, right = map(mirror_record, both)
+                self.equal("files", 1, left, right, f"{name} of {first}|{second}")
             else:
                 a, b = (workload.without_layout(path.read_bytes().decode("latin-1")) for path in both)
                 self.equal("files", 1, a.splitlines(), b.splitlines(), f"{name} of {first}|{second}")

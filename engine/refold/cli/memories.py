@@ -467,6 +467,8 @@ def _print_report(report: "MirrorReport") -> None:
         where = f"{conflict.file} {conflict.name}".rstrip()
         kept = f"; the hand's side is in {conflict.kept}" if conflict.kept else ""
         console.line((f"{where}: ", "bold"), (f"conflict: {conflict.reason}{kept}", "yellow"))
+    for name in report.deleted:
+        console.line((f"{name}: ", "bold"), "deleted, because an erasure reached its file")
     for problem in report.problems:
         console.line((f"{problem.file or 'mirror'}: ", "bold"), (problem.reason, "red"))
     if not report:

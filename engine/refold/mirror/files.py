@@ -1,8 +1,8 @@
-"""Files of a mirror: found, read, replaced and removed below one directory, never outside of it. Bytes only.
+"""Files of a mirror: read, replaced and removed below one directory, as bytes.
 
 Every file is reached through a descriptor of its folder, and no link is followed. A file is replaced only if it is
-still the one that was read: two files change names at one instant, and what comes out is looked at; where it is
-another one, the names change back. So whoever puts a file there meanwhile, or writes to it, loses nothing.
+still the one that was read: two files exchange names at one instant, and the one that comes out is compared; if it is
+another one, the names are exchanged back. So whoever puts a file there meanwhile, or writes to it, loses nothing.
 """
 
 import errno
@@ -19,186 +19,96 @@ from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreBusy, Stor
 from refold.limits import MIRROR_FILE_BYTES_MAX, MIRROR_FILES_COUNT_MAX, MIRROR_STATE_BYTES_MAX, RETRIES_COUNT_MAX
 from refold.text import blake2b
 
-# Two files that change names at one instant, which is what Linux offers beyond POSIX.
-#
-# Who replaces a file by a rename loses what others put there since it was last read. After an exchange the other file
-# is still there, under our name, and can be looked at.
-
-_EXCHANGE: Final = 2
-"""``RENAME_EXCHANGE`` of ``renameat2``."""
-
-_UNKNOWN: Final = frozenset((errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM))
-"""What systems and file systems say that cannot do it."""
-
-
-@cache
-def _function() -> Any:
-    import ctypes  # noqa: PLC0415 - only mirrors need it, and it takes a while to load
-
-    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if function is not None:
-        function.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
-        function.restype = ctypes.c_int
-    return function
-
-
-def exchanged(folder: int, one: str, other: str) -> bool:
-    """Let two files of a folder change names; return whether this system can do that. ``OSError`` where it fails."""
-    function = _function()
-    if function is None:
-        return False
-    import ctypes  # noqa: PLC0415 - as above
-
-    if function(folder, os.fsencode(one), folder, os.fsencode(other), _EXCHANGE) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in _UNKNOWN:
-        return False
-    raise OSError(number, os.strerror(number), one)
-
-
-# How a mirror opens and reads what is below its directory: no link is followed, and what is refused is told.
-
-_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-READING: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def opened_file(folder: int, base: str) -> int | None:
-    """Open a file to be read; ``None`` for a link, a folder, and what else is none or cannot be read."""
-    try:
-        file = os.open(base, READING, dir_fd=folder)
-    except OSError:
-        return None
-    if stat.S_ISREG(os.fstat(file).st_mode):
-        return file
-    os.close(file)
-    return None
-
-
-def all_of(file: int, bytes_max: int) -> bytes:
-    """Return what a descriptor gives, at most one byte more than the bound."""
-    parts: list[bytes] = []
-    left = bytes_max + 1
-    while left and (part := os.read(file, min(left, 1024**2))):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
-
-
-def opened_directory(path: str, *, makes: bool) -> int:
-    """Open a directory, made if asked for; ``NotFound`` without it or its parent, ``InvalidInput`` for a file."""
-    if not os.path.isdir(os.path.dirname(path)):
-        raise NotFound(f"the parent directory {os.path.dirname(path)} of the mirror does not exist; create it first")
-    with suppress(FileExistsError):
-        if makes:
-            os.mkdir(path, 0o700)
-    try:
-        return os.open(path, FOLDER)
-    except FileNotFoundError as error:
-        raise NotFound(f"there is no directory {path} to be looked at; a mirror that writes makes it") from error
-    except NotADirectoryError as error:
-        raise InvalidInput(f"{path} is a file; give the mirror a directory") from error
-
-
-@contextmanager
-def telling(path: str) -> Generator[None]:
-    """Tell what the system refuses in refold's words."""
-    try:
-        yield
-    except OSError as error:
-        kind = StoreFull if error.errno in _FULL else StoreError
-        raise kind(
-            f"the mirror's {path}: {error.strerror}; check who owns it and that its disk has space. The log has all"
-        ) from error
-
-
 PROFILE_FILE: Final = "profile.json"
 STATE_FILE: Final = ".refold-mirror"
 LOCK_FILE: Final = ".refold-mirror.lock"
 NEW: Final = ".refold-new-"
-"""How files begin that are being written: what a crash leaves of one is worth nothing."""
+"""Prefix of files that are being written: worth nothing after a crash."""
 
 SWAP: Final = ".refold-swap-"
-"""How files begin that are about to get their name, or have just lost it: a crash may leave somebody's work there."""
+"""Prefix of files that are about to get their name, or have just lost it: a crash may leave somebody's work there."""
 
-KEPT: Final = ".conflict-"
-"""What stands between a file's name and the rest of the name of what was kept beside it."""
+CONFLICT: Final = ".conflict-"
+"""Separates a file's name from the digest of a copy that holds the hand's side of a conflict."""
 
 _MONTH: Final = re.compile(r"\d{6}")
 _DAY_FILE: Final = re.compile(r"(\d{6})\d\d\.md")
-_COPY: Final = re.compile(rf"(?:{re.escape(PROFILE_FILE)}|\d{{8}}\.md){re.escape(KEPT)}[0-9a-f]{{12}}")
-_MAKING: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_COPY: Final = re.compile(rf"(?:{re.escape(PROFILE_FILE)}|\d{{8}}\.md){re.escape(CONFLICT)}[0-9a-f]{{12}}")
 _LINK: Final = "is a link, which is not followed; put the file itself there"
 
+_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-class Seen(NamedTuple):
-    """A file as it was seen; one that is written to, or another one of its name, is seen otherwise."""
+_RENAME_EXCHANGE: Final = 2
+_UNSUPPORTED: Final = frozenset((errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM))
+"""Answers of systems and file systems that cannot exchange names."""
+
+
+class FileVersion(NamedTuple):
+    """A file as it was seen; one that is written to, or another one of its name, has another version."""
 
     inode: int
     size: int
     modified_ns: int
 
 
-class Found(NamedTuple):
-    """What is at a name: a file and its bytes, nothing (``seen`` is ``None``), or what cannot be read and why."""
+class FileContent(NamedTuple):
+    """The content of a name: a file and its bytes, nothing (``version`` is ``None``), or why it cannot be read."""
 
-    seen: Seen | None
+    version: FileVersion | None
     content: bytes = b""
     problem: str = ""
 
 
-def _seen(found: os.stat_result) -> Seen:
-    return Seen(found.st_ino, found.st_size, found.st_mtime_ns)
+class MirrorDirectory:
+    """The directory of a mirror, locked for one of them at a time; with ``locks=False`` nothing is made or changed."""
 
-
-class Tree:
-    """The directory of a mirror, held by one of them at a time; who only looks holds nothing and makes nothing."""
-
-    def __init__(self, path: str, *, holds: bool = True) -> None:
+    def __init__(self, path: str, *, locks: bool = True) -> None:
         self.path = os.path.realpath(path)
-        self._held: list[tuple[str, int, bytes]] = []
-        """Files that were replaced, by their name then: descriptors, and what was read of them."""
-        with telling(self.path):
-            self._root = opened_directory(self.path, makes=holds)
+        self._replaced: list[tuple[str, int, bytes]] = []
+        """Files that were replaced, by their name then: descriptors, and the bytes that were read of them."""
+        with storage_errors(self.path):
+            self._root = _open_directory(self.path, makes=locks)
             try:
-                self._lock = _locked(self._root, self.path) if holds else None
+                self._lock = _lock(self._root, self.path) if locks else None
             except BaseException:
                 os.close(self._root)
                 raise
         self._is_closed = False
 
     def close(self) -> None:
-        """Let go of the directory; once."""
+        """Release the directory; a second call does nothing."""
         if not self._is_closed:
             self._is_closed = True
-            for _, file, _ in self._held:
+            for _, file, _ in self._replaced:
                 os.close(file)
             if self._lock is not None:
                 os.close(self._lock)
             os.close(self._root)
 
-    # Looking.
+    # Reading.
 
-    def walk(self) -> dict[str, Seen]:
-        """Return the files of the profile and of days as they are now, by name; ``LimitExceeded`` for too many.
+    def walk(self) -> dict[str, FileVersion]:
+        """Return the files of the profile and of days by name; ``LimitExceeded`` for too many.
 
         Raises ``StoreError`` where the directory is gone, or another one has its name.
         """
         self._check_there()
-        found: dict[str, Seen] = {}
-        with telling(self.path), os.scandir(self._root) as entries:
+        versions: dict[str, FileVersion] = {}
+        with storage_errors(self.path), os.scandir(self._root) as entries:
             for entry in list(entries):
                 if entry.name == PROFILE_FILE:
-                    found[entry.name] = _seen(entry.stat(follow_symlinks=False))
+                    versions[entry.name] = _version(entry.stat(follow_symlinks=False))
                 elif _MONTH.fullmatch(entry.name):
-                    found |= self._month(entry.name)
-                if len(found) > MIRROR_FILES_COUNT_MAX:
-                    bound = f"MIRROR_FILES_COUNT_MAX = {MIRROR_FILES_COUNT_MAX:,}"
+                    versions |= self._month(entry.name)
+                if len(versions) > MIRROR_FILES_COUNT_MAX:
                     raise LimitExceeded(
-                        f"{self.path} holds more than {bound} files of days; move the older ones elsewhere"
+                        f"{self.path} holds more than MIRROR_FILES_COUNT_MAX = {MIRROR_FILES_COUNT_MAX:,} files of "
+                        "days; move the older ones elsewhere"
                     )
-        return found
+        return versions
 
     def _check_there(self) -> None:
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -209,21 +119,20 @@ class Tree:
             f"open the mirror again, and it is written anew. The log has all"
         )
 
-    def _month(self, month: str) -> dict[str, Seen]:
-        found: dict[str, Seen] = {}
-        try:
-            with self._folder(f"{month}/") as (folder, _), os.scandir(folder) as entries:
-                for entry in entries:
-                    named = _DAY_FILE.fullmatch(entry.name)
-                    if named is not None and named[1] == month:
-                        found[f"{month}/{entry.name}"] = _seen(entry.stat(follow_symlinks=False))
-        except (FileNotFoundError, NotADirectoryError):
-            pass  # Gone, or a link or a file: none of its days is ours.
-        return found
+    def _month(self, month: str) -> dict[str, FileVersion]:
+        versions: dict[str, FileVersion] = {}
+        # Gone, or a link or a file: none of its days is ours.
+        errors = suppress(FileNotFoundError, NotADirectoryError)
+        with errors, self._folder(f"{month}/") as (folder, _), os.scandir(folder) as entries:
+            for entry in entries:
+                match = _DAY_FILE.fullmatch(entry.name)
+                if match is not None and match[1] == month:
+                    versions[f"{month}/{entry.name}"] = _version(entry.stat(follow_symlinks=False))
+        return versions
 
     @contextmanager
     def _folder(self, name: str, *, makes: bool = False) -> Generator[tuple[int, str]]:
-        """Open the folder of a name, made if asked for; gives it with the last part of the name."""
+        """Open the folder of a name; yield it with the last part of the name."""
         month, _, base = name.rpartition("/")
         if not month:
             yield self._root, base
@@ -232,72 +141,71 @@ class Tree:
             with suppress(FileExistsError):
                 os.mkdir(month, 0o700, dir_fd=self._root)
                 os.fsync(self._root)
-        folder = os.open(month, FOLDER, dir_fd=self._root)
+        folder = os.open(month, _FOLDER, dir_fd=self._root)
         try:
             yield folder, base
         finally:
             os.close(folder)
 
-    def read(self, name: str, bytes_max: int | None = MIRROR_FILE_BYTES_MAX) -> Found:
-        """Return what is at a name; it is read again while somebody writes to it, and no longer than a few times.
-
-        With ``None`` it is read however large it is.
-        """
+    def read(self, name: str, bytes_max: int | None = MIRROR_FILE_BYTES_MAX) -> FileContent:
+        """Read a file; again a few times while somebody writes to it. With ``None`` it may have any size."""
         try:
             for _ in range(RETRIES_COUNT_MAX):
-                found = self._read_once(name, bytes_max)
-                if found is not None:
-                    return found
+                read = self._read_once(name, bytes_max)
+                if read is not None:
+                    return read
         except FileNotFoundError:
-            return Found(None)
+            return FileContent(None)
         except OSError as error:
             is_link = error.errno in {errno.ELOOP, errno.ENOTDIR}
-            return Found(None, problem=_LINK if is_link else f"cannot be read ({error.strerror})")
-        return Found(None, problem="is being written to; it is looked at again later")
+            return FileContent(None, problem=_LINK if is_link else f"cannot be read ({error.strerror})")
+        return FileContent(None, problem="is being written to; it is looked at again later")
 
-    def _read_once(self, name: str, bytes_max: int | None) -> Found | None:
+    def _read_once(self, name: str, bytes_max: int | None) -> FileContent | None:
         with self._folder(name) as (folder, base):
-            file = os.open(base, READING, dir_fd=folder)
+            file = os.open(base, _READ, dir_fd=folder)
         try:
             before = os.fstat(file)
             if not stat.S_ISREG(before.st_mode):
-                return Found(None, problem="is no file; put a file there, or nothing")
+                return FileContent(None, problem="is no file; put a file there, or nothing")
             if bytes_max is not None and before.st_size > bytes_max:
-                return Found(_seen(before), problem=too_large(before.st_size))
-            content = all_of(file, before.st_size)
-            is_whole = _seen(os.fstat(file)) == _seen(before) and len(content) == before.st_size
-            return Found(_seen(before), content) if is_whole else None
+                return FileContent(_version(before), problem=too_large(before.st_size))
+            content = _content(file, before.st_size)
+            is_whole = _version(os.fstat(file)) == _version(before) and len(content) == before.st_size
+            return FileContent(_version(before), content) if is_whole else None
         finally:
             os.close(file)
 
     # Writing.
 
-    def replace(self, name: str, content: bytes, found: Found) -> Seen | None:
-        """Put a file in the place of what was found there; return it, ``None`` where something else is there by now.
+    def replace(self, name: str, content: bytes, read: FileContent) -> FileVersion | None:
+        """Replace what was read of a name, durably; return the new version, ``None`` if something else is there by now.
 
-        It is on the disk then. Raises ``StoreFull`` and ``StoreError``; what is there stays whole.
+        Raises ``StoreFull`` and ``StoreError``; the present file stays whole.
         """
-        with telling(f"{self.path}/{name}"), self._folder(name, makes=True) as (folder, base):
+        with storage_errors(f"{self.path}/{name}"), self._folder(name, makes=True) as (folder, base):
             self._write(folder, base, content)
             swap = SWAP + base
-            # What stands there is what an earlier call could not put back.
+            # There may be a file that an earlier call could not put back.
             self._let_go(folder, name, swap, b"")
             os.rename(NEW + base, swap, src_dir_fd=folder, dst_dir_fd=folder)
-            ours = _seen(os.stat(swap, dir_fd=folder, follow_symlinks=False))
-            if found.seen is None:
-                placed = self._place(folder, swap, base)
+            version = _version(os.stat(swap, dir_fd=folder, follow_symlinks=False))
+            if read.version is None:
+                is_replaced = self._place(folder, swap, base)
                 os.unlink(swap, dir_fd=folder)
             else:
-                placed = self._swap(folder, name, content, found)
+                is_replaced = self._swap(folder, name, content, read)
             os.fsync(folder)
-            return ours if placed else None
+            return version if is_replaced else None
 
     def _write(self, folder: int, base: str, content: bytes) -> None:
         with suppress(FileNotFoundError):
             os.unlink(NEW + base, dir_fd=folder)
-        file = os.open(NEW + base, _MAKING, 0o600, dir_fd=folder)
+        file = os.open(NEW + base, _CREATE, 0o600, dir_fd=folder)
         try:
-            _write_all(file, content)
+            view = memoryview(content)
+            while view:
+                view = view[os.write(file, view) :]
             os.fsync(file)
         except BaseException:
             os.unlink(NEW + base, dir_fd=folder)
@@ -306,175 +214,241 @@ class Tree:
             os.close(file)
 
     def _place(self, folder: int, swap: str, base: str) -> bool:
-        """Give a file a name that nobody has; return whether it got it."""
+        """Give a file a name that is free; return whether it was."""
         try:
             os.link(swap, base, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
         except FileExistsError:
             return False
         return True
 
-    def _swap(self, folder: int, name: str, content: bytes, found: Found) -> bool:
+    def _swap(self, folder: int, name: str, content: bytes, read: FileContent) -> bool:
         base = name.rpartition("/")[2]
         swap = SWAP + base
         try:
-            if not exchanged(folder, swap, base):
-                return self._rename(folder, swap, base, found)
+            if not exchange(folder, swap, base):
+                # Names cannot be exchanged here: the file is looked at just before it is replaced.
+                if _version(os.stat(base, dir_fd=folder, follow_symlinks=False)) != read.version:
+                    os.unlink(swap, dir_fd=folder)
+                    return False
+                os.rename(swap, base, src_dir_fd=folder, dst_dir_fd=folder)
+                return True
         except FileNotFoundError:
             os.unlink(swap, dir_fd=folder)
             return False
-        if self._holds(folder, name, swap, found):
+        if self._holds(folder, name, swap, read):
             os.unlink(swap, dir_fd=folder)
             return True
-        # Somebody was faster: what came out is put back, and it is ours that goes. Whatever else comes out then has
-        # lost its name to us, and so has what somebody wrote into ours while it stood there.
+        # Somebody was faster: that file is put back, and it is ours that goes. Whatever else comes out then has lost
+        # its name to us, and so has what somebody wrote into ours while it was there.
         with suppress(FileNotFoundError):
-            exchanged(folder, swap, base)
+            exchange(folder, swap, base)
         self._let_go(folder, name, swap, content)
         return False
 
-    def _let_go(self, folder: int, name: str, swap: str, known: bytes) -> None:
-        """Remove a file that has lost its name, and see later whether it holds something else than what is known."""
-        file = opened_file(folder, swap)
+    def _let_go(self, folder: int, name: str, swap: str, content: bytes) -> None:
+        """Remove a file that has lost its name; ``late`` tells whether it holds something else than ``content``."""
+        file = _open_file(folder, swap)
         if file is None:
             _set_aside(folder, swap)
         else:
-            self._held.append((name, file, known))
+            self._replaced.append((name, file, content))
             os.unlink(swap, dir_fd=folder)
 
-    def _rename(self, folder: int, swap: str, base: str, found: Found) -> bool:
-        """Replace a file where names cannot be exchanged: it is looked at just before."""
-        if _seen(os.stat(base, dir_fd=folder, follow_symlinks=False)) != found.seen:
-            os.unlink(swap, dir_fd=folder)
-            return False
-        os.rename(swap, base, src_dir_fd=folder, dst_dir_fd=folder)
-        return True
-
-    def _holds(self, folder: int, name: str, base: str, found: Found) -> bool:
-        """Return whether a replaced file is what was found, to the byte; if so, it is kept open for a while.
+    def _holds(self, folder: int, name: str, base: str, read: FileContent) -> bool:
+        """Return whether a replaced file is the one that was read, to the byte; if so, it stays open for a while.
 
         A program that has it open may go on writing to it.
         """
-        file = opened_file(folder, base)
-        if file is None or all_of(file, len(found.content)) != found.content:
+        file = _open_file(folder, base)
+        if file is None or _content(file, len(read.content)) != read.content:
             if file is not None:
                 os.close(file)
             return False
-        self._held.append((name, file, found.content))
+        self._replaced.append((name, file, read.content))
         return True
 
-    def late(self) -> Iterator[tuple[str, bytes, bytes]]:
-        """Return the replaced files that were written to after they had been read: names, contents, what was read.
+    def late(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the replaced files that were written to after they had been read: names and contents.
 
-        Each is let go of once the caller asks for the next; who cannot keep one gets it again.
+        Each is closed once the next one is asked for; a caller that cannot save one gets it again.
         """
-        while self._held:
-            name, file, known = self._held[-1]
-            with telling(f"{self.path}/{name}"):
+        while self._replaced:
+            name, file, before = self._replaced[-1]
+            with storage_errors(f"{self.path}/{name}"):
                 os.lseek(file, 0, os.SEEK_SET)
-                content = all_of(file, len(known) + MIRROR_FILE_BYTES_MAX)
-            if content != known:
-                yield name, content, known
-            self._held.pop()
+                content = _content(file, len(before) + MIRROR_FILE_BYTES_MAX)
+            if content != before:
+                yield name, content
+            self._replaced.pop()
             os.close(file)
 
-    def remove(self, name: str, found: Found) -> bool:
-        """Remove a file that was found; return whether it is gone: where another one is there by now, that stays."""
-        with telling(f"{self.path}/{name}"), self._folder(name) as (folder, base):
+    def remove(self, name: str, read: FileContent) -> bool:
+        """Remove a file that was read; return whether it is gone: another one that is there by now stays."""
+        with storage_errors(f"{self.path}/{name}"), self._folder(name) as (folder, base):
             swap = SWAP + base
             try:
                 os.rename(base, swap, src_dir_fd=folder, dst_dir_fd=folder)
             except FileNotFoundError:
                 return True
-            is_ours = self._holds(folder, name, swap, found)
+            is_ours = self._holds(folder, name, swap, read)
             if is_ours or self._place(folder, swap, base):
                 os.unlink(swap, dir_fd=folder)
             else:
-                self._let_go(folder, name, swap, found.content)
+                self._let_go(folder, name, swap, read.content)
             os.fsync(folder)
             return is_ours
 
-    def keep(self, name: str, content: bytes) -> str:
-        """Write what would be lost beside a file, under a name that tells its content; return that name."""
-        kept = kept_name(name, content)
-        with telling(f"{self.path}/{kept}"), self._folder(kept, makes=True) as (folder, base):
+    # Copies of what the log does not take.
+
+    def copy(self, name: str, content: bytes) -> str:
+        """Write a copy next to a file, under a name that tells its content; return that name."""
+        copy = f"{name}{CONFLICT}{blake2b(content, digest_size=16).hexdigest()[:12]}"
+        with storage_errors(f"{self.path}/{copy}"), self._folder(copy, makes=True) as (folder, base):
             self._write(folder, base, content)
             os.rename(NEW + base, base, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
-        return kept
+        return copy
 
-    def kept(self) -> list[str]:
-        """Return the names of what was kept beside files, with their folders, sorted."""
-        found: list[str] = []
+    def copies(self) -> list[str]:
+        """Return the names of the copies, with their folders, sorted."""
+        names: list[str] = []
         for month in self._months():
             with suppress(FileNotFoundError, NotADirectoryError), self._folder(month) as (folder, _):
-                found += [month + base for base in os.listdir(folder) if _COPY.fullmatch(base)]
-        return sorted(found)
+                names += [month + base for base in os.listdir(folder) if _COPY.fullmatch(base)]
+        return sorted(names)
+
+    def delete_copy(self, copy: str) -> None:
+        """Delete a copy, durably, whatever it holds by now."""
+        with storage_errors(f"{self.path}/{copy}"), self._folder(copy) as (folder, base):
+            with suppress(FileNotFoundError):
+                os.unlink(base, dir_fd=folder)
+            os.fsync(folder)
 
     def _months(self) -> list[str]:
-        with telling(self.path):
+        with storage_errors(self.path):
             return ["", *(f"{name}/" for name in os.listdir(self._root) if _MONTH.fullmatch(name))]
 
-    # What is known of the last time.
+    # The state of the last time.
 
     def read_state(self) -> bytes:
-        """Return what was last known of the files, empty where nothing is."""
+        """Return the mirror's own record of its files, empty where there is none."""
         return self.read(STATE_FILE, MIRROR_STATE_BYTES_MAX).content
 
     def write_state(self, content: bytes) -> None:
-        """Write what is known of the files, atomically and durably."""
-        with telling(f"{self.path}/{STATE_FILE}"):
+        """Write the mirror's own record of its files, atomically and durably."""
+        with storage_errors(f"{self.path}/{STATE_FILE}"):
             self._write(self._root, STATE_FILE, content)
             os.rename(NEW + STATE_FILE, STATE_FILE, src_dir_fd=self._root, dst_dir_fd=self._root)
             os.fsync(self._root)
 
     def leftovers(self) -> Iterator[tuple[str, bytes]]:
-        """Return what a crash has left of replaced files, by name; each is removed once the caller asks for the next.
+        """Yield the replaced files that a crash has left, by name; each is removed once the next one is asked for.
 
-        What was being written then is removed without a word.
+        Files that were half written then are removed without a word.
         """
-        with telling(self.path):
+        with storage_errors(self.path):
             for month in self._months():
                 with suppress(FileNotFoundError, NotADirectoryError), self._folder(month) as (folder, _):
                     for base in os.listdir(folder):
                         if base.startswith(NEW):
                             os.unlink(base, dir_fd=folder)
                         elif base.startswith(SWAP):
-                            found = self.read(month + base, None)
-                            if found.seen is None or found.problem:
+                            read = self.read(month + base, None)
+                            if read.version is None or read.problem:
                                 _set_aside(folder, base)
                                 continue
-                            yield month + base.removeprefix(SWAP), found.content
+                            yield month + base.removeprefix(SWAP), read.content
                             os.unlink(base, dir_fd=folder)
 
 
-def kept_name(name: str, content: bytes) -> str:
-    """Return the name of what is kept beside a file; it tells the content."""
-    return f"{name}{KEPT}{_digest(content).hex()[:12]}"
-
-
-def _set_aside(folder: int, swap: str) -> None:
-    """Give what is no file a name beside that which it had, so that it stays and is in nobody's way."""
-    with suppress(FileNotFoundError):
-        inode = os.stat(swap, dir_fd=folder, follow_symlinks=False).st_ino
-        os.rename(swap, f"{swap.removeprefix(SWAP)}{KEPT}inode-{inode}", src_dir_fd=folder, dst_dir_fd=folder)
-
-
-def _digest(content: bytes) -> bytes:
-    return blake2b(content, digest_size=16).digest()
-
-
 def too_large(size: int) -> str:
-    """Return what to say of a file that is over the bound."""
+    """Return the problem of a file that is over the bound."""
     return f"is {size:,} bytes, over MIRROR_FILE_BYTES_MAX = {MIRROR_FILE_BYTES_MAX:,}; shorten it"
 
 
-def _write_all(file: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(file, view) :]
+@contextmanager
+def storage_errors(path: str) -> Generator[None]:
+    """Raise errors of the system as ``StoreFull`` and ``StoreError``."""
+    try:
+        yield
+    except OSError as error:
+        kind = StoreFull if error.errno in _FULL else StoreError
+        raise kind(
+            f"the mirror's {path}: {error.strerror}; check who owns it and that its disk has space. The log has all"
+        ) from error
 
 
-def _locked(root: int, path: str) -> int:
+def exchange(folder: int, one: str, other: str) -> bool:
+    """Let two files of a folder exchange names; return whether this system can do that. ``OSError`` where it fails.
+
+    Whoever replaces a file by a rename loses what others put there since it was read. After an exchange the other file
+    is still there, under our name, and can be compared. Linux offers this beyond POSIX.
+    """
+    function = _renameat2()
+    if function is None:
+        return False
+    import ctypes  # noqa: PLC0415 - only mirrors need it, and it takes a while to load
+
+    if function(folder, os.fsencode(one), folder, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number), one)
+
+
+@cache
+def _renameat2() -> Any:
+    import ctypes  # noqa: PLC0415 - as above
+
+    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if function is not None:
+        function.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+        function.restype = ctypes.c_int
+    return function
+
+
+def _version(status: os.stat_result) -> FileVersion:
+    return FileVersion(status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _open_file(folder: int, base: str) -> int | None:
+    """Open a file to read it; ``None`` for a link, a folder, and whatever cannot be read."""
+    try:
+        file = os.open(base, _READ, dir_fd=folder)
+    except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    return None
+
+
+def _content(file: int, bytes_max: int) -> bytes:
+    """Return the bytes of a descriptor, at most one more than the bound."""
+    parts: list[bytes] = []
+    left = bytes_max + 1
+    while left and (part := os.read(file, min(left, 1024**2))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _open_directory(path: str, *, makes: bool) -> int:
+    if not os.path.isdir(os.path.dirname(path)):
+        raise NotFound(f"the parent directory {os.path.dirname(path)} of the mirror does not exist; create it first")
+    with suppress(FileExistsError):
+        if makes:
+            os.mkdir(path, 0o700)
+    try:
+        return os.open(path, _FOLDER)
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no directory {path} to be looked at; a mirror that writes makes it") from error
+    except NotADirectoryError as error:
+        raise InvalidInput(f"{path} is a file; give the mirror a directory") from error
+
+
+def _lock(root: int, path: str) -> int:
     lock = os.open(LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=root)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -482,3 +456,10 @@ def _locked(root: int, path: str) -> int:
         os.close(lock)
         raise StoreBusy(f"another mirror holds {path}; close it, or give this one a directory of its own") from error
     return lock
+
+
+def _set_aside(folder: int, swap: str) -> None:
+    """Rename what is no file next to the name that it had, so that it stays and is in nobody's way."""
+    with suppress(FileNotFoundError):
+        inode = os.stat(swap, dir_fd=folder, follow_symlinks=False).st_ino
+        os.rename(swap, f"{swap.removeprefix(SWAP)}{CONFLICT}inode-{inode}", src_dir_fd=folder, dst_dir_fd=folder)

@@ -1,7 +1,7 @@
-"""Pages of a mirror, as they were when file and log were last the same, and three-way merges of both sides.
+"""Pages of a mirror as bytes and as digests, three-way merges of hand and log, and the record of the last round. Pure.
 
-It is digests alone, so that what was erased does not live on in it. Before files are replaced, what they are about to
-hold stands beside what they held: whoever comes after a crash finds either.
+The base of a merge is known by digests alone, so that erased text does not live on in it. Before files are replaced,
+the record tells what they held and what they are about to hold: whoever comes after a crash finds either.
 """
 
 import json
@@ -12,16 +12,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from refold import checks
 from refold.errors import InvalidInput, RefoldError
+from refold.mirror.files import PROFILE_FILE
 from refold.text import blake2b
-
-# What a mirror says of one round: what was written, what was taken, what was not, and what was in the way.
 
 
 class MirrorEdit(Struct, frozen=True):
@@ -37,10 +36,10 @@ class MirrorEdit(Struct, frozen=True):
 
 
 class MirrorConflict(Struct, frozen=True):
-    """An edit by hand that the log does not take: it stays as it is, and the hand's side is kept beside the file.
+    """An edit by hand that the log does not take: the log stays, and the hand's side is copied next to the file.
 
     ``name`` is the key, or the seqs of the notes that the hand changed or removed; ``hand`` and ``log`` are the two
-    sides, ``None`` where there is nothing. ``kept`` is the file with the hand's side, empty where that is nothing.
+    sides, ``None`` where there is nothing. ``kept`` is the copy of the hand's side, empty where there is none.
     """
 
     file: str
@@ -59,9 +58,10 @@ class MirrorProblem(Struct, frozen=True):
 
 
 class MirrorReport(Struct, frozen=True):
-    """What one round came to; the files that it wrote are those of the log's state at ``seq``.
+    """The result of one round; the files that it wrote are those of the log's state at ``seq``.
 
-    Of a check it says what a round would do.
+    ``deleted`` are copies of conflicts that were deleted because an erasure reached their file. Of a check it says what
+    a round would do.
     """
 
     seq: int
@@ -69,6 +69,7 @@ class MirrorReport(Struct, frozen=True):
     edits: tuple[MirrorEdit, ...] = ()
     conflicts: tuple[MirrorConflict, ...] = ()
     problems: tuple[MirrorProblem, ...] = ()
+    deleted: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -78,36 +79,60 @@ class MirrorReport(Struct, frozen=True):
     @property
     def has_changed(self) -> bool:
         """Whether a round did anything."""
-        return bool(self.written or self.edits or self.conflicts)
+        return bool(self.written or self.edits or self.conflicts or self.deleted)
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to tell."""
+        """Return whether there is anything to report."""
         return bool(self.has_changed or self.problems)
 
 
-# The files of a mirror as bytes, and what a hand wrote into them as facts and lines. Pure.
+class Unreadable(Exception):
+    """A file that a hand wrote is no profile, or no text; the message goes on from the file's name."""
+
+
+# Digests.
 
 DIGEST_BYTES: Final = 8
 LINE_BYTES: Final = 6
 LINE_CHARS: Final = 8
 """Of the digest of one line, as bytes and as text."""
 
-Part: TypeAlias = str
-"""A note without its text: the digests of its lines."""
+
+def digest(content: bytes) -> str:
+    """Return the digest of some bytes."""
+    return blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def text_digest(text: str | None) -> str | None:
+    """Return the digest of a key or a value, ``None`` for none."""
+    return None if text is None else digest(text.encode())
+
+
+def facts_digests(facts: Mapping[str, str]) -> dict[str, str]:
+    """Return the digests of a profile's keys, each with that of its value."""
+    return {digest(key.encode()): digest(value.encode()) for key, value in facts.items()}
+
+
+def note_digest(text: str) -> str:
+    """Return the digests of a note's lines, one behind the other: as lines are compared."""
+    return _lines_digest(_compared(_lines(text)))
+
+
+def _lines_digest(lines: Iterable[str]) -> str:
+    return "".join(
+        urlsafe_b64encode(blake2b(line.encode(), digest_size=LINE_BYTES).digest()).decode() for line in lines
+    )
+
+
+_BLANK: Final = _lines_digest([""])
+
+
+# Files as bytes.
 
 _BOM: Final = "\ufeff"
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _NUMBER: Final = object()
-"""Stands for every number and constant of a document: none of them is a string, and none is worth reading."""
-
-
-class Unreadable(Exception):
-    """What a hand wrote is no profile, or no text; the message says why, as it goes on from the file's name."""
-
-
-def digest(content: bytes) -> str:
-    """Return what tells some bytes from others."""
-    return blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
+"""In the place of every number and constant of a document: none of them is a string, and none is worth reading."""
 
 
 def file_of(day: str) -> str | None:
@@ -119,12 +144,14 @@ def file_of(day: str) -> str | None:
 
 
 def day_of(file: str) -> str:
-    """Return the day that a file's name tells."""
+    """Return the day of a file's name."""
     compact = file.rpartition("/")[2].removesuffix(".md")
     return f"{compact[:4]}-{compact[4:6]}-{compact[6:]}"
 
 
-# The profile.
+def heading(day: str) -> str:
+    """Return the first line of a day's file."""
+    return f"# {day}"
 
 
 def profile_bytes(facts: Mapping[str, str]) -> bytes:
@@ -132,33 +159,42 @@ def profile_bytes(facts: Mapping[str, str]) -> bytes:
     return (json.dumps(facts, ensure_ascii=False, indent=2) + "\n").encode()
 
 
+def day_bytes(day: str, texts: Iterable[str]) -> bytes:
+    """Return the notes of a day as its file, as a context shows them."""
+    return f"{heading(day)}\n\n{chr(10).join(texts)}\n".encode()
+
+
+def facts_bytes(facts: Mapping[str, str | None]) -> bytes:
+    """Return a hand's facts as a copy, sorted; empty for none."""
+    return msgspec.json.format(msgspec.json.encode(facts, order="sorted"), indent=2) + b"\n" if facts else b""
+
+
+def text_of(content: bytes) -> str:
+    """Return the text of a file, without the mark that some editors put first; ``Unreadable`` if it is none."""
+    try:
+        return content.decode().removeprefix(_BOM)
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"is not UTF-8 (byte {error.start}); save it as UTF-8") from error
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The members of an object in their order, also those whose key is there twice."""
+
+
 def facts_of(content: bytes) -> dict[str, str]:
     """Return the facts that a file holds; raises ``Unreadable`` for anything but one object of different strings."""
-    return _checked(pairs_of(content))
-
-
-def pairs_of(content: bytes) -> "Pairs":
-    """Return the members of the object that a file holds; raises ``Unreadable`` for anything else."""
     try:
-        document = json.loads(
+        pairs = json.loads(
             text_of(content),
-            object_pairs_hook=Pairs,
+            object_pairs_hook=_Pairs,
             parse_int=lambda _: _NUMBER,
             parse_float=lambda _: _NUMBER,
             parse_constant=lambda _: _NUMBER,
         )
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"is no JSON ({error}); mend it, and it is taken then") from error
-    if not isinstance(document, Pairs):
+    if not isinstance(pairs, _Pairs):
         raise Unreadable('is no JSON object; give one of strings, such as {"theme": "dark"}')
-    return document
-
-
-class Pairs(list[tuple[str, Any]]):
-    """The members of an object as they stand there, also those whose key stands there twice."""
-
-
-def _checked(pairs: Pairs) -> dict[str, str]:
     facts: dict[str, str] = {}
     for key, value in pairs:
         if key in facts:
@@ -172,79 +208,29 @@ def _checked(pairs: Pairs) -> dict[str, str]:
     return facts
 
 
-# Days.
-
-
-def heading(day: str) -> str:
-    """Return the first line of a day's file."""
-    return f"# {day}"
-
-
-def day_bytes(day: str, texts: Iterable[str]) -> bytes:
-    """Return the notes of a day as its file, as a context shows them."""
-    return f"{heading(day)}\n\n{chr(10).join(texts)}\n".encode()
-
-
-def text_of(content: bytes) -> str:
-    """Return the text of a file, without the mark that some editors put before it; ``Unreadable`` if it is none."""
-    try:
-        return content.decode().removeprefix(_BOM)
-    except UnicodeDecodeError as error:
-        raise Unreadable(f"is not UTF-8 (byte {error.start}); save it as UTF-8") from error
-
-
-def lines_of(text: str) -> list[str]:
+def _lines(text: str) -> list[str]:
     """Return the lines of a text, whichever way they end."""
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
-def compared(lines: Iterable[str]) -> list[str]:
+def _compared(lines: Iterable[str]) -> list[str]:
     """Return lines as they are compared: what editors trim, at their ends and around them, does not count."""
     trimmed = [line.rstrip() for line in lines]
-    first = next((place for place, line in enumerate(trimmed) if line), len(trimmed))
-    last = next((place for place in reversed(range(len(trimmed))) if trimmed[place]), -1)
-    return trimmed[first : last + 1]
+    places = [place for place, line in enumerate(trimmed) if line]
+    return trimmed[places[0] : places[-1] + 1] if places else []
 
 
-def part_of(text: str) -> Part:
-    """Return what tells a note from others, and each of its lines from others, without its text."""
-    return part_of_lines(compared(lines_of(text)))
-
-
-def part_of_lines(lines: Iterable[str]) -> Part:
-    """Return the digests of lines, one behind the other."""
-    return "".join(map(_line_told, lines))
-
-
-def _line_told(line: str) -> str:
-    return urlsafe_b64encode(blake2b(line.encode(), digest_size=LINE_BYTES).digest()).decode()
-
-
-BLANK: Final = _line_told("")
-
-
-# Three-way merges: what a hand changed since a file was last written, against what the log changed since. Pure.
+# Merges: what a hand changed since a file was last written, against what the log changed since.
 #
-# The base is known by digests, not by its text, so that nothing that was erased lives on in it. What only one side
-# changed is taken; what both changed alike is one change; what they changed differently is a conflict, in which the
-# log stays as it is.
+# What only one side changed is taken; what both changed alike is one change; what they changed differently is a
+# conflict, in which the log stays as it is.
 
 
 class FactsMerge(NamedTuple):
-    """What a hand changed: edits to be taken, a value or ``None`` for a deletion, and the hand's side of conflicts."""
+    """The changes by hand in a profile: edits, a value or ``None`` for a deletion, and the hand's side of conflicts."""
 
     edits: dict[str, str | None]
     conflicts: dict[str, str | None]
-
-
-def digest_or_none(value: str | None) -> str | None:
-    """Return the digest of a key or a value, ``None`` for none."""
-    return None if value is None else digest(value.encode())
-
-
-def facts_digests(facts: Mapping[str, str]) -> dict[str, str]:
-    """Return a profile as a base knows it: digests of keys and values."""
-    return {digest(key.encode()): digest(value.encode()) for key, value in facts.items()}
 
 
 def merge_facts(
@@ -253,282 +239,320 @@ def merge_facts(
     bases: Sequence[Mapping[str, str]],
     taken: Mapping[str, str] = MappingProxyType({}),
 ) -> FactsMerge:
-    """Return what a hand changed in a profile; of several bases, a value of any one is no change.
+    """Return the changes by hand in a profile; of several bases, a value of any one is no change.
 
-    Without a base nothing was there before, so that nothing is taken for deleted. ``taken`` are values, ``""`` for
-    none, that a round took from the file before it was cut off.
+    Without a base nothing was there before, so that nothing counts as deleted. ``taken`` are values, ``""`` for none,
+    that a round took from the file before it was cut off.
     """
     bases = bases or ({},)
     merge = FactsMerge({}, {})
     for key in dict.fromkeys((*hand, *log)):
         ours, theirs, hashed = log.get(key), hand.get(key), digest(key.encode())
         known = {base.get(hashed) for base in bases}
-        if ours == theirs or digest_or_none(theirs) in known:
+        if ours == theirs or text_digest(theirs) in known:
             continue
         if hashed in taken:
             # That is what the file held, whatever it was before.
             known = {taken[hashed] or None}
-            if digest_or_none(theirs) in known:
+            if text_digest(theirs) in known:
                 continue
-        # Where there are several bases nobody knows which one the hand saw.
-        is_conflict = digest_or_none(ours) not in known or len(known) > 1
+        # Of several bases it is not known which one the hand saw.
+        is_conflict = text_digest(ours) not in known or len(known) > 1
         (merge.conflicts if is_conflict else merge.edits)[key] = theirs
     return merge
 
 
-class Passed(NamedTuple):
-    """How the profile's file changed once: by the log's write or by a hand, and what was there before, by digests.
+class ProfileChange(Struct, frozen=True, array_like=True):
+    """One change of the profile's file, by the log's write or by a hand, and the digests that it replaced.
 
-    What was not there is ``""``.
+    The digest of what was not there is ``""``.
     """
 
     is_written: bool
     before: dict[str, str]
-    own: tuple[str, ...] = ()
-    """What of that was a hand's alone, as bases know it."""
+
+
+def profile_change(before: Mapping[str, str], after: Mapping[str, str], *, is_written: bool) -> ProfileChange:
+    """Return the change from one profile to another, both by digests."""
+    keys = {key for key in {*before, *after} if before.get(key) != after.get(key)}
+    return ProfileChange(is_written, {key: before.get(key, "") for key in sorted(keys)})
 
 
 def outdated(
-    hand: Mapping[str, str], edited: Collection[str], recent: Sequence[Passed], taken: AbstractSet[str] = frozenset()
+    hand: Mapping[str, str],
+    edited: Collection[str],
+    recent: Sequence[ProfileChange],
+    taken: AbstractSet[str] = frozenset(),
 ) -> set[str]:
     """Return the edited keys in which a profile lacks all that the log wrote since some moment, though others are new.
 
-    That is what an editor saves that read its copy at that moment: it has not seen what the log wrote since. ``taken``
+    That is what an editor saves that read its copy at that moment: it has not seen the log's later writes. ``taken``
     are the digests of keys that were new as well, and that a round took before it was cut off.
     """
-    told_hand, by_hash = facts_digests(hand), {digest(key.encode()): key for key in edited}
+    hashed_hand, keys = facts_digests(hand), {digest(key.encode()): key for key in edited}
     past, written, old = dict[str, str](), set[str](), set[str]()
-    for passed in reversed(recent):
-        past |= passed.before
-        written |= set(passed.before) if passed.is_written else set()
-        if all(told_hand.get(hashed, "") == past[hashed] for hashed in written):
+    for change in reversed(recent):
+        past |= change.before
+        written |= set(change.before) if change.is_written else set()
+        if all(hashed_hand.get(hashed, "") == past[hashed] for hashed in written):
             old = set(written)
-    return {by_hash[hashed] for hashed in by_hash.keys() & old} if (by_hash.keys() | taken) - old else set()
-
-
-def replaced(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """Return what a change of the profile's file replaces, by digests."""
-    changed = {hashed for hashed in {*before, *after} if before.get(hashed) != after.get(hashed)}
-    return {hashed: before.get(hashed, "") for hashed in sorted(changed)}
+    return {keys[hashed] for hashed in keys.keys() & old} if (keys.keys() | taken) - old else set()
 
 
 class NotesMerge(NamedTuple):
-    """What a hand changed in a day: texts that it added, and the seqs of notes that it changed or removed.
+    """The changes by hand in a day: texts that were added, and the seqs of notes that were changed or removed.
 
-    ``held`` is what the file holds, as a base knows it: in the order in which it stands there. What was erased is in it
-    until the file is replaced, so that it is known for that when a hand saves the file again before.
+    ``notes`` are the digests of the notes in the file, in its order. An erased note is among them until the file is
+    replaced, so that it is known if a hand saves the file again before.
     """
 
     added: list[str]
     missing: list[int]
-    held: list[Part]
+    notes: list[str]
 
 
 def merge_notes(
     day: str,
     text: str,
     log: Sequence[tuple[int, str]],
-    base: Sequence[Part] | None,
+    base: Sequence[str] | None,
     *,
-    taken: Sequence[Part] = (),
-    known: Sequence[Part] = (),
+    taken: Sequence[str] = (),
+    known: Sequence[str] = (),
 ) -> NotesMerge:
-    """Return what a hand changed in the file of a day.
+    """Return the changes by hand in the file of a day; notes of the log are pairs of seq and text.
 
-    Notes of the base have to be there, in their order; what stands between them was added, unless the log has it too
-    by now, or it was erased. Without a base every note of the log may be there or not. ``taken`` are notes that a
-    round took from the file before it was cut off; ``known`` is what else the file may have held before:
-    what of it the log has no more was erased, or is kept beside.
+    Notes of the base have to be there, in their order; what is between them was added, unless the log has it too by
+    now, or it was erased. Without a base every note of the log may be there or not. ``taken`` are notes that a round
+    took from the file before it was cut off; ``known`` are others that the file may have held before: those of them
+    that the log has no more were erased, or have been copied.
     """
-    body = _Body(_without_heading(day, lines_of(text)))
-    waiting = _Waiting(log)
+    lines = _lines(text)
+    first = next((place for place, line in enumerate(lines) if line.strip()), None)
+    page = _DayPage(lines[first + 1 :] if first is not None and lines[first].rstrip() == heading(day) else lines)
+    notes = _Notes(log)
     missing: list[int] = []
-    gone: list[Part] = []
-    for part in waiting.parts if base is None else base:
-        found = waiting.take(part)
-        if found is None:
-            gone.append(part)
-        elif body.find(found[1]):
+    gone: list[str] = []
+    for note in notes.digests if base is None else base:
+        match = notes.take(note)
+        if match is None:
+            gone.append(note)
+        elif page.find(match[1]):
             continue
         elif base is None:
-            waiting.put_back(part, found)
+            notes.put_back(note, match)
         else:
-            missing.append(found[0])
-    gone += _unknown(known, waiting, base)
-    held = [(part, waiting.take(part)) for part in taken]
-    gone += [part for part, found in held if found is None]
-    missing += [found[0] for part, found in held if found is not None and not body.cut(part)]
-    for part in gone:
-        body.forget(part)
-    added = [text for text in body.rest() if waiting.take(part_of(text), text) is None]
-    return NotesMerge(added, missing, body.held())
+            missing.append(match[0])
+    gone += [note for note in known if note not in {*notes.digests, *(base or ())}]
+    matches = [(note, notes.take(note)) for note in taken]
+    gone += [note for note, match in matches if match is None]
+    missing += [match[0] for note, match in matches if match is not None and not page.cut(note)]
+    for note in gone:
+        page.forget(note)
+    added = [text for text in page.rest() if notes.take(note_digest(text), text) is None]
+    return NotesMerge(added, missing, page.notes())
 
 
-def _unknown(known: Sequence[Part], waiting: "_Waiting", base: Sequence[Part] | None) -> list[Part]:
-    """Return what neither the log nor the base has of what a file may have held."""
-    noted = {*waiting.parts, *(base or ())}
-    return [part for part in known if part not in noted]
-
-
-class _Waiting:
-    """The notes of the log that nothing in the file was held for yet."""
+class _Notes:
+    """The notes of the log that were not found in the file yet: the seq and the lines of each."""
 
     def __init__(self, log: Sequence[tuple[int, str]]) -> None:
-        self.parts = [part_of(note) for _, note in log]
-        self._notes: dict[Part, list[tuple[int, list[str]]]] = {}
-        for part, (seq, note) in zip(self.parts, log, strict=True):
-            self._notes.setdefault(part, []).append((seq, compared(lines_of(note))))
+        self.digests = [note_digest(text) for _, text in log]
+        self._notes: dict[str, list[tuple[int, list[str]]]] = {}
+        for note, (seq, text) in zip(self.digests, log, strict=True):
+            self._notes.setdefault(note, []).append((seq, _compared(_lines(text))))
 
-    def has(self, part: Part) -> bool:
-        return bool(self._notes.get(part))
-
-    def take(self, part: Part, text: str | None = None) -> tuple[int, list[str]] | None:
-        """Return the first note that is told so, its seq and its lines, and forget it; that of a text, if it is it."""
-        if not self.has(part) or (text is not None and self._notes[part][0][1] != compared(lines_of(text))):
+    def take(self, note: str, text: str | None = None) -> tuple[int, list[str]] | None:
+        """Return the first note of a digest, and forget it; with a text, only if that is its text."""
+        notes = self._notes.get(note)
+        if not notes or (text is not None and notes[0][1] != _compared(_lines(text))):
             return None
-        return self._notes[part].pop(0)
+        return notes.pop(0)
 
-    def put_back(self, part: Part, note: tuple[int, list[str]]) -> None:
-        self._notes[part].insert(0, note)
-
-
-def _without_heading(day: str, lines: list[str]) -> list[str]:
-    first = next((place for place, line in enumerate(lines) if line.strip()), None)
-    return lines[first + 1 :] if first is not None and lines[first].rstrip() == heading(day) else lines
+    def put_back(self, note: str, match: tuple[int, list[str]]) -> None:
+        self._notes[note].insert(0, match)
 
 
-def _text(lines: Sequence[str]) -> str:
-    """Return lines as a note: without the empty ones around them."""
-    told_lines = [place for place, line in enumerate(lines) if line.strip()]
-    return "\n".join(lines[told_lines[0] : told_lines[-1] + 1]) if told_lines else ""
-
-
-class _Body:
+class _DayPage:
     """The lines of a day's file, in which notes are found one behind the other."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
-        self._trimmed = [line.rstrip() for line in lines]
-        self._text = "\n".join(("", *self._trimmed, ""))
-        self._begins = list(accumulate((len(line) + 1 for line in self._trimmed), initial=0))
-        """Where the break before each line stands in the text."""
+        trimmed = [line.rstrip() for line in lines]
+        self._text = "\n".join(("", *trimmed, ""))
+        self._begins = list(accumulate((len(line) + 1 for line in trimmed), initial=0))
+        """The places in the text of the breaks before each line."""
+        self._digest = _lines_digest(trimmed)
         self._at = 0
-        self._taken: list[tuple[int, int]] = []
-        """The first line of what was found, and the one behind it."""
-        self._told = part_of_lines(self._trimmed)
+        self._blocks: list[tuple[int, int]] = []
+        """The first line of each note that was found, and the one behind it."""
 
-    def find(self, block: Sequence[str]) -> bool:
-        """Return whether a note stands behind the last one that was found; one without words stands anywhere."""
-        if not block:
+    def find(self, lines: Sequence[str]) -> bool:
+        """Return whether a note is behind the last one that was found; one without words is anywhere."""
+        if not lines:
             return True
-        wanted = "\n".join(("", *block, ""))
-        place = self._text.find(wanted, self._at)
+        block = "\n".join(("", *lines, ""))
+        place = self._text.find(block, self._at)
         if place < 0:
             return False
-        self._at = place + len(wanted) - 1
+        self._at = place + len(block) - 1
         first = bisect_left(self._begins, place)
-        self._taken.append((first, first + len(block)))
+        self._blocks.append((first, first + len(lines)))
         return True
 
-    def cut(self, part: Part) -> bool:
-        """Return whether a note that is known by its digest stands among the rest, and is none of it any more."""
-        for begin, end in self._gaps() if part else ():
-            first = self._told.find(part, begin * LINE_CHARS, end * LINE_CHARS)
+    def cut(self, note: str) -> bool:
+        """Return whether a note of a digest is in the rest of the page, and count it to the notes found."""
+        for begin, end in self._gaps() if note else ():
+            first = self._digest.find(note, begin * LINE_CHARS, end * LINE_CHARS)
             while first % LINE_CHARS and first >= 0:
-                first = self._told.find(part, first + 1, end * LINE_CHARS)
+                first = self._digest.find(note, first + 1, end * LINE_CHARS)
             if first >= 0:
                 line = first // LINE_CHARS
-                self._taken = sorted([*self._taken, (line, line + len(part) // LINE_CHARS)])
+                self._blocks = sorted([*self._blocks, (line, line + len(note) // LINE_CHARS)])
                 return True
         return False
 
-    def forget(self, part: Part) -> None:
+    def forget(self, note: str) -> None:
         """Leave out a note that was erased: whole, or those of its lines that a hand has left of it."""
-        if not self.cut(part):
-            for begin in range(0, len(part), LINE_CHARS):
-                line = part[begin : begin + LINE_CHARS]
-                if line != BLANK:
-                    self.cut(line)
+        if not self.cut(note):
+            for line in _line_digests(note):
+                self.cut(line)
 
     def _gaps(self) -> list[tuple[int, int]]:
-        """Return the lines that nothing was found for: the first of each gap, and the one behind it."""
-        ends = [0, *(end for _, end in self._taken)]
-        begins = [*(begin for begin, _ in self._taken), len(self._lines)]
+        """Return the lines outside of notes: the first of each gap, and the one behind it."""
+        ends = [0, *(end for _, end in self._blocks)]
+        begins = [*(begin for begin, _ in self._blocks), len(self._lines)]
         return list(zip(ends, begins, strict=True))
 
     def rest(self) -> list[str]:
-        """Return what stands between the notes, as notes."""
-        return [text for text in (_text(self._lines[begin:end]) for begin, end in self._gaps()) if text]
+        """Return the texts between the notes."""
+        return [text for text in map(self._note, self._gaps()) if text]
 
-    def held(self) -> list[Part]:
-        """Return what stands there, found or not, as a base knows it."""
-        texts = [_text(self._lines[begin:end]) for begin, end in sorted([*self._taken, *self._gaps()])]
-        return [part_of(text) for text in texts if text]
+    def notes(self) -> list[str]:
+        """Return the digests of all notes and texts, in the order of the page."""
+        return [note_digest(text) for text in map(self._note, sorted([*self._blocks, *self._gaps()])) if text]
+
+    def _note(self, lines: tuple[int, int]) -> str:
+        """Return lines as a note: without the empty ones around them."""
+        block = self._lines[slice(*lines)]
+        places = [place for place, line in enumerate(block) if line.strip()]
+        return "\n".join(block[places[0] : places[-1] + 1]) if places else ""
 
 
-FORMAT: Final = 1
+def _line_digests(note: str) -> list[str]:
+    """Return the digests of a note's lines that are not blank."""
+    lines = [note[begin : begin + LINE_CHARS] for begin in range(0, len(note), LINE_CHARS)]
+    return [line for line in lines if line != _BLANK]
 
 
-class Base(Struct, frozen=True):
-    """What a file held: the digest of its bytes, and of its facts, or of its notes in their order."""
+# The record of the last round, and what erasures leave of files.
+
+
+class PageBase(Struct, frozen=True):
+    """The content of a file: the digest of its bytes, and of its facts, or of its notes in their order."""
 
     digest: str
     size: int = 0
     facts: dict[str, str] = {}
-    notes: tuple[Part, ...] = ()
-    own: tuple[str, ...] = ()
-    """What of that is a hand's alone, which the log does not take: lines, and keys with their values."""
+    notes: tuple[str, ...] = ()
+
+
+def base_of_profile(facts: Mapping[str, str], content: bytes | None = None) -> PageBase:
+    """Return the base of a profile's file, written by the mirror or, with ``content``, by a hand."""
+    content = profile_bytes(facts) if content is None else content
+    return PageBase(digest(content), len(content), facts=facts_digests(facts))
+
+
+def base_of_day(content: bytes, notes: Iterable[str]) -> PageBase:
+    """Return the base of a day's file with these digests of notes."""
+    return PageBase(digest(content), len(content), notes=tuple(notes))
+
+
+def base_of_edits(edits: Sequence[MirrorEdit], content: bytes) -> PageBase:
+    """Return the base of the edits that are about to be taken from a file."""
+    facts = {text_digest(edit.name) or "": text_digest(edit.text) or "" for edit in edits if edit.kind != "append"}
+    notes = tuple(note_digest(edit.text) for edit in edits if edit.kind == "append" and edit.text)
+    return PageBase(digest(content), len(content), facts, notes)
+
+
+def hand_side(name: str, content: bytes, bases: Iterable[PageBase]) -> bytes:
+    """Return the facts or lines of a file that none of its bases has; empty where it has no others.
+
+    Nothing else of a file may be copied that an erasure reached: nobody knows any more which of its texts is gone.
+    """
+    if name == PROFILE_FILE:
+        known = {fact for base in bases for fact in base.facts.items()}
+        try:
+            facts = facts_of(content)
+        except Unreadable:
+            return b""
+        return facts_bytes(
+            {key: value for key, value in facts.items() if not known & facts_digests({key: value}).items()}
+        )
+    known_lines = {line for base in bases for note in base.notes for line in _line_digests(note)}
+    known_lines.add(_lines_digest([heading(day_of(name))]))
+    lines = content.decode(errors="replace").removeprefix(_BOM).split("\n")
+    left = [line for line in lines if line.strip() and _lines_digest([line.rstrip()]) not in known_lines]
+    return ("\n".join(left) + "\n").encode() if left else b""
 
 
 class Owner(Struct, frozen=True):
-    """Whose files these are."""
+    """The store, the branch and the two streams that a mirror's files belong to."""
 
     store: str
     branch: int
     profile: str
     journal: str
 
+    def __str__(self) -> str:
+        """Return the owner as messages name it."""
+        branch = f", fork {self.branch}" if self.branch else ""
+        return f"profile {self.profile!r} and journal {self.journal!r} of store {self.store}{branch}"
+
+
+FORMAT: Final = 1
+
 
 class MirrorState(Struct):
-    """What is known of the files: as they are, and as they are about to be."""
+    """The mirror's record of its files: as they are, and as they are about to be."""
 
     owner: Owner
     seq: int = 0
-    files: dict[str, Base] = {}
-    taking: dict[str, Base] = {}
-    """Of files that were edited, what is about to be taken: facts, ``""`` for a deletion, and notes."""
+    files: dict[str, PageBase] = {}
+    taking: dict[str, PageBase] = {}
+    """By file, the edits that are about to be taken: facts, ``""`` for a deletion, and notes."""
     taking_edits: tuple[str, ...] = ()
     """The same edits in their order, as digests."""
     taking_after: int = 0
-    """The seq that the log had before them."""
-    taken: dict[str, Base] = {}
-    """What rounds that were cut off took from files; the files held it."""
-    coming: dict[str, Base] = {}
-    recent: list[Passed] = []
-    """How the profile's file changed of late."""
+    """The seq of the log before them."""
+    taken: dict[str, PageBase] = {}
+    """By file, the edits that were taken by rounds that were cut off; the files held them."""
+    coming: dict[str, PageBase] = {}
+    recent: list[ProfileChange] = []
     format: int = FORMAT
-    beside: dict[str, tuple[str, ...]] = {}
-    """Of copies that were kept beside files, what in them the log had said, by digests."""
-    former: dict[str, tuple[Base, ...]] = {}
-    """What files held before an erasure, until no copy of it can come from them any more."""
     erased_count: int = 0
-    """How many events had been erased when the files and the copies were last rid of them."""
+    """How many events had been erased when the files were last rid of them."""
+    copies_erased_count: int = 0
+    """The same of the copies next to them."""
+
+    def known(self, name: str) -> list[PageBase]:
+        """Return the bases of which a file has one."""
+        return [base for base in (self.coming.get(name), self.files.get(name)) if base is not None]
+
+    def to_bytes(self) -> bytes:
+        """Return the record as a file: its checksum, and JSON."""
+        content = msgspec.json.encode(self)
+        return f"{_checksum(content)}\n".encode() + content
 
 
-class _Headed(Struct):
-    """What a state of any format begins with."""
+class _Header(Struct):
+    """The beginning of a record of any format."""
 
     format: int = FORMAT
 
 
-def packed(state: MirrorState) -> bytes:
-    """Return the bytes of a state: its checksum, and JSON."""
-    content = msgspec.json.encode(state)
-    return f"{_checksum(content)}\n".encode() + content
-
-
-def unpacked(content: bytes, owner: Owner, path: str) -> MirrorState | None:
-    """Return the state that some bytes are, ``None`` for none and for damaged ones.
+def state_of(content: bytes, owner: Owner, path: str) -> MirrorState | None:
+    """Return the record in some bytes, ``None`` for none and for damaged ones.
 
     Raises ``InvalidInput`` where the files are another owner's, or those of a newer refold.
     """
@@ -536,51 +560,21 @@ def unpacked(content: bytes, owner: Owner, path: str) -> MirrorState | None:
     if checksum != _checksum(document).encode():
         return None
     try:
-        found = msgspec.json.decode(document, type=_Headed).format
-        state = msgspec.json.decode(document, type=MirrorState) if found == FORMAT else None
+        number = msgspec.json.decode(document, type=_Header).format
+        state = msgspec.json.decode(document, type=MirrorState) if number == FORMAT else None
     except msgspec.ValidationError:
         return None
     if state is None:
         raise InvalidInput(
-            f"{path} was written by a newer refold (format {found}, this one knows {FORMAT}); upgrade refold"
+            f"{path} was written by a newer refold (format {number}, this one knows {FORMAT}); upgrade refold"
         )
     if state.owner != owner:
         raise InvalidInput(
-            f"{path} mirrors {_named(state.owner)}, and this is {_named(owner)}; give this one a directory of its own, "
+            f"{path} mirrors {state.owner}, and this is {owner}; give this one a directory of its own, "
             f"or remove .refold-mirror there to have its files taken as written by hand"
         )
     return state
 
 
-def _named(owner: Owner) -> str:
-    branch = f", fork {owner.branch}" if owner.branch else ""
-    return f"profile {owner.profile!r} and journal {owner.journal!r} of store {owner.store}{branch}"
-
-
 def _checksum(content: bytes) -> str:
     return blake2b(content, digest_size=16).hexdigest()
-
-
-def base_of_profile(facts: dict[str, str], content: bytes | None = None, own: Iterable[str] = ()) -> Base:
-    """Return the base of a profile's file, that of its own bytes or of those that a hand wrote."""
-    content = profile_bytes(facts) if content is None else content
-    return Base(digest(content), len(content), facts=facts_digests(facts), own=tuple(sorted(own)))
-
-
-def base_of_edits(edits: Sequence[MirrorEdit], content: bytes) -> Base:
-    """Return what is about to be taken from a file."""
-    facts = {
-        digest_or_none(edit.name) or "": digest_or_none(edit.text) or "" for edit in edits if edit.kind != "append"
-    }
-    notes = tuple(part_of(edit.text) for edit in edits if edit.kind == "append" and edit.text)
-    return Base(digest(content), len(content), facts, notes)
-
-
-def join_bases(one: Base, other: Base) -> Base:
-    """Return what was taken from a file by two rounds."""
-    return Base("", facts=one.facts | other.facts, notes=(*one.notes, *other.notes))
-
-
-def base_of_day(content: bytes, parts: Iterable[Part], own: Iterable[str] = ()) -> Base:
-    """Return the base of a day's file that holds these notes."""
-    return Base(digest(content), len(content), notes=tuple(parts), own=tuple(sorted(own)))

@@ -134,7 +134,7 @@ def test_the_header_is_the_documented_one() -> None:
     ]
     assert (record.HEADER_BYTES, record.ARRAY_BEGIN) == (106, 122)
     assert [int(offset) for offset, _, name, _ in rows if name == "flags"] == [record.FLAGS_BEGIN]
-    assert "The front up to and with the tag, 40 bytes," in FORMAT
+    assert "The first 40 bytes of the header, up to and including the tag," in FORMAT
     assert record.STAMP.size == 40
 
 

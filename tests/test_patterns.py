@@ -245,7 +245,7 @@ def test_the_judge_tells_what_grows_from_what_does_not() -> None:
 READERS: dict[str, Callable[[str], object]] = {
     "secrets": secret_in,
     "commands": detect_memory_command,
-    "models' JSON": providers.parsed,
+    "models' JSON": providers.parse_json,
     "what is learnt": lambda text: extraction.parse_lessons([{"content": text[:2_000]}], echoes=[text]),
     "frontmatter": lambda text: skills_format.split_frontmatter("---\n" + text),
     "frontmatter mended": skills_format.mend,

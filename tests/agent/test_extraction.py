@@ -17,8 +17,8 @@ from refold.agent import (
     extract,
     extract_idle,
 )
-from refold.agent.extraction import clamped, parse_lessons, secret_in
-from refold.agent.providers import parsed
+from refold.agent.extraction import clamp_importance, parse_lessons, secret_in
+from refold.agent.providers import parse_json
 from refold.event import Event
 from refold.limits import EXTRACTED_COUNT_MAX
 from refold.views.work import FindingNoted, TaskDescribed
@@ -237,25 +237,25 @@ def test_what_only_speaks_of_secrets_is_none(text: str) -> None:
     ],
 )
 def test_json_is_found_in_what_models_write(text: str) -> None:
-    assert parsed(text) == ([{"a": 1}], False)
+    assert parse_json(text) == ([{"a": 1}], False)
 
 
 def test_long_nonsense_is_looked_through_in_time() -> None:
     for text in ("a.b-" * 50_000, "<think>" * 50_000, "[{" * 50_000, "sk-a-" * 50_000, "eyJ.a" * 50_000):
         with pytest.raises(NoJson):
-            parsed(text)
+            parse_json(text)
         secret_in(text)
 
 
 def test_of_an_answer_that_was_cut_off_the_whole_items_are_read() -> None:
-    assert parsed('[{"a": 1}, {"a": 2}, {"a"') == ([{"a": 1}, {"a": 2}], True)
-    assert parsed('{"memories": [{"a": 1}, {"a": 2}, {"b": "cut') == ([{"a": 1}, {"a": 2}], True)
+    assert parse_json('[{"a": 1}, {"a": 2}, {"a"') == ([{"a": 1}, {"a": 2}], True)
+    assert parse_json('{"memories": [{"a": 1}, {"a": 2}, {"b": "cut') == ([{"a": 1}, {"a": 2}], True)
 
 
 @pytest.mark.parametrize("text", ["", "no", "<think>[1]", "{", "[" * 100_000, "{'a': 1}", "[1, 2", "\ud800"])
 def test_what_holds_no_json_says_so(text: str) -> None:
     with pytest.raises(NoJson, match="Failed to parse memory extraction JSON"):
-        parsed(text)
+        parse_json(text)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_what_holds_no_json_says_so(text: str) -> None:
     ],
 )
 def test_importance_is_clamped(given: Any, expected: float) -> None:
-    assert clamped(given) == expected
+    assert clamp_importance(given) == expected
 
 
 @pytest.mark.parametrize("answer", [[PNPM], {"memories": [PNPM]}, {"items": [PNPM]}, PNPM])

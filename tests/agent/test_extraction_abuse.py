@@ -7,7 +7,7 @@ import pytest
 from refold import InvalidInput, Memory, ReadOnly, RefoldError
 from refold.agent import CallableProvider, HttpProvider, ProviderFailed, default_hooks, extract, extract_idle
 from refold.agent.extraction import parse_lessons
-from refold.agent.providers import parsed
+from refold.agent.providers import parse_json
 from refold.limits import EXTRACTION_CHARS_MAX
 from tests.agent.test_extraction import PNPM, scripted, talked
 from tests.support.memories import assert_sound
@@ -193,9 +193,9 @@ def test_what_was_recalled_before_the_first_message_is_an_echo_too(memory: Memor
 
 
 def test_a_footnote_is_no_answer() -> None:
-    assert parsed('I found [2] facts: [{"content": "x"}]') == ([{"content": "x"}], False)
-    assert parsed('See [1]: {"memories": []}') == ({"memories": []}, False)
-    assert parsed("only [1, 2]") == ([1, 2], False)
+    assert parse_json('I found [2] facts: [{"content": "x"}]') == ([{"content": "x"}], False)
+    assert parse_json('See [1]: {"memories": []}') == ({"memories": []}, False)
+    assert parse_json("only [1, 2]") == ([1, 2], False)
 
 
 @pytest.mark.parametrize(

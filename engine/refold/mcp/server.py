@@ -245,7 +245,7 @@ def _recall(binding: Binding, chat: "Conversation", given: Mapping[str, str]) ->
 
 def _extract_memories(binding: Binding, chat: "Conversation", _: Mapping[str, str]) -> str:
     """Return what asks a model to keep what is worth it of the conversation's window."""
-    known = extraction.known(binding.memory.project(binding.project_of(chat)))
+    known = extraction.known_memories(binding.memory.project(binding.project_of(chat)))
     asked = extraction.prompt(chat.session.summary(), chat.window(), known)
     return f"{extraction.SYSTEM}\n\n{asked}\n\n{_TO_KEEP}"
 

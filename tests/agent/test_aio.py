@@ -26,20 +26,6 @@ def test_every_point_is_awaited() -> None:
     assert names(AsyncHooks) - OWN == {name for name in names(Hooks) if name.startswith("fire")} | {"compacted"}
 
 
-def test_a_session_is_noted_and_read(memory: Memory) -> None:
-    async def work() -> None:
-        chat = memory.aio.conversation("c")
-        await chat.session.describe_task("Mend the clock.")
-        await asyncio.gather(*(chat.session.note_finding(f"finding {number}") for number in range(5)))
-        await memory.aio.settings.set("memory_max_injected", 3)
-        assert chat.session.task() == "Mend the clock."
-        assert sorted(chat.session.findings()) == [f"finding {number}" for number in range(5)]
-        assert memory.aio.settings.get("memory_max_injected") == 3
-
-    asyncio.run(work())
-    assert memory.conversation("c").session.summary().task_description == "Mend the clock."
-
-
 def test_a_context_is_built_shown_and_built_again(memory: Memory) -> None:
     async def work() -> None:
         chat = memory.aio.conversation("c")

@@ -64,20 +64,6 @@ def test_an_empty_session_shows_nothing(memory: Memory) -> None:
     assert memory.head == 0
 
 
-def test_a_session_travels_with_forks_restores_and_time(memory: Memory) -> None:
-    chat = memory.conversation("s1")
-    chat.session.note_finding("one")
-    kept = chat.snapshot()
-    chat.session.note_finding("two")
-    twin = chat.fork("s2")
-    chat.restore(kept)
-    assert chat.session.findings() == ["one"]
-    assert twin.session.findings() == ["one", "two"]
-    assert chat.at(2).session.findings() == ["one"]
-    twin.close(drop=True)
-    assert twin.session.findings() == []
-
-
 def test_erased_work_leaves_no_trace(memory: Memory) -> None:
     chat = memory.conversation("s1")
     chat.session.describe_task("secret task")

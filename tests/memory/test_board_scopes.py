@@ -234,24 +234,6 @@ def test_few_checkpoint_bytes_give_every_state_back(tmp_path: Path) -> None:
             assert memory.board(session="s").to_dict() == seen[-1]
 
 
-def test_forks_and_restores_take_boards_along(memory: Memory, boards: tuple[Board, Board]) -> None:
-    board, node = boards
-    node.set_working_history("then")
-    snapshot, hashed = memory.snapshot("before"), memory.state_hash()
-    fork = memory.fork("other")
-    fork.board(session="s").set_working_history("in the fork")
-    board.set_fetched_context({"a": 1})
-    assert (board.get("working_history"), node.get("working_history")) == ("then", "then")
-    assert fork.board(project="a/b", node="n").get("working_history") == ""
-    assert memory.diff(board.at(2), board)[0].path == ("fetched_context",)
-    changes = memory.diff(2, memory.head)
-    assert {change.view for change in changes} == {"board"}
-    memory.restore(snapshot)
-    assert (board.get("fetched_context"), memory.state_hash()) == ({}, hashed)
-    fork.restore(memory.snapshot("again"))
-    assert fork.board(session="s").get("working_history") == "then"
-
-
 def test_an_export_carries_boards(memory: Memory, boards: tuple[Board, Board], tmp_path: Path) -> None:
     board, node = boards
     node.append_message(message(1, "one"))
@@ -437,27 +419,6 @@ def test_a_request_is_answered_once(memory: Memory, boards: tuple[Board, Board])
     assert board.hydrate(request_id="b") == 2
 
 
-def test_expected_is_the_version_of_the_board(memory: Memory, boards: tuple[Board, Board]) -> None:
-    board, node = boards
-    node.set_working_history("beneath")
-    assert board.version == 1
-    calls: tuple[Callable[[], object], ...] = (
-        lambda: board.set_working_history("x", expected=0),
-        lambda: board.set_node_context({"id": "n"}, expected=2),
-        lambda: board.hydrate(expected=5),
-        lambda: board.set_working_history("beneath", expected=5),
-    )
-    for call in calls:
-        with refused(memory, WrongVersion, "board/session/s is at version 1"):
-            call()
-    assert board.set_working_history("x", expected=1)
-    with memory.batch():
-        assert board.set_node_context({"id": "n"}, expected=2)
-        assert board.version == 3
-        with pytest.raises(WrongVersion):
-            board.set_node_context({"id": "m"}, expected=2)
-
-
 def test_sources_are_recorded(memory: Memory, boards: tuple[Board, Board]) -> None:
     board, node = boards
     node.append_message(message(1, "beneath"))
@@ -483,15 +444,6 @@ def test_a_batch_sees_its_own_boards_and_nobody_else_does(memory: Memory, boards
             board.erase()
     board.update_settings({"history_length": 9})
     assert (contents(board), contents(node)) == (["beneath", "own"], ["new"])
-
-
-def test_a_batch_whose_board_moved_is_refused(memory: Memory, boards: tuple[Board, Board]) -> None:
-    board, node = boards
-    node.set_working_history("one")
-    moved = lambda: elsewhere(lambda: node.set_working_history("two"))  # noqa: E731
-    with pytest.raises(WrongVersion):
-        in_batch(memory, lambda: board.set_working_history("own"), moved)
-    assert board.get("working_history") == "two"
 
 
 # Many writers.

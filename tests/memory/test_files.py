@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from refold import InvalidInput, LimitExceeded, Memory, NotFound, ReadOnly, RefoldError, WrongVersion, fold
+from refold import InvalidInput, LimitExceeded, Memory, NotFound, ReadOnly, RefoldError, fold
 from refold.memory import Files
 from refold.memory import files as files_module
 from refold.memory import files as memory_files
@@ -295,16 +295,6 @@ def test_the_words_of_a_request_that_was_erased_are_gone(tmp_path: Path) -> None
         files.create(PLAN, "x")
         assert files.str_replace(PLAN, "x", "x", request_id="nothing").endswith("     1\tx")
         assert files.str_replace(PLAN, "x", "x", request_id="nothing") == memory_files.EDITED
-
-
-def test_expected_and_sources(memory: Memory) -> None:
-    said = memory.conversation("c").append("user", "Remember the plan.")
-    files = memory.files()
-    files.create(PLAN, "x", expected=0, sources=[said])
-    with refused(memory, WrongVersion):
-        files.insert(PLAN, 0, "y", expected=0)
-    files.insert(PLAN, 0, "y", expected=1, sources=[said])
-    assert [recorded.event.sources for recorded in memory.events(after=2)] == [(said.seq,), (said.seq, 3)]
 
 
 def test_a_batch_writes_files_as_one(memory: Memory) -> None:

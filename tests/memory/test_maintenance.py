@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from refold import Entry, InvalidInput, Memory, NotFound, Project, WrongVersion
+from refold import Entry, InvalidInput, Memory, NotFound, Project
 from refold.embedders import HashedEmbedder
 from refold.engine.engine import Engine
 from refold.engine.transaction import Pending
@@ -187,12 +187,6 @@ class TestMaintaining:
         assert memory.project("acme").prune(0.5, request_id="r").removed == 5
         assert memory.head == head + 3
 
-    def test_maintenance_checks_the_expected_version(self, memory: Memory, project: Project) -> None:
-        project.add("tea", importance=0.1)
-        with pytest.raises(WrongVersion):
-            project.prune(0.5, expected=7)
-        assert (project.prune(0.5, expected=1).removed, memory.head) == (1, 2)
-
 
 class TestHandles:
     def test_updates_and_reviews(self, memory: Memory, project: Project) -> None:
@@ -287,18 +281,6 @@ class TestHandles:
             assert project.search("x", vector=[-1.0, 0.0])[0].entry.content == "other"
         assert len(made) == 2  # One for the state before the batch, one for the batch.
 
-    def test_requests_are_answered_once(self, memory: Memory, project: Project) -> None:
-        entry = project.add("tea", request_id="a")
-        upserted = project.upsert("tea and milk", threshold=0.1, request_id="b")
-        update = project.update(entry, importance=0.9, request_id="c")
-        head = memory.head
-        assert project.add("tea", request_id="a") == entry
-        assert project.upsert("tea and milk", threshold=0.1, request_id="b") == upserted
-        assert project.update(entry, importance=0.9, request_id="c") == update
-        assert memory.head == head
-        with pytest.raises(InvalidInput):
-            project.add("milk", request_id="a")
-
 
 class TestErasing:
     def test_an_erased_memory_stays_as_an_id_that_is_never_found(self, memory: Memory, project: Project) -> None:
@@ -339,13 +321,6 @@ class TestErasing:
         memory.erase([memory.head])
         assert project.get(entry.id) == Entry(entry.id, erased=True)
 
-    def test_hashes_below_an_erasure_do_not_change(self, memory: Memory, project: Project) -> None:
-        project.add("likes tea")
-        hashed = memory.state_hash()
-        second = project.add("a secret that nobody may know")
-        memory.erase([second])
-        assert memory.state_hash(at=1) == hashed
-
     def test_a_whole_project_is_erased_from_every_file(self, tmp_path: Path) -> None:
         path = tmp_path / "store"
         with Memory(path) as memory:
@@ -362,17 +337,6 @@ class TestErasing:
         content = (path / "data.mdb").read_bytes()
         assert b"oak tree" not in content
         assert b"secret project" not in content
-
-
-def test_a_reopened_store_finds_the_same(tmp_path: Path) -> None:
-    with Memory(tmp_path / "store") as memory:
-        for number in range(300):
-            memory.add(f"memory number {number} of the project", importance=number / 300)
-        memory.project().decay()
-        found = memory.search("number 7", now=0)
-    with Memory(tmp_path / "store") as again:
-        assert again.search("number 7", now=0) == found
-        assert again.verify().ok
 
 
 def test_the_built_in_embedder_is_named_in_the_event(memory: Memory) -> None:

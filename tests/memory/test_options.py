@@ -1,140 +1,12 @@
 """The three options of every mutation: the version it expects, the id of its request, the sources it came from."""
 
-import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from refold import ANY, EXISTS, NO_STREAM, InvalidInput, Memory, WrongVersion
-from tests.support.memories import assert_sound, refused, remembering
-
-Mutation = Callable[[Memory], Callable[..., Any]]
-
-MUTATIONS: dict[str, tuple[str, Mutation, tuple[Any, ...]]] = {
-    "append": ("conversation/chat", lambda memory: memory.conversation("chat").append, ("user", "x")),
-    "set": ("conversation/chat", lambda memory: memory.conversation("chat").set, ("new", "v")),
-    "delete": ("conversation/chat", lambda memory: memory.conversation("chat").delete, ("k",)),
-    "note": ("conversation/chat", lambda memory: memory.conversation("chat").note, ("x",)),
-    "clear": ("conversation/chat", lambda memory: memory.conversation("chat").clear, ()),
-    "clear_window": ("conversation/chat", lambda memory: memory.conversation("chat").clear_window, ()),
-    "set_window_tokens": ("conversation/chat", lambda memory: memory.conversation("chat").set_window_tokens, (5,)),
-    "state.set": ("conversation/chat", lambda memory: memory.conversation("chat").state.set, ("x", 1)),
-    "state.delete": ("conversation/chat", lambda memory: memory.conversation("chat").state.delete, ("s",)),
-    "end_round": ("conversation/chat", lambda memory: memory.conversation("chat").end_round, ()),
-    "end": ("conversation/chat", lambda memory: memory.conversation("chat").end, ()),
-    "restore": ("conversation/chat", lambda memory: memory.conversation("chat").restore, ("named",)),
-    "fork": ("conversation/new", lambda memory: memory.conversation("chat").fork, ("new",)),
-    "close": ("conversation/fork", lambda memory: memory.conversation("fork").close, ()),
-    "state.set project": ("project/p", lambda memory: memory.conversation("chat").state.set, ("project:x", 1)),
-    "profile.set": ("profile/default", lambda memory: memory.profile().set, ("new", "v")),
-    "profile.delete": ("profile/default", lambda memory: memory.profile().delete, ("k",)),
-    "journal.append": ("journal/default", lambda memory: memory.journal().append, ("x",)),
-}
-
-
-def filled(path: Path | None = None) -> Memory:
-    """Return a memory in which every mutation of the table changes something."""
-    memory = Memory(path)
-    chat = memory.conversation("chat", project="p")
-    chat.append("user", "one", tokens=1)
-    chat.snapshot("named")
-    chat.set("k", "v")
-    chat.state["s"] = 1
-    chat.state["temp:t"] = 1
-    chat.state["project:k"] = 1
-    chat.fork("fork")
-    memory.profile().set("k", "v")
-    memory.journal().append("first")
-    return memory
-
-
-def call(memory: Memory, name: str, **options: Any) -> Any:
-    _, mutation, arguments = MUTATIONS[name]
-    if name == "close":
-        options["drop"] = True
-    return mutation(memory)(*arguments, **options)
-
-
-def version_of(memory: Memory, name: str) -> int:
-    engine = memory._door.engine
-    return engine.version(MUTATIONS[name][0])
-
-
-@pytest.mark.parametrize("name", MUTATIONS)
-class TestEveryMutation:
-    def test_takes_all_three_by_keyword_only(self, name: str) -> None:
-        parameters = inspect.signature(MUTATIONS[name][1](Memory())).parameters if "state" not in name else None
-        if parameters is None:
-            parameters = inspect.signature(Memory().conversation("c").state.set).parameters
-        for option in ("expected", "request_id", "sources"):
-            assert parameters[option].kind is inspect.Parameter.KEYWORD_ONLY
-
-    def test_goes_through_at_the_version_it_expects(self, name: str) -> None:
-        memory = filled()
-        version = version_of(memory, name)
-        call(memory, name, expected=version)
-        assert version_of(memory, name) == version + 1
-        assert_sound(memory)
-
-    @pytest.mark.parametrize("off", [1, -1, 1_000_000])
-    def test_fails_at_any_other_and_says_both(self, name: str, off: int) -> None:
-        memory = filled()
-        version = version_of(memory, name)
-        expected = abs(version + off)
-        with refused(memory, WrongVersion, f"at version {version}, not at {expected}", "read it again"):
-            call(memory, name, expected=expected)
-        with pytest.raises(WrongVersion) as raised:
-            call(memory, name, expected=expected)
-        assert (raised.value.expected, raised.value.actual) == (expected, version)
-
-    def test_knows_whether_its_stream_exists(self, name: str) -> None:
-        exists = version_of(filled(), name) > 0
-        decoded = b"any".decode()  # Equal to ANY and another object, as it comes out of a file.
-        for expected, fits in ((ANY, True), (decoded, True), (EXISTS, exists), (NO_STREAM, not exists)):
-            memory = filled()
-            if fits:
-                call(memory, name, expected=expected)
-            else:
-                with refused(memory, WrongVersion):
-                    call(memory, name, expected=expected)
-
-    def test_is_done_once_for_one_request(self, name: str, tmp_path: Path) -> None:
-        with filled(tmp_path / "store") as memory:
-            first = call(memory, name, request_id="request")
-            head, hashed = memory.head, memory.state_hash()
-            assert same(call(memory, name, request_id="request"), first)
-            assert (memory.head, memory.state_hash()) == (head, hashed)
-        with remembering(tmp_path / "store") as memory:
-            assert same(call(memory, name, request_id="request"), first)
-            assert (memory.head, memory.state_hash()) == (head, hashed)
-
-    def test_refuses_the_id_of_another_request(self, name: str) -> None:
-        memory = filled()
-        memory.profile("elsewhere").set("k", "v", request_id="request")
-        with refused(memory, InvalidInput, "used for another request", "an id of its own"):
-            call(memory, name, request_id="request")
-
-    def test_of_a_failed_request_may_be_tried_again(self, name: str) -> None:
-        memory = filled()
-        with refused(memory, WrongVersion):
-            call(memory, name, request_id="request", expected=99)
-        call(memory, name, request_id="request")
-        assert_sound(memory)
-
-    def test_keeps_its_sources(self, name: str) -> None:
-        memory = filled()
-        call(memory, name, sources=[1, 3])
-        stream = MUTATIONS[name][0]
-        recorded = list(memory._door.engine.events(stream, 0))[-1]
-        assert recorded.event.sources == (1, 3)
-        assert_sound(memory)
-
-
-def same(one: Any, other: Any) -> bool:
-    """Return whether two results say the same; handles have no equality of their own."""
-    return bool(one.id == other.id if hasattr(one, "window") else one == other)
+from refold import ANY, NO_STREAM, InvalidInput, Memory
+from tests.support.memories import refused, remembering
 
 
 class TestRequests:
@@ -231,3 +103,10 @@ class TestSources:
         memory.conversation("chat").append("user", "x", tokens=1)
         with refused(memory, InvalidInput, "source"):
             memory.conversation("chat").note("derived", sources=[source])
+
+
+@pytest.mark.parametrize("expected", [ANY, b"any".decode(), NO_STREAM, 0])
+def test_what_an_empty_stream_may_be_expected_to_be(expected: Any) -> None:
+    """The second equals ``ANY`` and is another object, as it comes out of a file."""
+    with remembering() as memory:
+        assert memory.conversation("chat").append("user", "x", expected=expected).seq == 2

@@ -248,15 +248,6 @@ class TestSearching:
         with pytest.raises(ReadOnly):
             then.add("x")
 
-    def test_a_fork_and_its_parent_do_not_see_each_other(self, memory: Memory, project: Project) -> None:
-        tea = project.add("tea")
-        fork = memory.fork("other").project("acme")
-        fork.delete(tea)
-        project.add("milk")
-        fork.add("port")
-        assert {hit.entry.content for hit in project.search("tea milk port")} == {"tea", "milk"}
-        assert {hit.entry.content for hit in fork.search("tea milk port")} == {"port"}
-
     def test_a_recall_is_recorded_even_without_hits(self, memory: Memory, project: Project) -> None:
         chat = memory.conversation("chat")
         last = chat.append("user", "What do I drink?", tokens=3)

@@ -3,9 +3,7 @@
 import asyncio
 import threading
 
-import pytest
-
-from refold import InvalidInput, Memory
+from refold import Memory
 from refold.memory.aio import AsyncProject
 from refold.memory.project import Project
 from tests.support.embedder import ONE, Told
@@ -18,37 +16,6 @@ def test_it_has_the_verbs_of_the_plain_handle() -> None:
         return {name for name in dir(kind) if not name.startswith("_")}
 
     assert names(AsyncProject) - OWN == names(Project)
-
-
-def test_every_verb_writes_and_reads() -> None:
-    async def work() -> None:
-        async with Memory().aio as memory:
-            project = memory.project("acme")
-            added = await asyncio.gather(*(project.add(f"memory number {n}", importance=0.5) for n in range(20)))
-            assert sorted(entry.seq for entry in added if entry.seq) == list(range(1, 21))
-            assert project.count() == len(project.list()) == 20
-            merged = await project.upsert("memory number 3, again", threshold=0.3)
-            assert merged.outcome == "merged"
-            assert len(await project.unmerge(merged)) == 2
-            assert (await project.update(added[0], importance=0.9)).importance == 0.9
-            assert (await project.reject(added[1])).status == "rejected"
-            assert (
-                (await project.recall("number 7"))[0].entry.id == added[7].id == project.search("number 7")[0].entry.id
-            )
-            await project.delete(added[2])
-            assert (await project.prune(0.6)).removed == 19
-            assert (await project.decay()).changed == (await project.compact()).merged == 0
-            await project.record_episode("success", task="tea")
-            assert len(project.search_episodes("tea")) == 1
-            assert project.at(1).count() == 1
-            async with memory.batch():
-                await project.add("in a batch")
-                with pytest.raises(InvalidInput):
-                    await project.compact()
-            assert await project.clear() == 2
-            assert (await project.erase()).occurrences == 0
-
-    asyncio.run(work())
 
 
 def test_the_embedder_is_called_off_the_loop() -> None:

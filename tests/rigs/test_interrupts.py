@@ -1,6 +1,5 @@
 """Ctrl-C and shortages of memory at any point of any verb leave a store that goes on, and can be opened again."""
 
-import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -9,14 +8,13 @@ from random import SystemRandom
 
 import pytest
 
-from refold import Board, Conversation, Journal, Memory, Profile, Project
-from refold.memory import Files
+from tests.rigs.interrupts.breaks import BROKEN
 from tests.rigs.interrupts.points import Interrupter
 from tests.rigs.interrupts.rig import Case, Tally, cases_of, drawn, run
 from tests.rigs.interrupts.signals import run_out, send
-from tests.rigs.interrupts.verbs import BROKEN, ELSEWHERE, VERBS
-from tests.rigs.interrupts.worlds import STATES
 from tests.rigs.power.recording import scratch
+from tests.support.verbs import VERBS
+from tests.support.worlds import STATES
 
 SEED = 1
 """What is drawn where a change is checked; the soak draws its seed, and prints it."""
@@ -50,22 +48,6 @@ def drawn_seed() -> int:
     seed = SystemRandom().randrange(2**32)
     print("seed", seed)  # noqa: T201 - shown if the test fails
     return seed
-
-
-def public_names() -> set[str]:
-    """Every public name of every handle, the class before it."""
-    memory = Memory()
-    chat = memory.conversation("c")
-    made = (memory.skills, memory.skills.library, memory.settings, chat.state, chat.session)
-    kinds = [Memory, Conversation, Project, Profile, Journal, Board, Files, *map(type, made)]
-    members = [(kind, name, value) for kind in kinds for name, value in inspect.getmembers(kind) if name[0] != "_"]
-    return {f"{kind.__name__}.{name}" for kind, name, value in members if not inspect.ismemberdescriptor(value)}
-
-
-def test_every_public_verb_is_interrupted_or_says_why_not() -> None:
-    called = {name.partition("/")[0] for name in VERBS} - {"Memory", "Batch.leave", "Subscription.close"}
-    assert called.isdisjoint(ELSEWHERE)
-    assert called | set(ELSEWHERE) == public_names()
 
 
 def test_an_exception_lands_where_the_interpreter_looks_for_signals_and_nowhere_else() -> None:

@@ -86,18 +86,6 @@ def test_what_cannot_be_learned_is_refused() -> None:
                 call()
 
 
-def test_a_repeated_request_is_done_once() -> None:
-    with remembering() as memory:
-        library = library_of(memory)
-        once = library.learn("a", "d", "b", request_id="r")
-        assert library.learn("a", "d", "b", request_id="r") == once
-        library.use("a", succeeded=True, request_id="u")
-        library.use("a", succeeded=True, request_id="u")
-        assert library.usage("a").count == 1
-        with refused(memory, InvalidInput):
-            library.use("a", succeeded=False, request_id="u")
-
-
 def test_a_batch_learns_and_uses_as_one() -> None:
     with remembering() as memory:
         library = library_of(memory)
@@ -132,33 +120,6 @@ def test_switches_and_uses_are_kept_by_name() -> None:
         assert library.usage("none") == Usage()
         assert library_of(memory.at(1)).usage("any") == Usage()
         assert library_of(memory, "other").disabled() == frozenset()
-
-
-def test_a_frozen_library_is_read_only() -> None:
-    with remembering() as memory:
-        learned(memory)
-        then = library_of(memory.at(1))
-        for call in (
-            lambda: then.learn("b", "d", "b"),
-            lambda: then.toggle("a", enabled=False),
-            lambda: then.use("a"),
-            lambda: then.delete("release-notes"),
-        ):
-            with refused(memory, ReadOnly, "frozen at seq 1"):
-                call()
-
-
-def test_forks_and_restores_take_the_library_along(tmp_path: Path) -> None:
-    with remembering(tmp_path / "store") as memory:
-        library = learned(memory)
-        snapshot = memory.snapshot("before")
-        fork = memory.fork("other")
-        library_of(fork).toggle("release-notes", enabled=False)
-        library.delete("release-notes")
-        assert [skill.name for skill in library_of(fork).list()] == ["release-notes"]
-        assert (set(library.disabled()), set(library_of(fork).disabled())) == (set(), {"release-notes"})
-        memory.restore(snapshot)
-        assert [skill.name for skill in library.list()] == ["release-notes"]
 
 
 def test_an_erased_skill_is_gone_from_the_disk(tmp_path: Path) -> None:

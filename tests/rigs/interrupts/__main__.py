@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.rigs.interrupts.rig import ERRORS, Case, Injection, Tally, cases_of, run
 from tests.rigs.interrupts.signals import run_out, send
-from tests.rigs.interrupts.verbs import VERBS
-from tests.rigs.interrupts.worlds import STATES
 from tests.rigs.power.recording import scratch
+from tests.support.verbs import VERBS
+from tests.support.worlds import STATES
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from refold import Memory, StoreCorrupt
 from tests.rigs.interrupts.points import Outcome
-from tests.rigs.interrupts.worlds import World, look
+from tests.support.worlds import World, look
 
 
 class Hung(BaseException):

@@ -14,10 +14,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from tests.rigs.interrupts.breaks import BROKEN
 from tests.rigs.interrupts.checks import Course, Finding, Judge
 from tests.rigs.interrupts.points import Interrupter, Outcome, Return, call_failing
-from tests.rigs.interrupts.verbs import BROKEN, VERBS
-from tests.rigs.interrupts.worlds import STATES, Kit, Verb, World
+from tests.support.verbs import VERBS
+from tests.support.worlds import STATES, Kit, Verb, World
 
 ERRORS: Final[dict[str, type[BaseException]]] = {"interrupt": KeyboardInterrupt, "memory": MemoryError}
 

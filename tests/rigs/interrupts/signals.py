@@ -21,7 +21,7 @@ import msgspec
 
 from refold import Memory, StoreCorrupt, WrongVersion
 from tests.rigs.interrupts.checks import Hung, is_replay, verified, watched, write
-from tests.rigs.interrupts.worlds import Kit, look
+from tests.support.worlds import Kit, look
 
 ROUND_LANDED: Final = 20
 """A store is checked once so many signals landed in its verbs."""

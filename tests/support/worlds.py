@@ -1,4 +1,4 @@
-"""The stores in which verbs are interrupted, and the process beside them."""
+"""Small filled stores in which each public verb has something to do, and a process that writes to them as well."""
 
 import os
 import shutil
@@ -104,7 +104,7 @@ class Neighbour:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-c", f"from tests.rigs.interrupts.worlds import serve; serve({theirs.fileno()})"]
+        command = [sys.executable, "-c", f"from tests.support.worlds import serve; serve({theirs.fileno()})"]
         with theirs:
             # Not our output: who reads that waits until everybody who has it is gone.
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.DEVNULL)
@@ -241,7 +241,7 @@ class Kit:
             with Memory(path, durability=store, clock_ns=Clock(0), random_bytes=seeded_bytes(1)) as memory:
                 return path, Known(memory), memory.head
         path, known, _ = self.copy(store, crashed=False)
-        program = f"from tests.rigs.interrupts.worlds import crash; crash({str(path)!r}, {store!r})"
+        program = f"from tests.support.worlds import crash; crash({str(path)!r}, {store!r})"
         subprocess.run([sys.executable, "-c", program], check=True)
         copy = self.new_path()
         shutil.copytree(path, copy)
@@ -250,9 +250,13 @@ class Kit:
 
 
 class Verb(NamedTuple):
-    """A call that is interrupted, and what it needs."""
+    """A call of a public verb, and what it needs."""
 
-    act: "Callable[[World], Any]"
+    call: "Callable[[Any, World], Any]"
+    """What is done, of the handle and the world."""
+    handle: "Callable[[World], Any]" = lambda world: world.memory
+    kind: "type[Any] | None" = None
+    """The class whose verb it is."""
     prepare: "Callable[[World], Any]" = lambda _: None
     is_alone: bool = False
     """Whether no other process may have the store open meanwhile."""
@@ -265,6 +269,10 @@ class Verb(NamedTuple):
     """The name of the threads in which it is interrupted, if that is not the caller's."""
     stores: Collection[str] = tuple(STATES)
     states: Collection[str] = STATES["durable"]
+
+    def act(self, world: "World") -> Any:
+        """Make the call; the handle is made as a part of it."""
+        return self.call(self.handle(world), world)
 
 
 class World:

@@ -1,72 +1,70 @@
-"""The public verbs, each with a call that is interrupted."""
+"""Every public verb of every handle, with a call of it: what each property that all verbs share is tested with."""
 
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from refold import Memory, Snapshot
+from refold import Board, Conversation, Journal, Memory, Profile, Project, Snapshot
 from refold.limits import DELAY_MS_MAX
-from refold.skills import Skills
+from refold.memory import Files, SessionMemory, Settings
+from refold.memory.handles import ScopedState
+from refold.skills import SkillLibrary, Skills
 from refold.skills.library import SCHEMA
 from refold.skills.sources import SkillRoots
-from tests.rigs.interrupts.worlds import Letters, Verb, World
+from tests.support.worlds import Letters, Verb, World
 
 _Calls = dict[str, Callable[[Any, World], Any]]
 
 
-def _verbs(kind: str, handle: Callable[[World], Any], calls: _Calls, **options: Any) -> dict[str, Verb]:
-    """Return the verbs of a handle, which is made as a part of the call."""
-
-    def verb(call: Callable[[Any, World], Any]) -> Verb:
-        return Verb(lambda world: call(handle(world), world), **options)
-
-    return {f"{kind}.{name}": verb(call) for name, call in calls.items()}
+def _verbs(kind: type[Any], handle: Callable[[World], Any], calls: _Calls, **options: Any) -> dict[str, Verb]:
+    return {f"{kind.__name__}.{name}": Verb(call, handle, kind, **options) for name, call in calls.items()}
 
 
 def _plain(names: str) -> _Calls:
     """Return calls of verbs that take nothing; what is iterated over is, and a property is read."""
 
-    def call(handle: Any, name: str) -> None:
+    def call(handle: Any, name: str) -> Any:
         found = getattr(handle, name)
         found = found() if callable(found) else found
-        if isinstance(found, Iterator):
-            deque(found, maxlen=0)
+        return list(found) if isinstance(found, Iterator) else found
 
     return {name: partial(lambda handle, _, name: call(handle, name), name=name) for name in names.split()}
 
 
-def _in_batch(world: World) -> None:
-    with world.memory.batch():
-        world.memory.conversation("c").append("user", "in a batch")
-        world.memory.profile().set("in", "a batch")
-        world.memory.project("p").add("what a batch adds is one commit")
+def _in_batch(memory: Any, _: World) -> None:
+    with memory.batch():
+        memory.conversation("c").append("user", "in a batch")
+        memory.profile().set("in", "a batch")
+        memory.project("p").add("what a batch adds is one commit")
 
 
-def _batch_by_hand(world: World) -> None:
-    batch = world.memory.batch()
+def _batch_by_hand(memory: Any, _: World) -> None:
+    batch = memory.batch()
     batch.__enter__()
     try:
-        world.memory.conversation("c").append("user", "in a batch")
+        memory.conversation("c").append("user", "in a batch")
     finally:
         batch.leave()
 
 
-def _subscribe(world: World) -> None:
-    world.things["subscription"] = world.memory.subscribe(world.things.setdefault("seen", []).append, after=0)
+def _subscribe(memory: Any, world: World) -> None:
+    world.things["subscription"] = memory.subscribe(world.things.setdefault("seen", []).append, after=0)
 
 
-def _wait_for_flush(world: World) -> None:
-    world.memory.conversation("c").append("user", "flushed")
+def _subscribed(world: World) -> None:
+    _subscribe(world.memory, world)
+
+
+def _wait_for_flush(memory: Any, _: World) -> None:
+    memory.conversation("c").append("user", "flushed")
     time.sleep(2 * DELAY_MS_MAX / 1_000)
 
 
-def _wait_for_events(world: World) -> None:
+def _wait_for_events(memory: Any, _: World) -> None:
     """Subscribe, and wait until the last event is heard of or never will be."""
-    seq = world.memory.conversation("c").append("user", "heard of").seq
-    subscription = world.memory.subscribe(lambda _: None, after=0)
+    seq = memory.conversation("c").append("user", "heard of").seq
+    subscription = memory.subscribe(lambda _: None, after=0)
     while subscription.is_alive and subscription.position < seq:
         time.sleep(0.001)
 
@@ -109,6 +107,7 @@ _MEMORY: Final[_Calls] = {
     "diff": lambda memory, _: memory.diff(3, memory),
     "export": lambda memory, world: memory.export(world.new_path()),
     "fork": lambda memory, _: memory.fork("another").conversation("c").append("user", "in another fork"),
+    "fork/alone": lambda memory, _: memory.fork("another"),
     "fork/read": lambda memory, _: memory.fork("fork").conversation("c").window(),
     "mirror": lambda memory, world: memory.mirror(world.new_path()).close(),
     "project": lambda memory, _: memory.project("p"),
@@ -130,6 +129,7 @@ _CONVERSATION: Final[_Calls] = {
     "at": lambda chat, _: chat.at(9).window(),
     "delete": lambda chat, _: chat.delete("key"),
     "fork": lambda chat, _: chat.fork("forked").append("user", "in the fork"),
+    "fork/alone": lambda chat, _: chat.fork("forked"),
     "close": lambda chat, _: chat.fork("dropped").close(drop=True),
     "get": lambda chat, _: chat.get("key"),
     "note": lambda chat, _: chat.note("another note"),
@@ -281,78 +281,48 @@ _LIBRARY: Final[_Calls] = {
     "use": lambda library, _: library.use("notes", succeeded=True),
 }
 
+
+def _nothing(_: World) -> None:
+    """Make no handle before the call."""
+
+
+def _opened(_: None, world: World) -> None:
+    world.open()
+
+
 VERBS: Final[dict[str, Verb]] = {
-    "Memory": Verb(World.open, opens="open", states=("cold", "tail", "beside")),
-    "Memory/create": Verb(World.open, opens="create", states=("warm",)),
+    "Memory": Verb(_opened, _nothing, opens="open", states=("cold", "tail", "beside")),
+    "Memory/create": Verb(_opened, _nothing, opens="create", states=("warm",)),
     "Memory.batch": Verb(_in_batch),
-    "Memory.close": Verb(lambda world: world.memory.close(), closes=True),
-    "Memory.close/subscribed": Verb(lambda world: world.memory.close(), prepare=_subscribe, closes=True),
-    "Memory.erase": Verb(lambda world: world.memory.erase(world.known.messages[1:2]), is_alone=True),
-    "Memory.load": Verb(lambda world: world.memory.load(world.things["export"]), prepare=_export),
-    "Memory.backup": Verb(lambda world: world.memory.backup(world.new_path()), stores=("durable", "delayed")),
-    "Memory.reembed": Verb(lambda world: world.memory.reembed(Letters()), is_alone=True, embedder=Letters),
+    "Memory.close": Verb(lambda memory, _: memory.close(), closes=True),
+    "Memory.close/subscribed": Verb(lambda memory, _: memory.close(), prepare=_subscribed, closes=True),
+    "Memory.erase": Verb(lambda memory, world: memory.erase(world.known.messages[1:2]), is_alone=True),
+    "Memory.load": Verb(lambda memory, world: memory.load(world.things["export"]), prepare=_export),
+    "Memory.backup": Verb(lambda memory, world: memory.backup(world.new_path()), stores=("durable", "delayed")),
+    "Memory.reembed": Verb(lambda memory, _: memory.reembed(Letters()), is_alone=True, embedder=Letters),
     "Memory.subscribe": Verb(_subscribe),
-    "Subscription.close": Verb(lambda world: world.things["subscription"].close(), prepare=_subscribe),
+    "Subscription.close": Verb(lambda _, world: world.things["subscription"].close(), _nothing, prepare=_subscribed),
     "Memory.flush/thread": Verb(_wait_for_flush, thread="refold-flusher", stores=("delayed",)),
     "Memory.subscribe/thread": Verb(_wait_for_events, thread="refold-subscriptions"),
-    "Conversation.erase": Verb(lambda world: world.memory.conversation("c").erase(forks="erase"), is_alone=True),
-    "Project.erase": Verb(lambda world: world.memory.project("p").erase(forks="erase"), is_alone=True),
-    "Board.erase": Verb(lambda world: world.memory.board(session="c").erase(forks="erase"), is_alone=True),
+    "Conversation.erase": Verb(lambda memory, _: memory.conversation("c").erase(forks="erase"), is_alone=True),
+    "Project.erase": Verb(lambda memory, _: memory.project("p").erase(forks="erase"), is_alone=True),
+    "Board.erase": Verb(lambda memory, _: memory.board(session="c").erase(forks="erase"), is_alone=True),
     "Batch.leave": Verb(_batch_by_hand),
-    **_verbs("Memory", lambda world: world.memory, _MEMORY),
-    **_verbs("Conversation", lambda world: world.memory.conversation("c"), _CONVERSATION),
-    **_verbs("ScopedState", lambda world: world.memory.conversation("c").state, _STATE),
-    **_verbs("SessionMemory", lambda world: world.memory.conversation("c").session, _SESSION),
-    **_verbs("Profile", lambda world: world.memory.profile(), _PROFILE),
-    **_verbs("Journal", lambda world: world.memory.journal(), _JOURNAL),
-    **_verbs("Files", lambda world: world.memory.files(), _FILES),
-    **_verbs("Project", lambda world: world.memory.project("p"), _PROJECT),
-    **_verbs("Board", lambda world: world.memory.board(session="c"), _BOARD),
-    **_verbs("Settings", lambda world: world.memory.settings, _SETTINGS),
-    **_verbs("Skills", _skills, _SKILLS, prepare=_write_skill),
-    **_verbs("SkillLibrary", lambda world: world.memory.skills.library, _LIBRARY),
+    **_verbs(Memory, lambda world: world.memory, _MEMORY),
+    **_verbs(Conversation, lambda world: world.memory.conversation("c"), _CONVERSATION),
+    **_verbs(ScopedState, lambda world: world.memory.conversation("c").state, _STATE),
+    **_verbs(SessionMemory, lambda world: world.memory.conversation("c").session, _SESSION),
+    **_verbs(Profile, lambda world: world.memory.profile(), _PROFILE),
+    **_verbs(Journal, lambda world: world.memory.journal(), _JOURNAL),
+    **_verbs(Files, lambda world: world.memory.files(), _FILES),
+    **_verbs(Project, lambda world: world.memory.project("p"), _PROJECT),
+    **_verbs(Board, lambda world: world.memory.board(session="c"), _BOARD),
+    **_verbs(Settings, lambda world: world.memory.settings, _SETTINGS),
+    **_verbs(Skills, _skills, _SKILLS, prepare=_write_skill),
+    **_verbs(SkillLibrary, lambda world: world.memory.skills.library, _LIBRARY),
 }
 """By "Class.verb", with what is special of a call behind a slash."""
 
-
-def _careless_batch(world: World) -> None:
-    batch = world.memory.batch()
-    batch.__enter__()
-    world.memory.profile().set("in", "a batch")
-    batch.leave()
-
-
-def _second_attempt(world: World) -> None:
-    chat = world.memory.conversation("c")
-    try:
-        chat.append("user", "once")
-    except KeyboardInterrupt:
-        chat.append("user", "once")
-        raise
-
-
-def _subscribe_to_gate(world: World) -> None:
-    gate = world.things["gate"] = threading.Lock()
-
-    def wait(_: object) -> None:
-        with gate:
-            pass
-
-    world.memory.subscribe(wait)
-
-
-def _closed_gate(world: World) -> None:
-    world.things["gate"].acquire()
-    world.memory.conversation("c").append("user", "waited for")
-    world.things["gate"].release()
-
-
-BROKEN: Final = {
-    "careless batch": Verb(_careless_batch),
-    "second attempt": Verb(_second_attempt),
-    "closed gate": Verb(_closed_gate, prepare=_subscribe_to_gate),
-}
-"""Calls that an interrupt breaks, whatever the engine does: what is wrong with them has to be found."""
 
 ELSEWHERE: Final = {
     "Memory.aio": "its verbs are the same ones, called on threads that no Ctrl-C reaches",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import refold
-from refold import agent, memory
+from refold import memory
 
 STORED = Path(__file__).with_name("public_api.txt")
 
@@ -100,13 +100,13 @@ def test_the_public_face_has_exactly_these_names() -> None:
     assert dir(refold) == sorted(refold.__all__)
 
 
-@pytest.mark.parametrize("package", [refold, agent, memory], ids=lambda package: package.__name__)
+@pytest.mark.parametrize("package", [refold, memory], ids=lambda package: package.__name__)
 def test_every_lazy_name_is_found_in_its_home(package: Any) -> None:
     for name, home in package._HOME_OF.items():
         assert getattr(package, name) is getattr(importlib.import_module(home), name)
 
 
-@pytest.mark.parametrize("package", [refold, agent, memory], ids=lambda package: package.__name__)
+@pytest.mark.parametrize("package", [refold, memory], ids=lambda package: package.__name__)
 def test_what_type_checkers_see_is_what_is_listed(package: Any) -> None:
     source = Path(package.__file__).read_text(encoding="utf-8")
     seen = {line.split(" as ")[1] for line in source.splitlines() if line.startswith("    from refold.")}
@@ -123,7 +123,7 @@ def test_a_name_that_lives_elsewhere_is_an_error_that_says_where(name: str, home
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    for package in (refold, agent, memory):
+    for package in (refold, memory):
         with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'Absent'$"):
             package.__getattr__("Absent")
 
@@ -137,7 +137,7 @@ def test_a_star_import_brings_every_name() -> None:
 def test_importing_the_package_loads_nothing_else() -> None:
     program = "import sys, refold, {}; print(sorted(name for name in sys.modules if name.split('.')[0] in "
     program += "{{'refold', 'lmdb', 'msgspec', 'numpy', 'hnswlib', 'click', 'rich'}}))"
-    for name in ("refold", "refold.agent", "refold.memory"):
+    for name in ("refold", "refold.memory"):
         command = [sys.executable, "-c", program.format(name)]
         found = subprocess.run(command, capture_output=True, text=True, check=True)
         assert found.stdout.strip() == str(sorted({"refold", name}))

@@ -1,11 +1,11 @@
 """A small agent loop: a model, tools, hooks and the memory; recorded, so that it runs again without the first three.
 
-Everything that comes from outside ends up in the log: what the user said, what the model replied, what each tool was
-given and gave back, what the model was shown. ``rerun``, in the next file, feeds that to the same loop elsewhere.
+All input from outside ends up in the log: the user's messages, the model's replies, the arguments and results of each
+tool, the context that the model was shown. `rerun` feeds them to the same loop in another memory.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from contextlib import suppress
 from types import NoneType
 from typing import Any, Final, NamedTuple, Protocol, cast
 
@@ -14,10 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold import checks
-from refold.agent import hooks as agent_hooks
 from refold.agent.builtin import BUILT_IN_NAMES, files_tool
 from refold.agent.context import ContextBudget
-from refold.agent.hooks import HookContext, Hooks
+from refold.agent.hooks import USER_MESSAGE, HookContext, Hooks
 from refold.agent.tools import ToolResult, decode_arguments, storable
 from refold.engine.states import Recorded
 from refold.errors import InvalidInput
@@ -35,14 +34,14 @@ _ID_CHARS_MAX: Final = NAME_BYTES_MAX // 4
 """Characters of a call's id, four bytes each at most."""
 
 INTERRUPTED: Final = "Error: the session was interrupted before this call came back"
-"""What a model is told of a call that never got its answer; providers refuse a call without one."""
+"""The output of a call that never got one; providers refuse a call without an output."""
 
 SKIPPED: Final = "skipped"
 """The outcome of a call that a hook answered in the place of the tool."""
 
 
 class Call(Struct, frozen=True):
-    """A tool call of a model; ``arguments`` are JSON as the model wrote it."""
+    """A tool call of a model; `arguments` are JSON as the model wrote it."""
 
     id: str
     name: str
@@ -50,22 +49,22 @@ class Call(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """What a model said, and which tools it calls."""
+    """A model's text, and its calls of tools."""
 
     text: str | None = None
     calls: tuple[Call, ...] = ()
 
 
 class Model(Protocol):
-    """What the loop asks of a model."""
+    """A model as the loop asks it."""
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:
-        """Return the reply to messages, in OpenAI's form, with these tools at hand."""
+        """Reply to messages, both in OpenAI's form, with these tools at hand."""
         ...
 
 
 class Turn(Struct, frozen=True):
-    """What came of one message of the user: the last text, how often the model was asked, why it stopped if it did."""
+    """The result of one message of the user: the last text, how often the model was asked, and why it was stopped."""
 
     text: str
     steps: int
@@ -73,7 +72,7 @@ class Turn(Struct, frozen=True):
 
 
 class Executed(NamedTuple):
-    """A call that was made, and what the model gets of it."""
+    """A call that was made, and the output for the model."""
 
     result: ToolResult
     output: str
@@ -105,67 +104,66 @@ class AgentLoop:
         self._model = model
         self._hooks = memory.hooks if hooks is None else hooks
         self._steps_count_max = checks.count(steps_count_max, "steps_count_max")
-        self._told: HookContext = replace(self._hooks.context(chat), deferred=[])
-        self._tools = memory.tools.context(chat, project=self._told.project)
+        self._context: HookContext = replace(self._hooks.context(chat), deferred=[])
+        self._tools = memory.tools.context(chat, project=self._context.project)
 
     def run(self, text: str) -> Turn:
-        """Let the model answer a message of the user, with as many calls of tools as it makes; return what it said.
+        """Let the model answer a message of the user, with as many calls of tools as it makes.
 
-        It is asked at most ``steps_count_max`` times. What a tool or a hook does wrong is part of the session; what the
-        model's provider raises, this raises, and everything up to there is recorded.
+        It is asked at most `steps_count_max` times. A failure of a tool or of a hook is part of the session; an
+        exception of the model's provider is raised, and everything up to there is recorded.
         """
         if self.chat.version == 0:
-            self._hooks.fire_session_start(self._told)
-        heard = self._hooks.fire_user_message(self._told, checks.text(text, "text"))
-        if heard.stop_reason is not None:
-            self._hooks.fire_deferred(self._told, ())
-            return Turn("", 0, heard.stop_reason)
-        changed = text if heard.modified_message is None else heard.modified_message
-        self._answer_interrupted()
-        message = self._append("user", changed, metadata=None if changed == text else {"original": text})
-        self._hooks.fire_deferred(self._told, [message])
-        said = ""
+            self._hooks.fire_session_start(self._context)
+        answer = self._hooks.fire_user_message(self._context, checks.text(text, "text"))
+        if answer.stop_reason is not None:
+            self._hooks.fire_deferred(self._context, ())
+            return Turn("", 0, answer.stop_reason)
+        query = text if answer.modified_message is None else answer.modified_message
+        self._close_interrupted_calls()
+        message = self._append("user", query, metadata=None if query == text else {"original": text})
+        self._hooks.fire_deferred(self._context, [message])
+        reply = Reply()
         for step in range(1, self._steps_count_max + 1):
-            reply, block_reason = self._asked(changed)
-            said = reply.text or ""
+            reply, block_reason = self._ask(query)
             if block_reason is not None or not reply.calls:
-                return Turn(said, step, block_reason)
-            stop_reason = self._call_all(reply.calls)
+                return Turn(reply.text or "", step, block_reason)
+            stop_reason = self._execute_all(reply.calls)
             self.chat.end_round()
             if stop_reason is not None:
-                return Turn(said, step, stop_reason)
-        return Turn(said, self._steps_count_max, f"the model called tools in each of {self._steps_count_max} steps")
+                return Turn(reply.text or "", step, stop_reason)
+        reason = f"the model called tools in each of {self._steps_count_max} steps"
+        return Turn(reply.text or "", self._steps_count_max, reason)
 
     def end(self, *, success: bool = True) -> SessionSummary:
-        """Say that the session is over; return what it was. The scratchpad is gone afterwards."""
+        """End the session and summarize it. The scratchpad is gone afterwards."""
         summary = self.chat.session.summary(success=success)
-        self._hooks.fire_session_end(self._told, summary)
+        self._hooks.fire_session_end(self._context, summary)
         self.chat.end()
         return summary
 
-    def _asked(self, query: str) -> tuple[Reply, str | None]:
-        """Return the model's reply, as it is recorded, and why it was blocked if it was."""
-        context = self.memory.context(self.chat, query=query, project=self._told.project)
+    def _ask(self, query: str) -> tuple[Reply, str | None]:
+        """Ask the model; return its reply, as it is recorded, and why a hook blocked it."""
+        context = self.memory.context(self.chat, query=query, project=self._context.project)
         self.memory.show(context)
-        messages = self._hooks.fire_before_llm(self._told, context.messages())
-        reply = _usable(self._model.reply(messages, self.memory.tools.to_openai()))
-        after = self._hooks.fire_after_llm(self._told, reply.text or "")
+        messages = self._hooks.fire_before_llm(self._context, context.messages())
+        reply = _storable_reply(self._model.reply(messages, self.memory.tools.to_openai()))
+        after = self._hooks.fire_after_llm(self._context, reply.text or "")
         text = reply.text if after.replacement_text is None else after.replacement_text
         calls = () if after.block_reason is not None else reply.calls
-        functions = [{"name": call.name, "arguments": call.arguments} for call in calls]
-        made = [
-            {"id": call.id, "type": "function", "function": function}
-            for call, function in zip(calls, functions, strict=True)
+        recorded = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in calls
         ]
-        self._append("assistant", text, tool_calls=made or None)
+        self._append("assistant", text, tool_calls=recorded or None)
         return Reply(text, calls), after.block_reason
 
-    def _call_all(self, calls: Sequence[Call]) -> str | None:
-        """Make the calls one after the other; return why the session stops if a hook says so."""
+    def _execute_all(self, calls: Sequence[Call]) -> str | None:
+        """Execute the calls one after the other; return why a hook stops the session."""
         stop_reason = None
         for call in calls:
-            executed = self._called(call)
-            after = self._hooks.fire_after_tool(self._told, call.name, executed.result)
+            executed = self._execute(call)
+            after = self._hooks.fire_after_tool(self._context, call.name, executed.result)
             output = executed.output if after.replacement_output is None else after.replacement_output
             if after.injected_context is not None:
                 output = f"{output}\n{after.injected_context}"
@@ -173,29 +171,34 @@ class AgentLoop:
             stop_reason = stop_reason or after.block_reason
         return stop_reason
 
-    def _called(self, call: Call) -> Executed:
-        """Make one call, unless a hook skips it, and record it in any case."""
-        before = self._hooks.fire_before_tool(self._told, call.name, _readable(call.arguments))
-        if before.skip:
-            output = before.output if before.output is not None else f"Error: {before.skip_reason or 'skipped'}"
-            result = ToolResult(call.name, SKIPPED, msgspec.json.encode(output), output)
-            self.chat.session.record_call(
+    def _execute(self, call: Call) -> Executed:
+        """Execute one call, unless a hook skips it, and record it in any case."""
+        try:
+            arguments = decode_arguments(call.arguments)
+        except InvalidInput:
+            arguments = {}
+        before = self._hooks.fire_before_tool(self._context, call.name, arguments)
+        if not before.skip:
+            result = self.memory.tools.execute(
                 call.name,
-                _readable(call.arguments),
-                output,
-                outcome=SKIPPED,
+                call.arguments if before.modified_arguments is None else before.modified_arguments,
+                self._tools,
+                record=True,
                 call_id=call.id,
-                sources=self.chat.session.provenance(),
             )
-            return Executed(result, output)
-        arguments: object = call.arguments if before.modified_arguments is None else before.modified_arguments
-        result = self._execute(call, arguments)
-        return Executed(result, result.text)
+            return Executed(result, result.text)
+        output = before.output if before.output is not None else f"Error: {before.skip_reason or 'skipped'}"
+        self.chat.session.record_call(
+            call.name,
+            arguments,
+            output,
+            outcome=SKIPPED,
+            call_id=call.id,
+            sources=self.chat.session.provenance(),
+        )
+        return Executed(ToolResult(call.name, SKIPPED, msgspec.json.encode(output), output), output)
 
-    def _execute(self, call: Call, arguments: object) -> ToolResult:
-        return self.memory.tools.execute(call.name, arguments, self._tools, record=True, call_id=call.id)
-
-    def _answer_interrupted(self) -> None:
+    def _close_interrupted_calls(self) -> None:
         """Answer the calls at the end of the window that a process that ended left open."""
         answered: set[str | None] = set()
         for message in reversed(self.chat.window()):
@@ -208,90 +211,79 @@ class AgentLoop:
                 return
 
     def _append(self, role: str, content: str | None, **fields: Any) -> Message:
-        """Append a message, and tell the hooks what it pushed out of the window."""
+        """Append a message, and fire the hooks for the messages that it evicts."""
         message = self.chat.append(role, content, **fields)
-        self._hooks.compacted(self._told, message.seq)
+        self._hooks.compacted(self._context, message.seq)
         return message
 
 
-def calls_of(made: Sequence[dict[str, Any]] | None) -> tuple[Call, ...]:
-    """Return the calls of a recorded message; one that another host wrote may lack any part of it."""
-    found: list[Call] = []
-    for call in made or ():
-        said = call.get("function")
-        function = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
-        found.append(
-            _usable_call(Call(call.get("id") or "", function.get("name") or "", function.get("arguments") or ""))
-        )
-    return tuple(found)
+def calls_of(tool_calls: Sequence[dict[str, Any]] | None) -> tuple[Call, ...]:
+    """Read the calls of a recorded message; a message of another host may lack any part of them."""
+    calls: list[Call] = []
+    for call in tool_calls or ():
+        function: Any = call.get("function")
+        fields = cast("dict[str, Any]", function) if isinstance(function, dict) else {}
+        given = Call(call.get("id") or "", fields.get("name") or "", fields.get("arguments") or "")
+        calls.append(_storable_call(given))
+    return tuple(calls)
 
 
-def _usable(reply: object) -> Reply:
-    """Return a reply whose ids, names and texts can be recorded; ``InvalidInput`` for what is none."""
+def _storable_reply(reply: object) -> Reply:
+    """Make ids, names and texts of a reply storable; `InvalidInput` for another object."""
     if not isinstance(reply, Reply) or not isinstance(cast("object", reply.text), (str, NoneType)):
         checks.invalid(f"a model's reply must be a Reply with a text or None, not {checks.shown(reply)}")
     calls = reply.calls if isinstance(cast("object", reply.calls), (tuple, list)) else (reply.calls,)
     text = None if reply.text is None else storable(reply.text, len(reply.text))
-    return Reply(text, tuple(_usable_call(call) for call in calls))
+    return Reply(text, tuple(map(_storable_call, calls)))
 
 
-def _usable_call(call: object) -> Call:
+def _storable_call(call: object) -> Call:
     if not isinstance(call, Call):
         checks.invalid(f"a reply's calls must be a tuple of Call, not {checks.shown(call)}")
-    said = cast("object", call.arguments)
+    arguments = cast("object", call.arguments)
     try:
-        arguments = said if isinstance(said, str) else msgspec.json.encode(said).decode()
+        text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        arguments = ""
+        text = ""
     return Call(
         storable(call.id or "", _ID_CHARS_MAX),
         storable(call.name or "", TOOL_NAME_CHARS_MAX),
-        storable(arguments, len(arguments)),
+        storable(text, len(text)),
     )
-
-
-def _readable(arguments: str) -> dict[str, Any]:
-    """Return arguments as hooks see them; what is no JSON object counts as none."""
-    try:
-        return decode_arguments(arguments)
-    except InvalidInput:
-        return {}
 
 
 # A recorded session again, in another memory and without its model and its tools: event for event the same stream.
 #
-# What the loop itself writes, the loop writes again, out of what was recorded. What hosts, tools and hooks wrote into
-# the conversation in between is written again at its place.
+# The loop writes its own events again, out of the record. The events that hosts, tools and hooks wrote in between are
+# written again at their places.
 
 _SCRATCHPAD: Final = (ScratchpadSet, ScratchpadDeleted, NoteAdded, ScratchpadCleared)
-"""What ``memory_write`` writes: one event at most, right before the record of its call."""
+"""The events of `memory_write`: one at most, right before the record of its call."""
 
 
 class _RecordEnded(Exception):
     """The session went no further: the model's provider raised here, or the process ended."""
 
 
-class _Asked:
-    """One time that the model was asked: the places of what was shown, of its reply, of its calls and their outputs."""
+class _Step(Struct):
+    """One question to the model: the places in the record of the context, of the reply, of its calls and outputs."""
 
-    def __init__(self, shown: int) -> None:
-        self.shown = shown
-        self.reply: int | None = None
-        self.call_ids: list[str] = []
-        self.calls: list[int] = []
-        self.outputs: list[int] = []
+    shown: int
+    reply: int | None = None
+    call_ids: list[str] = []
+    calls: list[int] = []
+    outputs: list[int] = []
 
 
-class _Turn:
-    """One message of the user, and every time that the model was asked for it."""
+class _RecordedTurn(Struct):
+    """The place of one message of the user, and the steps that follow it."""
 
-    def __init__(self, said: int) -> None:
-        self.said = said
-        self.asked: list[_Asked] = []
+    place: int
+    steps: list[_Step] = []
 
 
 class _Record:
-    """What a conversation's stream says of the turns of the loop."""
+    """The turns of the loop in a conversation's stream."""
 
     def __init__(self, chat: Conversation) -> None:
         self.rows: list[Recorded] = list(chat.events())
@@ -301,8 +293,10 @@ class _Record:
         if not self.rows or not isinstance(self.rows[0].event, ConversationOpened):
             checks.invalid(f"conversation {chat.id!r} has no beginning of its own, as a fork; give one that has")
         self.opened: ConversationOpened = self.rows[0].event
-        self.turns: list[_Turn] = []
+        self.places = {stamp.seq: place for place, (_, stamp) in enumerate(self.rows)}
+        self.turns: list[_RecordedTurn] = []
         following: object = None
+        # A message of the user begins a turn where a context was shown right after it, as in the loop.
         begins: set[int] = set()
         for place in reversed(range(len(self.rows))):
             event = self.rows[place].event
@@ -310,180 +304,159 @@ class _Record:
                 begins.add(place)
             following = event if isinstance(event, (MessageAppended, ContextShown)) else following
         for place, (event, _) in enumerate(self.rows):
-            self._hear(place, event, is_shown=place in begins)
+            steps = self.turns[-1].steps if self.turns else []
+            if isinstance(event, MessageAppended) and event.role == "user":
+                if place in begins:
+                    self.turns.append(_RecordedTurn(place))
+            elif isinstance(event, ContextShown) and self.turns:
+                steps.append(_Step(place))
+            elif steps:
+                self._follow(steps[-1], place, event)
 
-    def sources(self, again: Conversation, event: Event) -> list[int]:
-        """Return the seqs that stand in the other conversation where the sources of an event stand in this one."""
-        places = {stamp.seq: place for place, (_, stamp) in enumerate(self.rows)}
-        seqs = [stamp.seq for _, stamp in again.events()]
-        return [seqs[places[source]] for source in event.sources if source in places]
+    def _follow(self, step: _Step, place: int, event: object) -> None:
+        if isinstance(event, MessageAppended) and event.role == "assistant" and step.reply is None:
+            step.reply = place
+            step.call_ids = [call.id for call in calls_of(event.tool_calls)]
+        elif len(step.outputs) < len(step.call_ids):
+            call_id, is_executed = step.call_ids[len(step.outputs)], len(step.calls) > len(step.outputs)
+            if isinstance(event, ToolExecuted) and not is_executed and event.call_id == call_id:
+                step.calls.append(place)
+            elif isinstance(event, MessageAppended) and is_executed and event.tool_call_id == call_id:
+                step.outputs.append(place)
 
-    def _hear(self, place: int, event: object, *, is_shown: bool) -> None:
-        """Take an event for a part of the open turn, or for the beginning of one; anything else is no part of it.
-
-        A message of the user begins one where a context was shown right after it, as in the loop.
-        """
-        asked = self.turns[-1].asked if self.turns else []
-        if isinstance(event, MessageAppended) and event.role == "user":
-            if is_shown:
-                self.turns.append(_Turn(place))
-        elif isinstance(event, ContextShown) and self.turns:
-            asked.append(_Asked(place))
-        elif asked:
-            self._follow(asked[-1], place, event)
-
-    def _follow(self, asked: _Asked, place: int, event: object) -> None:
-        if isinstance(event, MessageAppended) and event.role == "assistant" and asked.reply is None:
-            asked.reply = place
-            asked.call_ids = [call.id for call in calls_of(event.tool_calls)]
-        elif len(asked.outputs) < len(asked.call_ids):
-            call_id, is_made = asked.call_ids[len(asked.outputs)], len(asked.calls) > len(asked.outputs)
-            if isinstance(event, ToolExecuted) and not is_made and event.call_id == call_id:
-                asked.calls.append(place)
-            elif isinstance(event, MessageAppended) and is_made and event.tool_call_id == call_id:
-                asked.outputs.append(place)
+    def message(self, place: int) -> MessageAppended:
+        return cast("MessageAppended", self.rows[place].event)
 
 
 class _Rerun(AgentLoop):
-    """The same loop over a record, which stands in the place of hooks and tools; those of the memory itself run."""
+    """The same loop over a record, which stands in for the model, the hooks and the tools of others."""
 
-    def __init__(self, memory: Memory, chat: Conversation, record: _Record, hooks: Hooks, turn: _Turn) -> None:
-        super().__init__(memory, chat, self, hooks=hooks, steps_count_max=len(turn.asked))
+    def __init__(self, memory: Memory, chat: Conversation, record: _Record) -> None:
+        hooks = Hooks(memory)
+        super().__init__(memory, chat, self, hooks=hooks)
+        hooks.register(USER_MESSAGE, lambda *_: self._text)
         self._record = record
-        self._turn = turn
-        self._step = -1
-        self._made = 0
-        self._next: int = turn.said
+        self._step = _Step(0)
+        self._steps = iter((self._step,))
+        self._executed_count = 0
+        self._text = ""
+        self._next = 0
+        """The place of the next message that the loop appends."""
+
+    def rerun(self) -> None:
+        """Run every turn again, and write what was written between them."""
+        for turn in self._record.turns:
+            event = self._record.message(turn.place)
+            self._text, self._next = event.text or "", turn.place
+            self._steps, self._steps_count_max = iter(turn.steps), len(turn.steps)
+            self._catch_up(turn.place)
+            with suppress(_RecordEnded):  # As the session did, the next message of the user goes on from here.
+                self.run((event.metadata or {}).get("original", self._text))
+        self._catch_up(len(self._record.rows))
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - a model's
-        """Return what the model said."""
-        place = self._turn.asked[self._step].reply
-        if place is None:
+        """Reply as the model did."""
+        if self._step.reply is None:
             raise _RecordEnded
-        self._next = place
-        event = cast("MessageAppended", self._record.rows[place].event)
+        self._next = self._step.reply
+        event = self._record.message(self._next)
         return Reply(event.text, calls_of(event.tool_calls))
 
-    def _asked(self, query: str) -> tuple[Reply, str | None]:
-        self._step, self._made = self._step + 1, 0
-        self._catch_up(self._turn.asked[self._step].shown)
-        return super()._asked(query)
+    def _ask(self, query: str) -> tuple[Reply, str | None]:
+        self._step, self._executed_count = next(self._steps), 0
+        self._catch_up(self._step.shown)
+        return super()._ask(query)
 
-    def _called(self, call: Call) -> Executed:
-        asked = self._turn.asked[self._step]
-        if self._made == len(asked.calls):
+    def _execute(self, call: Call) -> Executed:
+        step, index = self._step, self._executed_count
+        if index == len(step.calls):
             raise _RecordEnded
-        place = asked.calls[self._made]
-        made = cast("ToolExecuted", self._record.rows[place].event)
-        if made.outcome != SKIPPED and self._is_of_memory(made.name):
-            is_writing = made.name == "memory_write" and isinstance(self._record.rows[place - 1].event, _SCRATCHPAD)
-            self._catch_up(place - is_writing)
-            self.memory.tools.execute(call.name, msgspec.json.decode(made.arguments), self._tools)
+        place = step.calls[index]
+        event = cast("ToolExecuted", self._record.rows[place].event)
+        # A tool that changes nothing but the memory runs; that of files does where it is registered.
+        is_of_memory = event.name in BUILT_IN_NAMES or self.memory.tools.get(event.name) is files_tool()
+        if event.outcome != SKIPPED and is_of_memory:
+            has_write = event.name == "memory_write" and isinstance(self._record.rows[place - 1].event, _SCRATCHPAD)
+            self._catch_up(place - has_write)
+            self.memory.tools.execute(call.name, msgspec.json.decode(event.arguments), self._tools)
         self._catch_up(place)
-        _record_call(self.chat, made, self.chat.session.provenance(opens=False))
-        if self._made == len(asked.outputs):
+        self._record_call(event, self.chat.session.provenance(opens=False))
+        if index == len(step.outputs):
             raise _RecordEnded
-        self._next = asked.outputs[self._made]
-        self._made += 1
-        output = cast("MessageAppended", self._record.rows[self._next].event).text or ""
-        return Executed(ToolResult(made.name, made.outcome, made.result), output)
-
-    def _is_of_memory(self, name: str) -> bool:
-        """Return whether a tool changes nothing but the memory; that of files does where it is registered."""
-        return name in BUILT_IN_NAMES or self.memory.tools.get(name) is files_tool()
+        self._next = step.outputs[index]
+        self._executed_count += 1
+        output = self._record.message(self._next).text or ""
+        return Executed(ToolResult(event.name, event.outcome, event.result), output)
 
     def _append(self, role: str, content: str | None, **fields: Any) -> Message:
         self._catch_up(self._next)
         return super()._append(role, content, **fields)
 
     def _catch_up(self, place: int) -> None:
-        catch_up(self.memory, self.chat, self._record, place)
+        """Write again the events before a place of the record that this conversation does not have yet."""
+        while (index := max(self.chat.version, 1)) < place:
+            event, stamp = self._record.rows[index]
+            kind = type(event).__name__
+            match event:
+                case ContextShown():
+                    skills = [tuple(skill) for skill in unpack_json(event.skills)]
+                    budget = ContextBudget(**unpack_json(event.budget))
+                    options = {"project": event.project, "profile": event.profile, "journal": event.journal}
+                    self.memory.show(
+                        self.memory.context(self.chat, query=event.query, skills=skills, budget=budget, **options)
+                    )
+                case MemoriesExtracted():
+                    # With the seq of this conversation's event where the other one had its own.
+                    until = sum(stamp.seq <= event.origin for _, stamp in self._record.rows)
+                    seqs = self._seqs()
+                    seq = seqs[min(until, len(seqs)) - 1] if until else 0
+                    sources = self._sources(event)
+                    self.chat.session.record_extraction(
+                        event.provider, event.ids, event.dropped, seq=seq, sources=sources
+                    )
+                case ToolExecuted():
+                    self._record_call(event, self._sources(event))
+                case _ if type(event).repeat is Event.repeat:
+                    checks.invalid(f"{kind} at seq {stamp.seq} cannot be made again; was the chat restored?")
+                case _:
+                    event.repeat(self.chat)
+            if self.chat.version != index + 1:
+                checks.invalid(f"{kind} at seq {stamp.seq} changes nothing here; was this session recorded?")
+
+    def _seqs(self) -> list[int]:
+        return [stamp.seq for _, stamp in self.chat.events()]
+
+    def _sources(self, event: Event) -> list[int]:
+        """List the seqs of this conversation's events at the places that the sources of an event have in the record."""
+        seqs, places = self._seqs(), self._record.places
+        return [seqs[places[source]] for source in event.sources if source in places]
+
+    def _record_call(self, event: ToolExecuted, sources: Sequence[Any]) -> None:
+        self.chat.session.record_call(
+            event.name,
+            msgspec.json.decode(event.arguments),
+            msgspec.json.decode(event.result),
+            outcome=event.outcome,
+            call_id=event.call_id,
+            sources=sources,
+        )
 
 
 def rerun(chat: Conversation, memory: Memory, *, ended: bool = False) -> Conversation:
     """Run a recorded session again in another memory, without its model and its tools; return the conversation there.
 
     The other memory should be as the first one was when the session began. The tools of the memory itself run (that of
-    files, if it is registered there too), all others answer what they answered; hooks are not called. What either of
-    them wrote into the conversation is written again, what they wrote elsewhere is not, so that contexts may differ
-    where they did. Raises ``InvalidInput`` where the other memory has the conversation already, for a fork, and for a
-    record that was erased, restored or imported.
+    files, if it is registered there too), all others answer from the record; hooks are not called. Events that either
+    of them wrote into the conversation are written again, those elsewhere are not, so that contexts may differ where
+    they did. Raises `InvalidInput` where the other memory has the conversation already, for a fork, and for a record
+    that was erased, restored or imported.
     """
-    record, hooks = _Record(chat), Hooks(memory)
+    record = _Record(chat)
     opened = record.opened
-    again = memory.conversation(chat.id, project=opened.project, window_tokens=opened.window_tokens)
-    if again.version:
+    copy = memory.conversation(chat.id, project=opened.project, window_tokens=opened.window_tokens)
+    if copy.version:
         checks.invalid(f"the other memory has a conversation {chat.id!r} already; give one that lacks it")
-    for turn in record.turns:
-        event = cast("MessageAppended", record.rows[turn.said].event)
-        heard = event.text or ""
-        hook = hooks.register(agent_hooks.USER_MESSAGE, partial(_heard, heard))
-        catch_up(memory, again, record, turn.said)
-        try:
-            _Rerun(memory, again, record, hooks, turn).run((event.metadata or {}).get("original", heard))
-        except _RecordEnded:
-            pass  # As the session did, the next message of the user goes on from here.
-        finally:
-            hooks.unregister(agent_hooks.USER_MESSAGE, hook)
-    catch_up(memory, again, record, len(record.rows))
+    _Rerun(memory, copy, record).rerun()
     if ended:
-        again.end()
-    return again
-
-
-def _heard(text: str, _: HookContext, __: str) -> str:
-    """Return what the user was heard to say: a hook in the place of those that changed it."""
-    return text
-
-
-# What was written beside the loop.
-
-
-def catch_up(memory: Memory, again: Conversation, record: _Record, place: int) -> None:
-    """Write again what stands in the record before a place and is not in the other conversation yet."""
-    while max(again.version, 1) < place:
-        at = max(again.version, 1)
-        event, stamp = record.rows[at]
-        if type(event) in _WRITERS:
-            _WRITERS[type(event)](memory, again, record, event)
-        elif type(event).repeat is Event.repeat:
-            checks.invalid(f"{type(event).__name__} at seq {stamp.seq} cannot be made again; was the chat restored?")
-        else:
-            event.repeat(again)
-        if again.version != at + 1:
-            checks.invalid(
-                f"{type(event).__name__} at seq {stamp.seq} changes nothing here; was this session recorded?"
-            )
-
-
-def _context(memory: Memory, again: Conversation, _: _Record, event: ContextShown) -> None:
-    skills = [tuple(skill) for skill in unpack_json(event.skills)]
-    budget = ContextBudget(**unpack_json(event.budget))
-    options = {"project": event.project, "profile": event.profile, "journal": event.journal}
-    memory.show(memory.context(again, query=event.query, skills=skills, budget=budget, **options))
-
-
-def _extraction(_: Memory, again: Conversation, record: _Record, event: MemoriesExtracted) -> None:
-    """Write it with the seq that stands here where the other one stood there."""
-    until = sum(stamp.seq <= event.origin for _, stamp in record.rows)
-    seqs = [stamp.seq for _, stamp in again.events()]
-    seq = seqs[min(until, len(seqs)) - 1] if until else 0
-    sources = record.sources(again, event)
-    again.session.record_extraction(event.provider, event.ids, event.dropped, seq=seq, sources=sources)
-
-
-def _call(_: Memory, again: Conversation, record: _Record, event: ToolExecuted) -> None:
-    _record_call(again, event, record.sources(again, event))
-
-
-def _record_call(again: Conversation, event: ToolExecuted, sources: Sequence[Any]) -> None:
-    said, told = msgspec.json.decode(event.arguments), msgspec.json.decode(event.result)
-    again.session.record_call(event.name, said, told, outcome=event.outcome, call_id=event.call_id, sources=sources)
-
-
-_WRITERS: Final[dict[type, Callable[[Memory, Conversation, _Record, Any], object]]] = {
-    ContextShown: _context,
-    MemoriesExtracted: _extraction,
-    ToolExecuted: _call,
-}
-"""How the events come about that name others; every other one knows its verb."""
+        copy.end()
+    return copy

@@ -1,6 +1,5 @@
 """Models that answer in JSON: providers over HTTP, their two wire formats, and JSON found in what models write."""
 
-import http.client
 import json
 import re
 import socket
@@ -421,6 +420,8 @@ class HttpProvider:
 
     def _post(self, body: bytes, deadline: float) -> tuple[int, bytes]:
         """Send a request; return status and content of the reply."""
+        import http.client  # noqa: PLC0415 - slow to load, and for those only who ask over HTTP
+
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
         connection = kind(self._url.hostname or "", self._url.port, timeout=_seconds_left(deadline, self.id))
         target = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")

@@ -16,7 +16,7 @@ from refold.skills import SkillLibrary
 from refold.views import VIEWS
 from tests.engine.test_transfer import branch
 from tests.engine.test_transfer import fill as write_all_kinds
-from tests.memory.test_renewal import Letters
+from tests.memory.test_reembed import Letters
 from tests.support.bounds import lowered
 
 SLICE = 3

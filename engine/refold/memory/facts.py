@@ -1,4 +1,4 @@
-"""Memories of a project: what callers give, checked, and how each event is decided."""
+"""Memories of a project: the input of callers, checked, and the events that add, change and remove them."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
@@ -20,88 +20,188 @@ from refold.entry import (
     entry_of,
 )
 from refold.errors import EmbeddingMismatch, InvalidInput, LimitExceeded, NotFound, StoreBusy
-from refold.event import Event
+from refold.event import Event, Stamp
 from refold.fold import State
 from refold.limits import CONTEXT_BYTES_MAX, KEYWORDS_COUNT_MAX, NAME_BYTES_MAX, REDO_COUNT_MAX
 from refold.memory.options import Door, Options, nanoseconds
-from refold.memory.vectors import Embedding, Vector, fitting
+from refold.memory.vectors import Vector, fitting
 from refold.text import keywords as keywords_of
-from refold.views.facts import FACTS, Facts, updated
+from refold.views.facts import FACTS, Facts, reviewed, updated
 
 if TYPE_CHECKING:
     import datetime
 
+T = TypeVar("T")
 
-# What callers say of a memory that is to be added or changed, checked.
+
+class Stale(Exception):
+    """A preparation does not fit the state that is decided on: it has to be made anew."""
 
 
-class Draft(NamedTuple):
-    """A memory to be: everything that a caller says of it, checked."""
+class ProjectStream(NamedTuple):
+    """The stream of a project, live or frozen at a seq."""
 
-    content: str
-    category: str
-    keywords: tuple[str, ...]
-    importance: float
-    status: str
-    extra: bytes | None
-    session: str | None
-    origin: int
-    context: str | None
+    door: Door
+    name: str
+    at: int | None
+
+    def check_writable(self) -> None:
+        """Raise unless something can be written here."""
+        self.door.refuse_frozen(self.name, self.at)
+        self.door.engine.check_writable()
+
+    def read(self, query: Callable[[Facts], T]) -> T:
+        """Apply `query` to the memories and return the result."""
+        return self.door.read(self.name, lambda state: query(state.part(FACTS)), self.at)
+
+    def note(self, make: Event | Decide, request: tuple[Any, ...], options: Options, **more: Any) -> Noted | None:
+        """Commit one event, or add it to the open batch."""
+        expected, request_id, _ = options
+        return self.door.note(
+            self.name, make, at=self.at, asked=request, expected=expected, request_id=request_id, **more
+        )
+
+    def change(
+        self,
+        entry_id: str,
+        make: Callable[[Facts, Entry], Event | None],
+        apply: Callable[[Entry, Stamp, Any], Entry],
+        request: tuple[Any, ...],
+        options: Options,
+    ) -> Entry:
+        """Write the event that `make` decides on for one memory; return the memory as `apply` leaves it."""
+        before: list[Entry] = []
+
+        def decide(state: State) -> Event | None:
+            facts = state.part(FACTS)
+            before.append(self.entry(facts, entry_id))
+            return make(facts, before[-1])
+
+        noted = self.note(decide, request, options)
+        if before:
+            return before[-1] if noted is None else self.deliver(apply(before[-1], noted[1], noted[0]))
+        if noted is not None:
+            return self.entry_after(noted, entry_id)
+        return self.read(lambda facts: facts.entries.get(entry_id)) or Entry(entry_id, erased=True)
+
+    def entry(self, facts: Facts, entry_id: str) -> Entry:
+        """Return a memory; raise ``NotFound`` where there is none."""
+        entry = facts.entries.get(entry_id)
+        if entry is None:
+            raise self.missing(entry_id)
+        return entry
+
+    def missing(self, entry_id: str) -> NotFound:
+        """Return the error for an id that no memory has."""
+        return NotFound(f"{self.name} has no memory {checks.shown(entry_id)}; list() and search() show those it has")
+
+    def entry_after(self, noted: Noted, entry_id: str) -> Entry:
+        """Return a memory as the event of an earlier request left it."""
+        seq = noted[1].seq
+        entry = self.door.read_written(self.name, lambda state: state.part(FACTS).entries.get(entry_id), seq)
+        return Entry(entry_id, erased=True) if entry is None else entry
+
+    def deliver(self, entry: Entry) -> Entry:
+        """Return a memory for the caller; the engine completes its seqs and times when the open batch is committed."""
+        if entry.body_seq < 0 or entry.updated_ns is None:
+            batch = batches.active(self.door.engine)
+            assert batch is not None, "a provisional memory outside a batch"
+            entry = replace(entry)
+            batch.pending.entries.append(entry)
+        return entry
+
+    def retry(self, attempt: Callable[[], T]) -> T:
+        """Return the result of an attempt, repeated while its preparation turns out to be stale.
+
+        That is so, too, where the project was embedded anew after the attempt had embedded its text.
+        """
+        for _ in range(REDO_COUNT_MAX):
+            embedding = self.door.embedding_at(self.at)
+            try:
+                return attempt()
+            except Stale:
+                continue
+            except EmbeddingMismatch:
+                if not self.door.has_switched(self.at, embedding):
+                    raise
+        raise StoreBusy(
+            f"{self.name} was written to in each of REDO_COUNT_MAX = {REDO_COUNT_MAX} attempts; let its writers pause "
+            f"and call again"
+        )
+
+
+# Input of callers.
+
+
+class FactInput(NamedTuple):
+    """A memory to add, checked: its event without id and vector, the vector that was given, the time it happened."""
+
+    fields: MemoryAdded
     vector: Vector | None
     occurred_ns: int | None
-    sources: tuple[int, ...]
 
-    def asked(self, verb: str, *more: Any) -> tuple[Any, ...]:
-        """Return what makes two of them the same request."""
+    @classmethod
+    def checked(
+        cls,
+        door: Door,
+        sources: Sequence[Any],
+        *,
+        content: object,
+        category: object,
+        keywords: object,
+        importance: object,
+        metadata: object,
+        source: object,
+        source_context: object,
+        status: object,
+        vector: object,
+        occurred: "int | datetime.datetime | None",
+    ) -> "FactInput":
+        """Check the arguments of a caller."""
+        text = checks.text(content, "content")
+        session, origin = _source(door, source)
+        seqs = door.sources(sources)
+        context = None
+        if source_context is not None:
+            context = checks.text(source_context, "source_context", CONTEXT_BYTES_MAX, "CONTEXT_BYTES_MAX")
+        fields = MemoryAdded(
+            sources=(*seqs, origin) if origin and origin not in seqs else seqs,
+            id="",
+            origin=origin,
+            content=text,
+            category=one_of(category, "category", CATEGORIES),
+            keywords=keywords_of(text)[:KEYWORDS_COUNT_MAX] if keywords is None else checked_keywords(keywords),
+            importance=fraction(importance, "importance"),
+            status=one_of(status, "status", STATUSES),
+            extra=None if metadata is None else checks.json_object(metadata, "metadata"),
+            session=session,
+            context=context,
+        )
+        given = None if vector is None else door.embedding.given(vector)
+        return cls(fields, given, None if occurred is None else nanoseconds(occurred, "occurred"))
+
+    @property
+    def content(self) -> str:
+        """The text of the memory."""
+        return self.fields.content
+
+    def fingerprint(self, verb: str, *more: Any) -> tuple[Any, ...]:
+        """Return what tells two requests apart. Stored requests were hashed in this order: a new field goes last."""
+        given = self.fields
+        body = (given.content, given.category, given.keywords, given.importance, given.status, given.extra)
         packed = None if self.vector is None else self.vector.packed
-        return (verb, *self[:9], packed, self.occurred_ns, *more)
+        return (verb, *body, given.session, given.origin, given.context, packed, self.occurred_ns, *more)
 
-    def event(self, entry_id: str, vector: bytes, model: str) -> MemoryAdded:
-        """Return the event that adds it."""
-        said = (self.content, self.category, self.keywords, self.importance, self.status, self.extra)
-        return MemoryAdded(self.sources, entry_id, self.origin, *said, self.session, self.context, vector, model)
-
-
-def drafted(
-    door: Door,
-    content: object,
-    category: object,
-    keywords: object,
-    importance: object,
-    metadata: object,
-    source: object,
-    source_context: object,
-    status: object,
-    vector: object,
-    occurred: "int | datetime.datetime | None",
-    options: Options,
-) -> Draft:
-    """Return a memory to be, whose parts were checked."""
-    text = checks.text(content, "content")
-    session, origin = _source(door, source)
-    sources = door.sources(options.sources)
-    if origin and origin not in sources:
-        sources = (*sources, origin)
-    return Draft(
-        text,
-        one_of(category, "category", CATEGORIES),
-        keywords_of(text)[:KEYWORDS_COUNT_MAX] if keywords is None else checked_keywords(keywords),
-        fraction(importance, "importance"),
-        one_of(status, "status", STATUSES),
-        None if metadata is None else checks.json_object(metadata, "metadata"),
-        session,
-        origin,
-        None
-        if source_context is None
-        else checks.text(source_context, "source_context", CONTEXT_BYTES_MAX, "CONTEXT_BYTES_MAX"),
-        None if vector is None else door.embedding.given(vector),
-        None if occurred is None else nanoseconds(occurred, "occurred"),
-        sources,
-    )
+    def event(self, facts: Facts, entry_id: str, vector: Vector | None) -> MemoryAdded:
+        """Return the event that adds the memory to others; raise ``Stale`` if it has no vector yet."""
+        if vector is None:
+            raise Stale
+        model = fitting((facts.model, facts.dim), vector, is_empty=not facts.entries)
+        return replace(self.fields, id=entry_id, vector=vector.packed, model=model)
 
 
 def _source(door: Door, source: object) -> tuple[str | None, int]:
-    """Return the session that a source is, or is in, and its seq: 0 for a session's name."""
+    """Return the session of a source, and its seq: 0 for the name of a session."""
     if source is None:
         return None, 0
     if isinstance(source, str):
@@ -138,23 +238,21 @@ def checked_keywords(keywords: object) -> tuple[str, ...]:
     if isinstance(keywords, (str, bytes)) or not isinstance(keywords, Sequence):
         checks.invalid(f"keywords must be a list of str, not {type(keywords).__name__} ({checks.shown(keywords)})")
     words = (checks.text(word, "a keyword").strip().lower() for word in cast("Sequence[object]", keywords))
-    found = tuple(dict.fromkeys(word for word in words if word))
-    if len(found) > KEYWORDS_COUNT_MAX:
+    unique = tuple(dict.fromkeys(word for word in words if word))
+    if len(unique) > KEYWORDS_COUNT_MAX:
         raise LimitExceeded(
-            f"{len(found)} keywords are over KEYWORDS_COUNT_MAX = {KEYWORDS_COUNT_MAX}; give the telling ones"
+            f"{len(unique)} keywords are over KEYWORDS_COUNT_MAX = {KEYWORDS_COUNT_MAX}; give the telling ones"
         )
-    return found
+    return unique
 
 
 def checked_id(entry_id: object) -> str:
     """Return the id of a memory, given as such or as the memory."""
-    if isinstance(entry_id, Entry):
-        return entry_id.id
-    return checks.text(entry_id, "id")
+    return entry_id.id if isinstance(entry_id, Entry) else checks.text(entry_id, "id")
 
 
-class Changes(NamedTuple):
-    """What an update is to change, checked; ``None`` is left as it is."""
+class FactChanges(NamedTuple):
+    """The changes of an update, checked; ``None`` leaves a field as it is."""
 
     content: str | None
     category: str | None
@@ -163,314 +261,179 @@ class Changes(NamedTuple):
     extra: bytes | None
     vector: Vector | None
 
-
-def changes(
-    embedding: Embedding,
-    content: object,
-    category: object,
-    keywords: object,
-    importance: object,
-    metadata: object,
-    vector: object,
-) -> Changes:
-    """Return what an update is to change."""
-    text = None if content is None else checks.text(content, "content")
-    if text is not None and not text.strip():
-        checks.invalid("content is empty; give a memory something to say, or delete it")
-    return Changes(
-        text,
-        None if category is None else one_of(category, "category", CATEGORIES),
-        None if keywords is None else checked_keywords(keywords),
-        None if importance is None else fraction(importance, "importance"),
-        None if metadata is None else checks.json_object(metadata, "metadata"),
-        None if vector is None else embedding.given(vector),
-    )
-
-
-T = TypeVar("T")
-
-
-class Stale(Exception):
-    """What was prepared for a decision does not fit the state that it is made on: prepare it anew."""
-
-
-class Place(NamedTuple):
-    """What the verbs of a project share: the door, the stream, and the seq at which the handle is frozen."""
-
-    door: Door
-    stream: str
-    at: int | None
-
-    def check_writable(self) -> None:
-        """Raise unless something can be written here."""
-        self.door.refuse_frozen(self.stream, self.at)
-        self.door.engine.check_writable()
-
-    def read(self, query: Callable[[Facts], T]) -> T:
-        """Return what a query makes of the memories."""
-        return self.door.read(self.stream, lambda state: query(state.part(FACTS)), self.at)
-
-    def note(self, make: Event | Decide, asked: tuple[Any, ...], options: Options, **more: Any) -> Noted | None:
-        """Commit one event, or add it to the open batch."""
-        return self.door.note(
-            self.stream,
-            make,
-            at=self.at,
-            asked=asked,
-            expected=options.expected,
-            request_id=options.request_id,
-            **more,
+    @classmethod
+    def checked(
+        cls,
+        door: Door,
+        *,
+        content: object,
+        category: object,
+        keywords: object,
+        importance: object,
+        metadata: object,
+        vector: object,
+    ) -> "FactChanges":
+        """Check the arguments of a caller."""
+        text = None if content is None else checks.text(content, "content")
+        if text is not None and not text.strip():
+            checks.invalid("content is empty; give a memory something to say, or delete it")
+        return cls(
+            content=text,
+            category=None if category is None else one_of(category, "category", CATEGORIES),
+            keywords=None if keywords is None else checked_keywords(keywords),
+            importance=None if importance is None else fraction(importance, "importance"),
+            extra=None if metadata is None else checks.json_object(metadata, "metadata"),
+            vector=None if vector is None else door.embedding.given(vector),
         )
 
-    def after(self, noted: Noted, entry_id: str) -> Entry:
-        """Return a memory as an event that was answered before had left it."""
-        seq = noted[1].seq
-        found = self.door.read_written(self.stream, lambda state: state.part(FACTS).entries.get(entry_id), seq)
-        return Entry(entry_id, erased=True) if found is None else found
+    def fingerprint(self, entry_id: str) -> tuple[Any, ...]:
+        """Return what tells two requests apart. Stored requests were hashed in this order: a new field goes last."""
+        packed = None if self.vector is None else self.vector.packed
+        return ("update", entry_id, self.content, self.category, self.keywords, self.importance, self.extra, packed)
 
-    def handed_out(self, entry: Entry) -> Entry:
-        """Return a memory whose seqs and times the engine fills in when this context's batch is committed."""
-        if entry.body_seq < 0 or entry.updated_ns is None:
-            batch = batches.active(self.door.engine)
-            assert batch is not None, "a provisional memory outside a batch"
-            entry = replace(entry)
-            batch.pending.entries.append(entry)
-        return entry
+    def applied(self, entry: Entry) -> Entry:
+        """Return a changed memory; keywords that were those of its content become those of its new one."""
+        content = entry.content if self.content is None else self.content
+        words = entry.words if self.keywords is None else self.keywords
+        if self.keywords is None and entry.words == keywords_of(entry.content)[:KEYWORDS_COUNT_MAX]:
+            words = keywords_of(content)[:KEYWORDS_COUNT_MAX]
+        given = {"category": self.category, "importance": self.importance, "extra": self.extra}
+        changed = {name: value for name, value in given.items() if value is not None}
+        return replace(entry, content=content, words=words, **changed)
+
+    def event(
+        self, facts: Facts, entry: Entry, vector: Vector | None, sources: tuple[int, ...]
+    ) -> MemoryUpdated | None:
+        """Return the event of the changes, ``None`` where there is none; raise ``Stale`` for a new text without vector.
+
+        ``vector`` is that of the new text, or the one that was given.
+        """
+        target = self.applied(entry)
+        names = ("content", "category", "keywords", "importance", "metadata")
+        changed = tuple(name for name in names if getattr(entry, name) != getattr(target, name))
+        if "content" in changed:
+            refuse_twin(facts, entry, target.content)
+            if vector is None:
+                raise Stale
+        if not changed and self.vector is None:
+            return None
+        packed, model = b"", ""
+        if vector is not None:
+            model = fitting((facts.model, facts.dim), vector, is_empty=len(facts.entries) == 1)
+            packed = vector.packed
+        has_body = not {"content", "keywords", "metadata"}.isdisjoint(changed)
+        return MemoryUpdated(
+            sources=(*sources, entry.body_seq) if has_body and entry.body_seq not in sources else sources,
+            id=entry.id,
+            changed=changed if vector is None else (*changed, "vector"),
+            content=target.content if has_body else None,
+            category=target.category if "category" in changed else None,
+            keywords=target.words if has_body else (),
+            importance=target.importance if "importance" in changed else None,
+            extra=target.extra if has_body else None,
+            vector=packed,
+            model=model,
+        )
 
 
-def settled(attempt: Callable[[], T], place: Place) -> T:
-    """Return what an attempt returns, made anew as long as its preparation turns out to be stale.
-
-    That is so, too, where the memory was embedded anew after the attempt had embedded its text.
-    """
-    for _ in range(REDO_COUNT_MAX):
-        embedding = place.door.embedding_at(place.at)
-        try:
-            return attempt()
-        except Stale:
-            continue
-        except EmbeddingMismatch:
-            if not place.door.has_switched(place.at, embedding):
-                raise
-    raise StoreBusy(
-        f"{place.stream} was written to in each of REDO_COUNT_MAX = {REDO_COUNT_MAX} attempts; let its writers pause "
-        f"and call again"
-    )
-
-
-def missing(place: Place, entry_id: str) -> NotFound:
-    """Return the error for an id that no memory has."""
-    return NotFound(f"{place.stream} has no memory {checks.shown(entry_id)}; list() and search() show those it has")
+def refuse_twin(facts: Facts, entry: Entry, content: str) -> None:
+    """Raise ``InvalidInput`` if another memory has the content that one is about to get."""
+    twin = facts.with_content(content)
+    if twin is not None and twin.id != entry.id:
+        raise InvalidInput(f"the memory {twin.id} says exactly this; delete one of the two, or update that one")
 
 
 # The verbs.
 
 
-def add(place: Place, draft: Draft, options: Options) -> Entry:
-    """Add a memory, unless one of exactly its content is there; return it, or the one that is there."""
-    place.check_writable()
-    if not draft.content.strip():
+def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:
+    """Add a memory and return it; where one of exactly its content exists, return that and append nothing."""
+    stream.check_writable()
+    if not given.content.strip():
         checks.invalid("content is empty; give a memory something to say")
-    entry_id = place.door.engine.new_id()
+    entry_id = stream.door.engine.new_id()
 
     def attempt() -> Entry:
-        found: list[Entry] = []
-        decide = _adding(draft, entry_id, _vector(place, draft), found)
-        noted = place.note(decide, draft.asked("add"), options, occurred_ns=draft.occurred_ns)
+        vector = given.vector
+        if vector is None and stream.read(lambda facts: facts.with_content(given.content)) is None:
+            vector = stream.door.embedding.of(given.content)
+        existing: list[Entry] = []
+
+        def decide(state: State) -> Event | None:
+            facts = state.part(FACTS)
+            twin = facts.with_content(given.content)
+            if twin is None:
+                return given.event(facts, entry_id, vector)
+            existing.append(twin)
+            return None
+
+        noted = stream.note(decide, given.fingerprint("add"), options, occurred_ns=given.occurred_ns)
         if noted is not None:
-            return place.handed_out(entry_of(_as(noted, MemoryAdded), noted[1]))
-        held = found[-1] if found else place.read(lambda facts: facts.same(draft.content))
-        if held is None:
-            raise missing(place, draft.content)
-        return held
+            event, stamp = noted
+            assert isinstance(event, MemoryAdded), event
+            return stream.deliver(entry_of(event, stamp))
+        entry = existing[-1] if existing else stream.read(lambda facts: facts.with_content(given.content))
+        if entry is None:
+            raise stream.missing(given.content)
+        return entry
 
-    return settled(attempt, place)
-
-
-def _vector(place: Place, draft: Draft) -> Vector | None:
-    """Return the vector of a draft, ``None`` where a memory of its content is there, so that none is needed."""
-    if draft.vector is not None:
-        return draft.vector
-    if place.read(lambda facts: facts.same(draft.content)) is not None:
-        return None
-    return place.door.embedding.of(draft.content)
+    return stream.retry(attempt)
 
 
-def _adding(draft: Draft, entry_id: str, vector: Vector | None, found: list[Entry]) -> Decide:
-    def decide(state: State) -> Event | None:
-        facts = state.part(FACTS)
-        held = facts.same(draft.content)
-        if held is not None:
-            found.append(held)
-            return None
-        return added(facts, draft, entry_id, vector)
-
-    return decide
-
-
-def added(facts: Facts, draft: Draft, entry_id: str, vector: Vector | None) -> MemoryAdded:
-    """Return the event that adds a draft to memories; ``Stale`` if it was not embedded."""
-    if vector is None:
-        raise Stale
-    model = fitting((facts.model, facts.dim), vector, is_empty=not facts.entries)
-    return draft.event(entry_id, vector.packed, model)
-
-
-def _as(noted: Noted, kind: type[T]) -> T:
-    event = noted[0]
-    assert isinstance(event, kind), event
-    return event
-
-
-def update(place: Place, entry_id: str, wanted: Changes, options: Options) -> Entry:
+def update(stream: ProjectStream, entry_id: str, changes: FactChanges, options: Options) -> Entry:
     """Change fields of a memory; return it as it is then."""
-    place.check_writable()
-    cited = place.door.sources(options.sources)
-    packed = None if wanted.vector is None else wanted.vector.packed
-    asked = ("update", entry_id, *wanted[:-1], packed)
+    stream.check_writable()
+    sources = stream.door.sources(options.sources)
 
     def attempt() -> Entry:
-        held = place.read(lambda facts: facts.entries.get(entry_id))
-        vector = wanted.vector
-        if held is not None and vector is None and wanted.content not in (None, held.content):
-            vector = place.door.embedding.of(wanted.content or "")
-        seen: list[Entry] = []
-        noted = place.note(_updating(place, entry_id, (cited, wanted, vector), seen), asked, options)
-        if not seen:
-            return held or Entry(entry_id, erased=True) if noted is None else place.after(noted, entry_id)
-        if noted is None:
-            return seen[-1]
-        return place.handed_out(updated(seen[-1], noted[1], _as(noted, MemoryUpdated)))
+        entry = stream.read(lambda facts: facts.entries.get(entry_id))
+        vector = changes.vector
+        if entry is not None and vector is None and changes.content not in (None, entry.content):
+            vector = stream.door.embedding.of(changes.content or "")
+        return stream.change(
+            entry_id,
+            lambda facts, entry: changes.event(facts, entry, vector, sources),
+            updated,
+            changes.fingerprint(entry_id),
+            options,
+        )
 
-    return settled(attempt, place)
-
-
-def _updating(
-    place: Place, entry_id: str, given: tuple[tuple[int, ...], Changes, Vector | None], seen: list[Entry]
-) -> Decide:
-    cited, wanted, vector = given
-
-    def decide(state: State) -> Event | None:
-        facts = state.part(FACTS)
-        held = facts.entries.get(entry_id)
-        if held is None:
-            raise missing(place, entry_id)
-        seen.append(held)
-        target = _target(held, wanted)
-        changed = tuple(name for name in _CHANGEABLE if getattr(held, name) != getattr(target, name))
-        if "content" in changed:
-            refuse_twin(facts, held, target.content)
-            if vector is None:
-                raise Stale
-        if not changed and (vector is None or wanted.vector is None):
-            return None
-        return _update_event(facts, (held, target), changed, vector, cited)
-
-    return decide
+    return stream.retry(attempt)
 
 
-_CHANGEABLE = ("content", "category", "keywords", "importance", "metadata")
-
-
-def _target(held: Entry, wanted: Changes) -> Entry:
-    """Return a memory with what is wanted; keywords that were those of its content are those of its new one."""
-    content = held.content if wanted.content is None else wanted.content
-    words = held.words if wanted.keywords is None else wanted.keywords
-    if wanted.keywords is None and held.words == keywords_of(held.content)[:KEYWORDS_COUNT_MAX]:
-        words = keywords_of(content)[:KEYWORDS_COUNT_MAX]
-    return replace(
-        held,
-        content=content,
-        category=held.category if wanted.category is None else wanted.category,
-        words=words,
-        importance=held.importance if wanted.importance is None else wanted.importance,
-        extra=held.extra if wanted.extra is None else wanted.extra,
-    )
-
-
-def refuse_twin(facts: Facts, held: Entry, content: str) -> None:
-    """Raise ``InvalidInput`` if another memory says exactly what one is about to say."""
-    twin = facts.same(content)
-    if twin is not None and twin.id != held.id:
-        raise InvalidInput(f"the memory {twin.id} says exactly this; delete one of the two, or update that one")
-
-
-def _update_event(
-    facts: Facts,
-    pair: tuple[Entry, Entry],
-    changed: tuple[str, ...],
-    vector: Vector | None,
-    cited: tuple[int, ...],
-) -> MemoryUpdated:
-    held, target = pair
-    has_body = not {"content", "keywords", "metadata"}.isdisjoint(changed)
-    if vector is not None:
-        changed = (*changed, "vector")
-    packed, model = b"", ""
-    if vector is not None:
-        is_alone = len(facts.entries) == 1
-        packed, model = vector.packed, fitting((facts.model, facts.dim), vector, is_empty=is_alone)
-    if has_body and held.body_seq not in cited:
-        cited = (*cited, held.body_seq)
-    return MemoryUpdated(
-        cited,
-        held.id,
-        changed,
-        target.content if has_body else None,
-        target.category if "category" in changed else None,
-        target.words if has_body else (),
-        target.importance if "importance" in changed else None,
-        target.extra if has_body else None,
-        packed,
-        model,
-    )
-
-
-def delete(place: Place, entry_id: str, options: Options) -> None:
-    """Remove a memory."""
-    cited = place.door.sources(options.sources)
-
-    def decide(state: State) -> Event | None:
-        if entry_id not in state.part(FACTS).entries:
-            raise missing(place, entry_id)
-        return MemoryDeleted(cited, entry_id)
-
-    place.note(decide, ("delete", entry_id), options)
-
-
-def clear(place: Place, options: Options) -> int:
-    """Remove every memory; return how many there were."""
-    cited = place.door.sources(options.sources)
-    counted: list[int] = []
-
-    def decide(state: State) -> Event | None:
-        counted.append(len(state.part(FACTS).entries))
-        return MemoriesCleared(cited) if counted[-1] else None
-
-    noted = place.note(decide, ("clear",), options)
-    if counted or noted is None:
-        return counted[-1] if counted else 0
-    return place.door.read_written(place.stream, lambda state: len(state.part(FACTS).entries), noted[1].seq - 1)
-
-
-def review(place: Place, entry_id: str, status: object, options: Options) -> Entry:
+def review(stream: ProjectStream, entry_id: str, status: object, options: Options) -> Entry:
     """Give a memory a status; return it as it is then."""
     wanted = one_of(status, "status", STATUSES)
-    cited = place.door.sources(options.sources)
-    seen: list[Entry] = []
+    sources = stream.door.sources(options.sources)
+    return stream.change(
+        entry_id,
+        lambda _, entry: None if entry.status == wanted else MemoryReviewed(sources, entry_id, wanted),
+        reviewed,
+        ("review", entry_id, wanted),
+        options,
+    )
+
+
+def delete(stream: ProjectStream, entry_id: str, options: Options) -> None:
+    """Remove a memory."""
+    sources = stream.door.sources(options.sources)
+
+    def decide(state: State) -> Event:
+        return MemoryDeleted(sources, stream.entry(state.part(FACTS), entry_id).id)
+
+    stream.note(decide, ("delete", entry_id), options)
+
+
+def clear(stream: ProjectStream, options: Options) -> int:
+    """Remove every memory; return their number."""
+    sources = stream.door.sources(options.sources)
+    counts: list[int] = []
 
     def decide(state: State) -> Event | None:
-        held = state.part(FACTS).entries.get(entry_id)
-        if held is None:
-            raise missing(place, entry_id)
-        seen.append(held)
-        return None if held.status == wanted else MemoryReviewed(cited, entry_id, wanted)
+        counts.append(len(state.part(FACTS).entries))
+        return MemoriesCleared(sources) if counts[-1] else None
 
-    noted = place.note(decide, ("review", entry_id, wanted), options)
-    if not seen:
-        held = place.read(lambda facts: facts.entries.get(entry_id)) if noted is None else place.after(noted, entry_id)
-        return held or Entry(entry_id, erased=True)
-    if noted is None:
-        return seen[-1]
-    time_ns = noted[1].time_ns if noted[1].seq > 0 else None
-    return place.handed_out(replace(seen[-1], status=wanted, updated_ns=time_ns))
+    noted = stream.note(decide, ("clear",), options)
+    if counts or noted is None:
+        return counts[-1] if counts else 0
+    return stream.door.read_written(stream.name, lambda state: len(state.part(FACTS).entries), noted[1].seq - 1)

@@ -1,15 +1,20 @@
-"""Maintenance of a project's memories: merges and their reversal, decay, pruning, compaction."""
+"""Maintenance of a project's memories: merges and their reversal, decay, pruning, compaction, new vectors."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
 
 from refold import checks
+from refold.embedders import CachedEmbedder
 from refold.engine import batch as batches
+from refold.engine import history
 from refold.engine.transaction import ANY, Decide, Noted, Pending, erased_count
 from refold.entry import (
     ACTIVE,
+    NO_VECTOR,
+    EmbedderSwitched,
     Entry,
     MemoriesDecayed,
     MemoriesPruned,
@@ -17,360 +22,349 @@ from refold.entry import (
     MemoryMerged,
     MemoryUnmerged,
     MemoryUpdated,
+    VectorRenewed,
     carried,
     carried_back,
     entry_of,
 )
-from refold.errors import InvalidInput, NotFound, WrongVersion
+from refold.errors import InvalidInput, NotFound, StoreBusy, WrongVersion
 from refold.event import Event, Stamp
 from refold.fold import State
 from refold.index.columns import Array
 from refold.index.index import Neighbour, Wanted
 from refold.index.project import exact, unit
 from refold.index.rows import Moment
-from refold.limits import KEYWORDS_COUNT_MAX, PAGE_MEMORIES_COUNT, VALUE_BYTES_MAX
-from refold.memory.facts import Draft, Place, Stale, added, fraction, missing, refuse_twin, settled
-from refold.memory.options import Options
+from refold.limits import (
+    KEYWORDS_COUNT_MAX,
+    PAGE_MEMORIES_COUNT,
+    REDO_COUNT_MAX,
+    REEMBEDDED_PAGE_COUNT,
+    VALUE_BYTES_MAX,
+)
+from refold.memory.facts import FactInput, ProjectStream, Stale, fraction, refuse_twin
+from refold.memory.options import Door, Options, checked_embedder
+from refold.memory.plans import EventPlan, PlannedWrite
 from refold.memory.search import look, pending_events
 from refold.memory.vectors import Embedding, Vector, fitting
-from refold.results import Outcome, Upserted
+from refold.results import Outcome, Reembedded, Upserted
+from refold.views.episodes import EPISODES, Episodes, text_of
 from refold.views.facts import FACTS, Facts, merged, unmerged, updated
 
-# Merging memories that say the same, and taking a merge apart.
-
-JOINT = " | "
-EMPTY = "the content is empty"
-UNCHANGED = "nothing would change"
-_NOWHERE = Stamp(0, "", 0, 0, 0)
+T = TypeVar("T")
 
 
-def joined(text: str, other: str) -> str:
-    """Return the text that says what two texts say: the first if it contains the other, else both."""
-    return text if other in text else text + JOINT + other
+# Merges of memories that say the same.
+
+UNCHANGED: Final = "nothing would change"
+_NOWHERE: Final = Stamp(0, "", 0, 0, 0)
 
 
-def united(words: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+def join_texts(text: str, other: str) -> str:
+    """Return the first text if it contains the other, else both."""
+    return text if other in text else f"{text} | {other}"
+
+
+def join_words(words: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
     """Return the keywords of both, each once, in their order."""
     return tuple(dict.fromkeys((*words, *others)))[:KEYWORDS_COUNT_MAX]
 
 
-class _Prepared(NamedTuple):
-    """What was embedded before the turn: the draft, and the merged text if there was one."""
-
-    vector: Vector
-    text: str = ""
-    joint: Vector | None = None
-
-
-class _Upsert:
-    """One upsert: what is wanted, and what became of it."""
-
-    def __init__(self, place: Place, draft: Draft, threshold: float, options: Options) -> None:
-        self.place = place
-        self.draft = draft
-        self.threshold = threshold
-        self.options = options
-        self.entry_id = place.door.engine.new_id()
-        self.found: list[Neighbour] = []
-        """What it was merged with, or would have been."""
-        self._seen: tuple[Moment, Neighbour | None] | None = None
-        """What was found at the moment that was looked at last: mostly nothing has changed when the turn has come."""
-
-    def attempt(self) -> Upserted:
-        """Prepare, decide, and tell what became of it."""
-        place, draft = self.place, self.draft
-        self.found.clear()
-        prepared = self._prepared()
-        asked = draft.asked("upsert", self.threshold)
-        noted = place.note(self._deciding(prepared), asked, self.options, occurred_ns=draft.occurred_ns)
-        return self._told(noted)
-
-    def _prepared(self) -> _Prepared:
-        """Embed the draft, and the text that it would be merged into."""
-        embedding = self.place.door.embedding
-        vector = embedding.of(self.draft.content) if self.draft.vector is None else self.draft.vector
-        is_same = self.place.read(lambda facts: facts.same(self.draft.content) is not None)
-        best = None if is_same else self._best(vector)
-        found = self.place.read(lambda facts: self._plan(facts, vector, best))
-        if found is None:
-            return _Prepared(vector)
-        text, model, own = found
-        return _Prepared(vector, text, embedding.joined(text, model, (own, vector.packed)))
-
-    def _best(self, vector: Vector) -> Neighbour | None:
-        """Return the active memory that is most alike, looked for without any lock."""
-        place = self.place
-        place.read(lambda facts: fitting((facts.model, facts.dim), vector, is_empty=not facts.entries))
-        sight = look(place)
-        if sight is None:
-            return None
-        if self._seen is None or self._seen[0] is not sight.moment:
-            shelf = sight.stock.shelf
-            fitting((shelf.model, shelf.dimensions), vector, is_empty=False)
-            engine = place.door.engine
-            match = engine.kept.whole(lambda: engine.similarity.match(sight, vector.packed))
-            self._seen = sight.moment, match
-        return self._seen[1]
-
-    def _plan(self, facts: Facts, vector: Vector, best: Neighbour | None) -> tuple[str, str, bytes] | None:
-        """Return the text that a merge would have to embed, with its model and the vector of what is kept."""
-        match = self._match(facts, vector, best)
-        if match is None:
-            return None
-        text = joined(match.entry.content, self.draft.content)
-        if text == match.entry.content:
-            return None
-        return text, facts.model, match.own.tobytes()
-
-    def _match(self, facts: Facts, vector: Vector, best: Neighbour | None) -> Neighbour | None:
-        """Return the memory to merge with: that of the same content, else the most alike if it is alike enough."""
-        fitting((facts.model, facts.dim), vector, is_empty=not facts.entries)
-        same = facts.same(self.draft.content)
-        if same is not None:
-            own = self._vector_of(same, facts.dim)
-            return Neighbour(same, exact(own, unit(vector.packed)), own)
-        if best is None or best.cosine <= self.threshold:
-            return None
-        text = joined(best.entry.content, self.draft.content)
-        is_taken = text != best.entry.content and facts.same(text) is not None
-        return None if is_taken or len(text.encode()) > VALUE_BYTES_MAX else best
-
-    def _vector_of(self, entry: Entry, dimensions: int) -> Array:
-        units, pending = self.place.door.engine.similarity.units, pending_events(self.place.door)
-        (own,) = units.load([entry.vector_seq], pending=pending, dimensions=dimensions)
-        return cast("Array", own)
-
-    def _deciding(self, prepared: _Prepared) -> Decide:
-        def decide(state: State) -> Event | None:
-            facts = state.part(FACTS)
-            is_same = facts.same(self.draft.content) is not None
-            match = self._match(facts, prepared.vector, None if is_same else self._best(prepared.vector))
-            if match is None:
-                return added(facts, self.draft, self.entry_id, prepared.vector)
-            self.found.append(match)
-            return self._merge(facts, match, prepared)
-
-        return decide
-
-    def _merge(self, facts: Facts, match: Neighbour, prepared: _Prepared) -> Event | None:
-        held, draft = match.entry, self.draft
-        text = joined(held.content, draft.content)
-        words, importance = united(held.words, draft.keywords), max(held.importance, draft.importance)
-        if (text, words, importance) == (held.content, held.words, held.importance) or held.status != ACTIVE:
-            return None
-        vector = b""
-        if text != held.content:
-            if prepared.joint is None or prepared.text != text:
-                raise Stale
-            vector = prepared.joint.packed
-        sources = draft.sources if held.body_seq in draft.sources else (*draft.sources, held.body_seq)
-        incoming = carried(entry_of(draft.event(self.entry_id, b"", ""), _NOWHERE))
-        return MemoryMerged(
-            sources,
-            held.id,
-            self.entry_id,
-            match.cosine,
-            held.content,
-            draft.content,
-            text,
-            words,
-            importance,
-            held.extra,
-            vector,
-            facts.model,
-            incoming,
-            prepared.vector.packed,
-        )
-
-    def _told(self, noted: Noted | None) -> Upserted:
-        if noted is None:
-            if not self.found:
-                return Upserted("skipped", self.place.read(lambda facts: facts.same(self.draft.content)), UNCHANGED)
-            match = self.found[-1]
-            reason = UNCHANGED if match.entry.status == ACTIVE else f"the same memory is {match.entry.status}"
-            return Upserted("skipped", match.entry, reason, match.cosine)
-        event, stamp = noted
-        if isinstance(event, MemoryAdded):
-            return Upserted("inserted", self.place.handed_out(entry_of(event, stamp)))
-        assert isinstance(event, MemoryMerged), event
-        kept = merged(self.found[-1].entry, stamp, event) if self.found else self.place.after(noted, event.id)
-        return Upserted("merged", self.place.handed_out(kept), None, event.cosine)
-
-
-def upsert(place: Place, draft: Draft, threshold: float | None, options: Options) -> Upserted:
-    """Merge a memory into the one that says nearly the same, or add it."""
-    place.check_writable()
-    if not draft.content.strip():
-        return Upserted("skipped", None, EMPTY)
-    wanted = place.door.embedding.merge_cosine if threshold is None else cosine(threshold)
-    return settled(_Upsert(place, draft, wanted, options).attempt, place)
-
-
-def cosine(value: object) -> float:
+def checked_cosine(value: object) -> float:
     """Return a threshold of cosines."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1 <= value <= 1:
         checks.invalid(f"threshold is {checks.shown(value)}; give a number from -1 to 1")
     return float(value)
 
 
-# Taking a merge apart.
+class _Vectors(NamedTuple):
+    """The vectors that were made before the turn: of the input, and of the merged text if there was one."""
+
+    own: Vector
+    text: str = ""
+    merged: Vector | None = None
 
 
-class _Before(NamedTuple):
-    """The two memories of a merge as they were before it, and the other one's vector."""
+class _Upsert:
+    """One upsert: its input, and the memory that it was merged with."""
 
-    kept: Entry
+    def __init__(self, stream: ProjectStream, given: FactInput, threshold: float, options: Options) -> None:
+        self.stream = stream
+        self.given = given
+        self.threshold = threshold
+        self.options = options
+        self.entry_id = stream.door.engine.new_id()
+        self.match: Neighbour | None = None
+        """The memory that it was merged with, or would have been."""
+        self._nearest_at: tuple[Moment, Neighbour | None] | None = None
+        """The nearest memory at the moment that was looked at last: mostly the same one when the turn has come."""
+
+    def attempt(self) -> Upserted:
+        """Prepare the vectors, decide and write."""
+        self.match = None
+        vectors = self._vectors()
+        request = self.given.fingerprint("upsert", self.threshold)
+        noted = self.stream.note(self._decide(vectors), request, self.options, occurred_ns=self.given.occurred_ns)
+        return self._result(noted)
+
+    def _vectors(self) -> _Vectors:
+        embedding = self.stream.door.embedding
+        own = embedding.of(self.given.content) if self.given.vector is None else self.given.vector
+        is_twin = self.stream.read(lambda facts: facts.with_content(self.given.content) is not None)
+        nearest = None if is_twin else self._nearest(own)
+
+        def merge(facts: Facts) -> tuple[str, str, bytes] | None:
+            """Return the text that a merge has to embed, with its model and the vector of the memory there."""
+            match = self._match(facts, own, nearest)
+            text = "" if match is None else join_texts(match.entry.content, self.given.content)
+            return None if match is None or text == match.entry.content else (text, facts.model, match.own.tobytes())
+
+        found = self.stream.read(merge)
+        if found is None:
+            return _Vectors(own)
+        text, model, packed = found
+        return _Vectors(own, text, embedding.joined(text, model, (packed, own.packed)))
+
+    def _nearest(self, vector: Vector) -> Neighbour | None:
+        """Return the active memory that is most alike, found without any lock."""
+        stream = self.stream
+        stream.read(lambda facts: fitting((facts.model, facts.dim), vector, is_empty=not facts.entries))
+        sight = look(stream)
+        if sight is None:
+            return None
+        if self._nearest_at is None or self._nearest_at[0] is not sight.moment:
+            shelf = sight.stock.shelf
+            fitting((shelf.model, shelf.dimensions), vector, is_empty=False)
+            engine = stream.door.engine
+            match = engine.kept.whole(lambda: engine.similarity.match(sight, vector.packed))
+            self._nearest_at = sight.moment, match
+        return self._nearest_at[1]
+
+    def _match(self, facts: Facts, vector: Vector, nearest: Neighbour | None) -> Neighbour | None:
+        """Return the memory to merge with: that of the same content, else the nearest if it is alike enough."""
+        fitting((facts.model, facts.dim), vector, is_empty=not facts.entries)
+        twin = facts.with_content(self.given.content)
+        if twin is not None:
+            units, pending = self.stream.door.engine.similarity.units, pending_events(self.stream.door)
+            (row,) = units.load([twin.vector_seq], pending=pending, dimensions=facts.dim)
+            own = cast("Array", row)
+            return Neighbour(twin, exact(own, unit(vector.packed)), own)
+        if nearest is None or nearest.cosine <= self.threshold:
+            return None
+        text = join_texts(nearest.entry.content, self.given.content)
+        is_taken = text != nearest.entry.content and facts.with_content(text) is not None
+        return None if is_taken or len(text.encode()) > VALUE_BYTES_MAX else nearest
+
+    def _decide(self, vectors: _Vectors) -> Decide:
+        def decide(state: State) -> Event | None:
+            facts = state.part(FACTS)
+            is_twin = facts.with_content(self.given.content) is not None
+            match = self._match(facts, vectors.own, None if is_twin else self._nearest(vectors.own))
+            if match is None:
+                return self.given.event(facts, self.entry_id, vectors.own)
+            self.match = match
+            return self._merge(facts, match, vectors)
+
+        return decide
+
+    def _merge(self, facts: Facts, match: Neighbour, vectors: _Vectors) -> Event | None:
+        entry, given = match.entry, self.given.fields
+        text = join_texts(entry.content, given.content)
+        words, importance = join_words(entry.words, given.keywords), max(entry.importance, given.importance)
+        if (text, words, importance) == (entry.content, entry.words, entry.importance) or entry.status != ACTIVE:
+            return None
+        vector = b""
+        if text != entry.content:
+            if vectors.merged is None or vectors.text != text:
+                raise Stale
+            vector = vectors.merged.packed
+        return MemoryMerged(
+            sources=given.sources if entry.body_seq in given.sources else (*given.sources, entry.body_seq),
+            id=entry.id,
+            other=self.entry_id,
+            cosine=match.cosine,
+            text=entry.content,
+            other_text=given.content,
+            content=text,
+            keywords=words,
+            importance=importance,
+            extra=entry.extra,
+            vector=vector,
+            model=facts.model,
+            incoming=carried(entry_of(replace(given, id=self.entry_id), _NOWHERE)),
+            other_vector=vectors.own.packed,
+        )
+
+    def _result(self, noted: Noted | None) -> Upserted:
+        match = self.match
+        if noted is None and match is None:
+            twin = self.stream.read(lambda facts: facts.with_content(self.given.content))
+            return Upserted("skipped", twin, UNCHANGED)
+        if noted is None:
+            assert match is not None
+            reason = UNCHANGED if match.entry.status == ACTIVE else f"the same memory is {match.entry.status}"
+            return Upserted("skipped", match.entry, reason, match.cosine)
+        event, stamp = noted
+        if isinstance(event, MemoryAdded):
+            return Upserted("inserted", self.stream.deliver(entry_of(event, stamp)))
+        assert isinstance(event, MemoryMerged), event
+        entry = self.stream.entry_after(noted, event.id) if match is None else merged(match.entry, stamp, event)
+        return Upserted("merged", self.stream.deliver(entry), None, event.cosine)
+
+
+def upsert(stream: ProjectStream, given: FactInput, threshold: float | None, options: Options) -> Upserted:
+    """Merge a memory into the one that says nearly the same, or add it."""
+    stream.check_writable()
+    if not given.content.strip():
+        return Upserted("skipped", None, "the content is empty")
+    least = stream.door.embedding.merge_cosine if threshold is None else checked_cosine(threshold)
+    return stream.retry(_Upsert(stream, given, least, options).attempt)
+
+
+# The reversal of a merge.
+
+
+class _Merge(NamedTuple):
+    """A merge to be reversed: its event, its seq, and the two memories as they were before it."""
+
+    event: MemoryMerged
+    seq: int
+    entry: Entry
     other: Entry
-    vector: bytes
-    own: bytes | None = None
-    """The vector of the kept one's text by the embedder of today, if the merge was of another one's days."""
+    other_vector: bytes
+    new_vector: bytes | None = None
+    """The vector of the first one's text by the embedder of today, if the merge was made with an earlier one."""
     model: str = ""
 
 
-def unmerge(place: Place, seq: object, options: Options) -> list[Entry]:
-    """Take a merge apart; return the memory that had taken the other one in, and that one if it is back."""
-    place.check_writable()
-    merge_seq = _merge_seq(seq)
-    return settled(lambda: _unmerge_once(place, merge_seq, options), place)
+def unmerge(stream: ProjectStream, seq: object, options: Options) -> list[Entry]:
+    """Reverse a merge; return the memory that had taken the other one in, and that one if it is back."""
+    stream.check_writable()
+    given = getattr(seq, "seq", seq)
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+        checks.invalid(f"{checks.shown(seq)} is no seq of a merge; give the seq of a merged result, from history(id)")
+    return stream.retry(lambda: _unmerge_once(stream, given, options))
 
 
-def _unmerge_once(place: Place, merge_seq: int, options: Options) -> list[Entry]:
-    cited = place.door.sources(options.sources)
-    merge, before = _merge_at(place, merge_seq)
-    if place.read(lambda facts: merge.id in facts.entries and merge_seq not in facts.unmerged):
-        before = _fitted(place, merge, before)
-    if before.own is None or batches.active(place.door.engine) is not None:
-        return _parted(place, (merge, merge_seq), before, cited, options)
+def _unmerge_once(stream: ProjectStream, seq: int, options: Options) -> list[Entry]:
+    sources = stream.door.sources(options.sources)
+    merge = _merge_at(stream, seq)
+    if stream.read(lambda facts: merge.event.id in facts.entries and seq not in facts.unmerged):
+        merge = _with_fitting_vectors(stream, merge)
+    if merge.new_vector is None or batches.active(stream.door.engine) is not None:
+        return _write_unmerge(stream, merge, sources, options)
     try:
-        with batches.Batch(place.door.engine):
-            return _parted(place, (merge, merge_seq), before, cited, options)
+        with batches.Batch(stream.door.engine):
+            return _write_unmerge(stream, merge, sources, options)
     except WrongVersion as error:
         if options.expected != ANY:
             raise
         raise Stale from error
 
 
-def _fitted(place: Place, merge: MemoryMerged, before: _Before) -> _Before:
-    """Return what was before a merge with vectors that fit those of today: made anew if the embedder was switched."""
-    model = place.read(lambda facts: facts.model)
-    if model == merge.model and before.vector:
-        return before
-    own, other = place.door.embedding.of_all([before.kept.content, before.other.content])
-    place.read(lambda facts: fitting((facts.model, facts.dim), own, is_empty=False))
-    return before._replace(vector=other.packed, own=own.packed, model=model)
-
-
-def _parted(
-    place: Place, merging: tuple[MemoryMerged, int], before: _Before, cited: tuple[int, ...], options: Options
-) -> list[Entry]:
-    merge, merge_seq = merging
-    seen: list[Entry] = []
-
-    def decide(state: State) -> Event | None:
-        facts = state.part(FACTS)
-        held = facts.entries.get(merge.id)
-        if held is None:
-            raise NotFound(f"the memory {merge.id} that took another one in is not there any more")
-        if merge_seq in facts.unmerged:
-            raise InvalidInput(f"the merge at seq {merge_seq} was taken apart already")
-        if before.own is not None and facts.model != before.model:
-            raise Stale
-        seen.append(held)
-        return _unmerging(facts, held, (merge, merge_seq), before, cited)
-
-    noted = place.note(decide, ("unmerge", merge_seq), options)
-    assert noted is not None, "taking a merge apart always appends"
-    event, stamp = noted
-    assert isinstance(event, MemoryUnmerged), event
-    kept = unmerged(seen[-1], stamp, event) if seen else place.after(noted, event.id)
-    if seen and before.own is not None and kept.content != seen[-1].content:
-        renewed = MemoryUpdated((stamp.seq,), kept.id, ("vector",), vector=before.own, model=before.model)
-        another = place.note(renewed, ("unmerge", merge_seq), Options())
-        assert another is not None, "a vector is always recorded"
-        kept = updated(kept, another[1], renewed)
-    back = [] if not event.other else [replace(before.other, body_seq=stamp.seq, vector_seq=stamp.seq, blank=())]
-    return [place.handed_out(entry) for entry in (kept, *back)]
-
-
-def _merge_seq(seq: object) -> int:
-    found = getattr(seq, "seq", seq)
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        checks.invalid(f"{checks.shown(seq)} is no seq of a merge; give the seq of a merged result, from history(id)")
-    return found
-
-
-def _merge_at(place: Place, seq: int) -> tuple[MemoryMerged, _Before]:
-    """Return the merge at a seq, and its memories as they were."""
-    door = place.door
-    recorded = next(iter(door.engine.events(door.key(place.stream), seq - 1, seq)), None)
-    merge = None if recorded is None else recorded.event
-    if recorded is None or not isinstance(merge, MemoryMerged):
-        raise NotFound(f"{place.stream} has no merge at seq {seq}; history(id) shows the merges of a memory")
+def _merge_at(stream: ProjectStream, seq: int) -> _Merge:
+    door = stream.door
+    recorded = next(iter(door.engine.events(door.key(stream.name), seq - 1, seq)), None)
+    event = None if recorded is None else recorded.event
+    if recorded is None or not isinstance(event, MemoryMerged):
+        raise NotFound(f"{stream.name} has no merge at seq {seq}; history(id) shows the merges of a memory")
     stamp = recorded.stamp
     if stamp.erased:
         raise InvalidInput(f"the merge at seq {seq} was erased, so that nothing is left of what was before it")
 
     def query(state: State) -> tuple[Entry | None, Entry | None]:
         entries = state.part(FACTS).entries
-        return entries.get(merge.id), entries.get(merge.other)
+        return entries.get(event.id), entries.get(event.other)
 
-    kept, other = door.read_written(place.stream, query, seq - 1)
-    if kept is None:
-        raise missing(place, merge.id)
+    entry, other = door.read_written(stream.name, query, seq - 1)
+    if entry is None:
+        raise stream.missing(event.id)
     if other is not None:
-        vectors = door.engine.loader.vectors([other.vector_seq]) if other.vector_seq else [b""]
-        return merge, _Before(kept, other, vectors[0])
-    assert merge.incoming is not None, merge
-    other = carried_back(merge.other, merge.incoming, 0)
+        vector = door.engine.loader.vectors([other.vector_seq])[0] if other.vector_seq else b""
+        return _Merge(event, seq, entry, other, vector)
+    assert event.incoming is not None, event
+    other = carried_back(event.other, event.incoming, 0)
     times = {"created_ns": stamp.time_ns, "updated_ns": stamp.time_ns}
     other = replace(other, **times, accessed_ns=stamp.occurred_ns, occurred_ns=stamp.occurred_ns)
-    return merge, _Before(kept, other, merge.other_vector)
+    return _Merge(event, seq, entry, other, event.other_vector)
 
 
-def _unmerging(
-    facts: Facts, held: Entry, merging: tuple[MemoryMerged, int], before: _Before, cited: tuple[int, ...]
-) -> MemoryUnmerged:
-    """Return the event that takes a merge apart: of what it changed, that is reverted which nobody changed since."""
-    merge, seq = merging
-    kept, other = before.kept, before.other
-    content = kept.content if held.content == merge.content else held.content
-    if content != held.content:
-        refuse_twin(facts, held, content)
-    words = kept.words if held.words == merge.keywords else held.words
-    importance = kept.importance if held.importance == merge.importance else held.importance
-    has_body = (content, words) != (held.content, held.words)
-    has_vector = before.own is None and content != held.content
-    twin = facts.same(other.content)
-    is_back = twin is None or (twin.id == held.id and content != other.content)
-    sources = tuple(dict.fromkeys((*cited, seq, *((held.body_seq,) if has_body else ()))))
+def _with_fitting_vectors(stream: ProjectStream, merge: _Merge) -> _Merge:
+    """Return a merge with vectors of today's embedder: made anew if it was switched since."""
+    model = stream.read(lambda facts: facts.model)
+    if model == merge.event.model and merge.other_vector:
+        return merge
+    own, other = stream.door.embedding.of_all([merge.entry.content, merge.other.content])
+    stream.read(lambda facts: fitting((facts.model, facts.dim), own, is_empty=False))
+    return merge._replace(other_vector=other.packed, new_vector=own.packed, model=model)
+
+
+def _write_unmerge(stream: ProjectStream, merge: _Merge, sources: tuple[int, ...], options: Options) -> list[Entry]:
+    request, before = ("unmerge", merge.seq), list[Entry]()
+
+    def decide(state: State) -> Event | None:
+        facts = state.part(FACTS)
+        entry = facts.entries.get(merge.event.id)
+        if entry is None:
+            raise NotFound(f"the memory {merge.event.id} that took another one in is not there any more")
+        if merge.seq in facts.unmerged:
+            raise InvalidInput(f"the merge at seq {merge.seq} was taken apart already")
+        if merge.new_vector is not None and facts.model != merge.model:
+            raise Stale
+        before.append(entry)
+        return _unmerge_event(facts, entry, merge, sources)
+
+    noted = stream.note(decide, request, options)
+    assert noted is not None, "the reversal of a merge always appends"
+    event, stamp = noted
+    assert isinstance(event, MemoryUnmerged), event
+    entry = unmerged(before[-1], stamp, event) if before else stream.entry_after(noted, event.id)
+    if before and merge.new_vector is not None and entry.content != before[-1].content:
+        update = MemoryUpdated((stamp.seq,), entry.id, ("vector",), vector=merge.new_vector, model=merge.model)
+        another = stream.note(update, request, Options())
+        assert another is not None, "a vector is always recorded"
+        entry = updated(entry, another[1], update)
+    back = [] if not event.other else [replace(merge.other, body_seq=stamp.seq, vector_seq=stamp.seq, blank=())]
+    return [stream.deliver(each) for each in (entry, *back)]
+
+
+def _unmerge_event(facts: Facts, entry: Entry, merge: _Merge, sources: tuple[int, ...]) -> MemoryUnmerged:
+    """Return the event that reverts what the merge changed and nobody has changed since."""
+    before, other, after = merge.entry, merge.other, merge.event
+    content = before.content if entry.content == after.content else entry.content
+    if content != entry.content:
+        refuse_twin(facts, entry, content)
+    words = before.words if entry.words == after.keywords else entry.words
+    has_body = (content, words) != (entry.content, entry.words)
+    has_vector = merge.new_vector is None and content != entry.content
+    twin = facts.with_content(other.content)
+    is_back = twin is None or (twin.id == entry.id and content != other.content)
     return MemoryUnmerged(
-        sources,
-        held.id,
-        merge.other if is_back else "",
-        seq,
-        kept.vector_seq if has_vector else 0,
-        other.origin if is_back else 0,
-        content if has_body else None,
-        words if has_body else (),
-        importance,
-        held.extra if has_body else None,
-        carried(other) if is_back else None,
-        before.vector if is_back else b"",
-        facts.model if is_back else "",
+        sources=tuple(dict.fromkeys((*sources, merge.seq, *((entry.body_seq,) if has_body else ())))),
+        id=entry.id,
+        other=after.other if is_back else "",
+        prior=merge.seq,
+        kept_vector=before.vector_seq if has_vector else 0,
+        origin=other.origin if is_back else 0,
+        content=content if has_body else None,
+        keywords=words if has_body else (),
+        importance=before.importance if entry.importance == after.importance else entry.importance,
+        extra=entry.extra if has_body else None,
+        incoming=carried(other) if is_back else None,
+        vector=merge.other_vector if is_back else b"",
+        model=facts.model if is_back else "",
     )
 
 
-T = TypeVar("T")
+# Decay, pruning, compaction: outcomes of several events, decided without any lock on the memories as they are.
 
 WEEKLY: Final = 0.95
-"""What is left of a memory's importance after a week in which nobody recalled it."""
+"""The share of a memory's importance that is left after a week in which nobody recalled it."""
 
 DAY_NS: Final = 86_400 * 10**9
-_WEEK_DAYS: Final = 7
 
 
-class _ProjectState(NamedTuple):
-    """The memories as a decision sees them, which is made without any lock."""
+class _Memories(NamedTuple):
+    """The memories of a project at one moment, with their vectors where they are needed."""
 
     entries: dict[str, Entry]
     version: int
@@ -378,23 +372,23 @@ class _ProjectState(NamedTuple):
     vectors: Any = {}  # noqa: RUF012 - never changed
 
 
-_Plan = Callable[[_ProjectState], Sequence[Event]]
+_MemoriesPlan = Callable[[_Memories], Sequence[Event]]
 
 
-def decay(place: Place, options: Options, *, dry_run: bool) -> Outcome:
-    """Let importance fall with the days since the last access; days that were counted are not counted again."""
-    cited = place.door.sources(options.sources)
-    now_ns = place.door.engine.now_ns()
+def decay(stream: ProjectStream, options: Options, *, dry_run: bool) -> Outcome:
+    """Let importance fall with the days since the last access; no day counts twice."""
+    sources = stream.door.sources(options.sources)
+    now_ns = stream.door.engine.now_ns()
 
-    def plan(look: _ProjectState) -> Sequence[Event]:
-        fallen = [found for entry in look.entries.values() if (found := _decayed(entry, now_ns)) is not None]
-        events: list[Event] = []
-        for page in _pages(fallen):
+    def plan(memories: _Memories) -> Sequence[Event]:
+        rows = [row for entry in memories.entries.values() if (row := _decayed(entry, now_ns)) is not None]
+        events = list[Event]()
+        for page, total in _pages(rows):
             ids, importances, decayed = zip(*page, strict=True)
-            events.append(MemoriesDecayed(cited, ids, importances, decayed, _total(events) + len(page)))
+            events.append(MemoriesDecayed(sources, ids, importances, decayed, total))
         return events
 
-    return _do(place, ("decay",), plan, options, dry_run=dry_run)
+    return _maintain(stream, ("decay",), plan, options, dry_run=dry_run)
 
 
 def _decayed(entry: Entry, now_ns: int) -> tuple[str, float, int] | None:
@@ -405,59 +399,52 @@ def _decayed(entry: Entry, now_ns: int) -> tuple[str, float, int] | None:
     days = (now_ns - since_ns) // DAY_NS
     if days <= 0:
         return None
-    return entry.id, entry.importance * WEEKLY ** (days / _WEEK_DAYS), since_ns + days * DAY_NS
+    return entry.id, entry.importance * WEEKLY ** (days / 7), since_ns + days * DAY_NS
 
 
-def prune(place: Place, min_importance: object, options: Options, *, dry_run: bool) -> Outcome:
+def prune(stream: ProjectStream, min_importance: object, options: Options, *, dry_run: bool) -> Outcome:
     """Remove the memories whose importance is under a bound."""
     least = fraction(min_importance, "min_importance")
-    cited = place.door.sources(options.sources)
+    sources = stream.door.sources(options.sources)
 
-    def plan(look: _ProjectState) -> Sequence[Event]:
-        events: list[Event] = []
-        unimportant = [entry.id for entry in look.entries.values() if entry.importance < least]
-        for page in _pages(unimportant):
-            events.append(MemoriesPruned(cited, tuple(page), _total(events) + len(page)))
-        return events
+    def plan(memories: _Memories) -> Sequence[Event]:
+        ids = [entry.id for entry in memories.entries.values() if entry.importance < least]
+        return [MemoriesPruned(sources, tuple(page), total) for page, total in _pages(ids)]
 
-    return _do(place, ("prune", least), plan, options, dry_run=dry_run)
+    return _maintain(stream, ("prune", least), plan, options, dry_run=dry_run)
 
 
-def _pages(items: list[T]) -> Iterator[list[T]]:
-    for begin in range(0, len(items), PAGE_MEMORIES_COUNT):
-        yield items[begin : begin + PAGE_MEMORIES_COUNT]
+def _pages(rows: list[T]) -> Iterator[tuple[list[T], int]]:
+    """Yield pages, each with the number of rows up to its end."""
+    for begin in range(0, len(rows), PAGE_MEMORIES_COUNT):
+        page = rows[begin : begin + PAGE_MEMORIES_COUNT]
+        yield page, begin + len(page)
 
 
-def _total(events: Sequence[Event]) -> int:
-    """Return how many memories the pages so far name."""
-    last = events[-1] if events else None
-    return last.total if isinstance(last, (MemoriesDecayed, MemoriesPruned)) else 0
-
-
-def compact(place: Place, threshold: object, options: Options, *, dry_run: bool) -> Outcome:
+def compact(stream: ProjectStream, threshold: object, options: Options, *, dry_run: bool) -> Outcome:
     """Merge the active memories that are more alike than a threshold, until none are."""
-    door = place.door
-    wanted = door.embedding.compact_cosine if threshold is None else cosine(threshold)
-    cited = door.sources(options.sources)
+    embedding = stream.door.embedding
+    least = embedding.compact_cosine if threshold is None else checked_cosine(threshold)
+    sources = stream.door.sources(options.sources)
 
-    def plan(look: _ProjectState) -> Sequence[Event]:
-        return _Compaction(door.embedding, look, wanted, cited).events()
+    def plan(memories: _Memories) -> Sequence[Event]:
+        return _Compaction(embedding, memories, least, sources).events()
 
-    return _do(place, ("compact", wanted), plan, options, dry_run=dry_run, with_vectors=True)
+    return _maintain(stream, ("compact", least), plan, options, dry_run=dry_run, with_vectors=True)
 
 
 class _Compaction:
     """One compaction: rounds of merges, each on the vectors of the texts that the round before it left."""
 
-    def __init__(self, embedding: Embedding, look: _ProjectState, threshold: float, cited: tuple[int, ...]) -> None:
+    def __init__(self, embedding: Embedding, memories: _Memories, threshold: float, sources: tuple[int, ...]) -> None:
         self._embedding = embedding
-        self._model = look.model
+        self._model = memories.model
         self._threshold = threshold
-        self._cited = cited
-        self._contents = {entry.content for entry in look.entries.values()}
-        active = [entry for entry in look.entries.values() if entry.status == ACTIVE]
+        self._sources = sources
+        self._contents = {entry.content for entry in memories.entries.values()}
+        active = [entry for entry in memories.entries.values() if entry.status == ACTIVE]
         self._entries = sorted(active, key=lambda entry: -entry.importance)
-        self._vectors: dict[str, Any] = look.vectors
+        self._vectors: dict[str, Any] = memories.vectors
         self._events: list[MemoryMerged] = []
         self._texts: dict[str, tuple[int, ...]] = {}
         """Id -> the seqs of all the texts that were merged into it, its own first."""
@@ -470,7 +457,7 @@ class _Compaction:
         return self._events
 
     def _round(self, changed: set[str]) -> set[str]:
-        """Merge what is alike, of pairs that were not compared yet; return what has another vector now."""
+        """Merge what is alike, of pairs that were not compared yet; return the ids that have another vector now."""
         if not self._entries:
             return set()
         import numpy  # noqa: PLC0415 - loads when the first vector is looked at
@@ -484,33 +471,36 @@ class _Compaction:
         for row, later in pairs(matrix, self._threshold, is_gone, is_changed):
             places: list[int] = later.tolist()
             cosines = {place: exact(matrix[row], matrix[place]) for place in places}
-            others = [place for place, found in cosines.items() if found > self._threshold]
-            alike = {entries[place].id: cosines[place] for place in others}
-            entries[row], merged = self._merged(entries[row], [entries[place] for place in others], alike)
-            is_gone[[place for place in others if entries[place].id in merged]] = True
+            others = [place for place, cosine in cosines.items() if cosine > self._threshold]
+            entries[row], taken = self._merge(entries[row], [(entries[place], cosines[place]) for place in others])
+            is_gone[[place for place in others if entries[place].id in taken]] = True
         self._entries = [entry for entry, gone in zip(entries, is_gone.tolist(), strict=True) if not gone]
         return self._embed(begin)
 
-    def _merged(self, entry: Entry, others: Sequence[Entry], alike: dict[str, float]) -> tuple[Entry, set[str]]:
+    def _merge(self, entry: Entry, others: Sequence[tuple[Entry, float]]) -> tuple[Entry, set[str]]:
         taken: set[str] = set()
-        for other in others:
-            text = joined(entry.content, other.content)
+        for other, cosine in others:
+            text = join_texts(entry.content, other.content)
             is_taken = text not in {entry.content, other.content} and text in self._contents
             if is_taken or len(text.encode()) > VALUE_BYTES_MAX:
                 continue
-            words = united(entry.words, other.words)
             texts = self._texts[entry.id] = (*self._texts_of(entry), *self._texts_of(other))
-            sources = tuple(dict.fromkeys((*self._cited, *texts)))
+            words, importance = join_words(entry.words, other.words), max(entry.importance, other.importance)
             self._events.append(
                 MemoryMerged(
-                    *(sources, entry.id, other.id, alike[other.id], entry.content, other.content, text, words),
-                    max(entry.importance, other.importance),
-                    entry.extra,
-                    b"",
-                    self._model,
+                    sources=tuple(dict.fromkeys((*self._sources, *texts))),
+                    id=entry.id,
+                    other=other.id,
+                    cosine=cosine,
+                    text=entry.content,
+                    other_text=other.content,
+                    content=text,
+                    keywords=words,
+                    importance=importance,
+                    extra=entry.extra,
+                    model=self._model,
                 )
             )
-            importance = max(entry.importance, other.importance)
             entry = replace(entry, content=text, words=words, importance=importance)
             taken.add(other.id)
             self._contents.add(text)
@@ -522,114 +512,254 @@ class _Compaction:
     def _embed(self, begin: int) -> set[str]:
         """Give each merge of this round the vector of its text: any one of them may be taken apart, or erased.
 
-        The vectors that the next round compares are those of the last ones; returns which memories have another.
+        The vectors that the next round compares are those of the last ones; returns the ids that have another.
         """
-        fresh = [
-            place
-            for place in range(begin, len(self._events))
-            if self._events[place].content != self._events[place].text
-        ]
-        texts = [self._events[place].content for place in fresh]
-        pairs = [(self._vectors[self._events[place].id], self._vectors[self._events[place].other]) for place in fresh]
-        packed = [(one.tobytes(), other.tobytes()) for one, other in pairs]
-        for place, vector in zip(fresh, self._embedding.all_joined(texts, self._model, packed), strict=True):
-            self._events[place] = replace(self._events[place], vector=vector.packed)
-            self._vectors[self._events[place].id] = unit(vector.packed)
-        return {self._events[place].id for place in fresh}
+        places = [place for place, event in enumerate(self._events) if place >= begin and event.content != event.text]
+        events = [self._events[place] for place in places]
+        packed = [(self._vectors[event.id].tobytes(), self._vectors[event.other].tobytes()) for event in events]
+        vectors = self._embedding.all_joined([event.content for event in events], self._model, packed)
+        for place, event, vector in zip(places, events, vectors, strict=True):
+            self._events[place] = replace(event, vector=vector.packed)
+            self._vectors[event.id] = unit(vector.packed)
+        return {event.id for event in events}
 
 
-# How an outcome of several events is written.
-
-
-def _do(
-    place: Place,
-    asked: tuple[Any, ...],
-    plan: _Plan,
+def _maintain(
+    stream: ProjectStream,
+    request: tuple[Any, ...],
+    plan: _MemoriesPlan,
     options: Options,
     *,
     dry_run: bool,
     with_vectors: bool = False,
 ) -> Outcome:
-    """Make the events of a plan one commit, or part of the open batch; return what they come to."""
-    checks.flag(dry_run, "dry_run")
-    if dry_run:
-        return _outcome(plan(_look(place, with_vectors=with_vectors)))
-    place.check_writable()
-    if batches.active(place.door.engine) is not None:
-        return _do_in_batch(place, asked, plan, options, with_vectors=with_vectors)
-    return settled(lambda: _maintain_once(place, asked, plan, options, with_vectors=with_vectors), place)
+    """Write the events of a plan as one commit, or into the open batch; return their outcome."""
+    if checks.flag(dry_run, "dry_run"):
+        return _outcome(plan(_memories(stream, with_vectors=with_vectors)))
+    stream.check_writable()
+
+    def make() -> EventPlan:
+        memories = _memories(stream, with_vectors=with_vectors)
+        return EventPlan([(stream.name, event) for event in plan(memories)], {stream.name: memories.version})
+
+    def attempt() -> Outcome:
+        events = PlannedWrite(stream.door, stream.name, make, request, options).run()
+        if events is None:
+            raise Stale
+        return _outcome(events)
+
+    return stream.retry(attempt)
 
 
-def _maintain_once(
-    place: Place, asked: tuple[Any, ...], plan: _Plan, options: Options, *, with_vectors: bool
-) -> Outcome:
-    """Decide on the memories as they are, and commit what was decided; ``Stale`` if they moved meanwhile."""
-    door = place.door
-    answered = None if options.request_id is None else door.answered(options.request_id, place.stream, asked)
-    if answered is not None:
-        return _outcome(answered)
-    pending = Pending()
-    pending.erased_count = erased_count(door.engine)
-    look = _look(place, with_vectors=with_vectors)
-    door.check_version(place.stream, options.expected)
-    pending.reads[door.key(place.stream)] = look.version
-    for event in plan(look):
-        pending.add(door.key(place.stream), event, None)
-    if options.request_id is not None:
-        request = door.request(options.request_id, place.stream, asked)
-        pending.requests[request.id_hash] = (request, range(len(pending.events)))
-    elif not pending.events:
-        return Outcome()
-    try:
-        door.engine.commit_batch(pending)
-    except WrongVersion as error:
-        raise Stale from error
-    return _outcome(pending.events)
+def _memories(stream: ProjectStream, *, with_vectors: bool) -> _Memories:
+    """Return the memories and what is needed to decide on them, all at one moment."""
+    door = stream.door
 
-
-def _do_in_batch(place: Place, asked: tuple[Any, ...], plan: _Plan, options: Options, *, with_vectors: bool) -> Outcome:
-    answered = None if options.request_id is None else place.door.answered(options.request_id, place.stream, asked)
-    if answered is not None:
-        return _outcome(answered)
-    events = plan(_look(place, with_vectors=with_vectors))
-    if not events:
-        place.note(lambda _: None, asked, options)
-        return Outcome()
-    for number, event in enumerate(events, 1):
-        expected = options.expected if number == 1 else ANY
-        request_id = options.request_id if number == len(events) else None
-        place.note(event, asked, Options(expected, request_id))
-    return _outcome(events)
-
-
-def _look(place: Place, *, with_vectors: bool) -> _ProjectState:
-    """Return the memories and what is needed to decide on them, taken at one moment."""
-    door = place.door
-
-    def query(facts: Facts) -> _ProjectState:
-        version = door.version(place.stream) if place.at is None else 0
-        return _ProjectState(dict(facts.entries), version, facts.model)
+    def query(facts: Facts) -> _Memories:
+        return _Memories(dict(facts.entries), door.version(stream.name) if stream.at is None else 0, facts.model)
 
     if not with_vectors:
-        return place.read(query)
-    look(place, Wanted(needs_own=True))  # What has to be read for it is read without the lock.
+        return stream.read(query)
+    look(stream, Wanted(needs_own=True))  # Fills the rows that are missing without the lock.
     with door.engine.state_lock:
-        taken, sight = place.read(query), look(place, Wanted(needs_own=True))
+        memories, sight = stream.read(query), look(stream, Wanted(needs_own=True))
         rows = {} if sight is None else dict(sight.stock.rows)
     if sight is None:
-        return taken
+        return memories
     matrix = sight.moment.frame.matrix
-    return taken._replace(vectors={entry_id: matrix[rows[entry_id]] for entry_id in taken.entries})
+    return memories._replace(vectors={entry_id: matrix[rows[entry_id]] for entry_id in memories.entries})
 
 
 def _outcome(events: Iterable[Event]) -> Outcome:
-    """Return what events come to."""
-    counts = {"changed": 0, "removed": 0, "merged": 0}
+    changed = removed = merges = 0
     for event in events:
-        if isinstance(event, MemoriesDecayed):
-            counts["changed"] += len(event.ids)
-        elif isinstance(event, MemoriesPruned):
-            counts["removed"] += len(event.ids)
-        elif isinstance(event, MemoryMerged):
-            counts["merged"] += 1
-    return Outcome(**counts)
+        changed += len(event.ids) if isinstance(event, MemoriesDecayed) else 0
+        removed += len(event.ids) if isinstance(event, MemoriesPruned) else 0
+        merges += isinstance(event, MemoryMerged)
+    return Outcome(changed=changed, removed=removed, merged=merges)
+
+
+# New vectors by another embedder, for all that a memory knows: made in pages while it is in use, switched to at once.
+#
+# A page is one commit. The vectors that were made before a stop, a kill or a failing embedder wait in the log, and the
+# next call with the same embedder goes on from there.
+
+_FREE_ATTEMPTS_COUNT: Final = 2
+"""Attempts before other writers of this process have to wait."""
+
+
+class _Text(NamedTuple):
+    """A text without vector: its id, the seq of the vector it has, and that of the event that holds it."""
+
+    id: str
+    text: str
+    prior: int
+    body_seq: int
+
+
+class _Backlog(NamedTuple):
+    """The texts of a project that are to be embedded, at a version, and whether anything has to change."""
+
+    texts: Sequence[_Text]
+    version: int
+    is_behind: bool
+
+
+class _Reembedding:
+    """One call: the embedder, and its progress."""
+
+    def __init__(self, door: Door, embedding: Embedding, progress: Callable[[int, int], None] | None) -> None:
+        self.door = door
+        self.embedding = embedding
+        self.embedder: CachedEmbedder = embedding.embedder
+        self.progress = progress
+        self.is_exclusive = False
+        """Whether nobody else can commit; no callback is called then, for it might want to."""
+        self.made = self.reported = self.switched = 0
+
+    def run(self) -> bool:
+        """Embed and switch until nothing is left; return whether it came so far."""
+        for attempt in range(REDO_COUNT_MAX):
+            if attempt < _FREE_ATTEMPTS_COUNT:
+                is_done = self._run_once()
+            else:
+                # For those who never stop writing: a page or two are left.
+                with self.door.engine.exclusive():
+                    self.is_exclusive = True
+                    is_done = self._run_once()
+            if is_done:
+                return True
+        return False
+
+    def _run_once(self) -> bool:
+        door = self.door
+        names = history.ids(door.engine, door.branch, "project", at=None, after=None, limit=None)
+        backlogs = ((stream, self._backlog(stream)) for stream in (f"project/{name}" for name in names))
+        counts = {stream: len(backlog.texts) for stream, backlog in backlogs if backlog.is_behind}
+        if counts:
+            self._embed(counts)
+            door.switch(self.embedding, partial(self._switch, counts))
+        return not counts
+
+    def report(self, whole: int) -> None:
+        """Call back if anything was made since the last time."""
+        if self.progress is not None and self.reported < self.made:
+            self.reported = self.made
+            self.progress(self.made, whole)
+
+    def _commit(self, pending: Pending) -> bool:
+        """Write a batch; return whether nobody wrote what it has read."""
+        engine = self.door.engine
+        try:
+            (engine.commit_held if self.is_exclusive else engine.commit_batch)(pending)
+        except WrongVersion:
+            return False
+        return True
+
+    def _backlog(self, stream: str) -> _Backlog:
+        door = self.door
+
+        def query(state: State) -> _Backlog:
+            facts, episodes = state.part(FACTS), state.part(EPISODES)
+            entries = facts.entries.values()
+            rows = (_Text(entry.id, entry.content, entry.vector_seq, entry.body_seq) for entry in entries)
+            texts = self._of(facts, rows)
+            pairs = zip(episodes.by_seq.items(), episodes.vector_seqs(), strict=True)
+            rows = (_Text(episode.id, text_of(episode), vector_seq, seq) for (seq, episode), vector_seq in pairs)
+            texts += self._of(episodes, rows)
+            is_behind = bool(texts or self._waiting(facts) or self._waiting(episodes))
+            return _Backlog(texts, door.engine.version(door.key(stream)), is_behind)
+
+        return door.read_written(stream, query)
+
+    def _waiting(self, part: Facts | Episodes) -> Collection[str]:
+        """Return the ids whose vectors of this embedder wait for the switch."""
+        return part.coming.of(self.embedder.id, self.embedder.dim)
+
+    def _of(self, part: Facts | Episodes, texts: Iterable[_Text]) -> list[_Text]:
+        """Return the texts that have no vector of this embedder."""
+        is_other = (part.model, part.dim) != (self.embedder.id, self.embedder.dim)
+        waiting = self._waiting(part)
+        return [text for text in texts if (is_other or text.prior == NO_VECTOR) and text.id not in waiting]
+
+    def _embed(self, counts: dict[str, int]) -> None:
+        """Embed the texts of projects, a page at a time, into the log."""
+        whole = self.made + sum(counts.values())
+        for stream in counts:
+            # Read one by one: all texts of all projects at once would exceed what `memory_bytes` bounds.
+            before = erased_count(self.door.engine)
+            texts = self._backlog(stream).texts
+            for begin in range(0, len(texts), REEMBEDDED_PAGE_COUNT):
+                page = texts[begin : begin + REEMBEDDED_PAGE_COUNT]
+                if not self._write_page(stream, page, before):
+                    break  # Something was erased, of which no vector must come back: the next attempt looks again.
+                self.made += len(page)
+                if not self.is_exclusive:
+                    self.report(whole)
+
+    def _write_page(self, stream: str, page: Sequence[_Text], erased_before: int) -> bool:
+        """Write the vectors of a page, unless something was erased since it was read; return whether they are."""
+        vectors = self.embedder.embed([text.text for text in page])
+        pending = Pending()
+        pending.erased_count = erased_before
+        for text, sources, row in zip(page, self._sources(page), vectors, strict=True):
+            packed = row.astype("<f4").tobytes()
+            event = VectorRenewed(sources, text.id, text.prior, packed, self.embedder.id)
+            pending.add(self.door.key(stream), event, None)
+        return self._commit(pending)
+
+    def _sources(self, page: Sequence[_Text]) -> Iterator[tuple[int, ...]]:
+        """Yield the sources of each vector, so that erasing the text reaches it.
+
+        That is the event with the vector before it, which holds the text too or is derived from it. A vector that the
+        caller gave for a text of another event, or one that was erased, says nothing of the text: its event stands in.
+        """
+        priors = sorted({text.prior for text in page} - {NO_VECTOR})
+        known = dict(zip(priors, self.door.engine.loader.recorded(priors), strict=True))
+        for text in page:
+            event = known[text.prior].event if text.prior in known else None
+            if event is None:
+                yield (text.body_seq,)
+            elif isinstance(event, MemoryUpdated) and event.content is None:
+                yield (text.prior, text.body_seq)
+            else:
+                yield (text.prior,)
+
+    def _switch(self, streams: Collection[str]) -> int | None:
+        """Switch to the vectors that wait, in one commit; return its first seq, ``None`` if others wrote meanwhile."""
+        pending = Pending()
+        for stream in streams:
+            backlog = self._backlog(stream)
+            if backlog.texts:
+                return None
+            key = self.door.key(stream)
+            pending.reads[key] = backlog.version
+            pending.add(key, EmbedderSwitched((), self.embedder.id, self.embedder.dim), None)
+        last: list[int] = []
+        pending.later.append((-len(pending.events), lambda stamp: last.append(stamp.seq)))
+        if not self._commit(pending):
+            return None
+        self.switched += len(streams)
+        return last[0] - len(streams) + 1
+
+
+def reembed(door: Door, embedder: object, progress: Callable[[int, int], None] | None) -> Reembedded:
+    """Give everything in every project a vector of an embedder, ``None``: of the one in use, which it becomes.
+
+    Raises what the embedder raises; the vectors that were made until then wait for the next call. ``StoreBusy`` if
+    others never stop writing.
+    """
+    batches.refuse(door.engine, "embedding a memory anew")
+    door.engine.check_writable()
+    chosen = checked_embedder(embedder)
+    embedding = door.embedding if chosen is None else Embedding(chosen)
+    work = _Reembedding(door, embedding, progress)
+    is_done = work.run()
+    work.report(work.made)
+    if not is_done:
+        raise StoreBusy(
+            f"the projects were written to in each of REDO_COUNT_MAX = {REDO_COUNT_MAX} attempts; call again"
+        )
+    if not work.switched and chosen is not None:
+        door.switch(embedding, lambda: door.engine.head)
+    return Reembedded(work.embedder.id, work.embedder.dim, work.switched, work.made)

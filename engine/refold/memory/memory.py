@@ -50,7 +50,7 @@ _HANDLES: Final[dict[str, tuple[str, str]]] = {
     "journal": ("refold.memory.handles", "Journal"),
     "profile": ("refold.memory.handles", "Profile"),
     "project": ("refold.memory.project", "Project"),
-    "reembed": ("refold.memory.renewal", "reembed"),
+    "reembed": ("refold.memory.maintenance", "reembed"),
     "settings": ("refold.memory.handles", "Settings"),
 }
 

@@ -9,7 +9,7 @@ from refold.engine.transaction import ANY
 from refold.entry import Entry
 from refold.index.ranking import Ranking
 from refold.memory import facts, maintenance, search
-from refold.memory.facts import Place, changes, checked_id, drafted
+from refold.memory.facts import FactChanges, FactInput, ProjectStream, checked_id
 from refold.memory.options import Door, Options, seq_at
 from refold.memory.search import SearchOptions
 from refold.results import Hits, Outcome, ProjectStats, Receipt, Upserted
@@ -40,13 +40,13 @@ class Project:
     'Always use pnpm, never npm.'
     """
 
-    __slots__ = ("_at", "_door", "_place", "name")
+    __slots__ = ("_at", "_door", "_stream", "name")
 
     def __init__(self, door: Door, name: str, at: int | None) -> None:
         self.name = name
         self._door = door
         self._at = at
-        self._place = Place(door, f"project/{name}", at)
+        self._stream = ProjectStream(door, f"project/{name}", at)
 
     def __repr__(self) -> str:
         """Return the handle with its count."""
@@ -57,7 +57,7 @@ class Project:
     @property
     def place(self) -> tuple[str, int]:
         """The project's stream and the seq at which the handle stands: what a diff compares."""
-        return self._place.stream, self._door.engine.current_head() if self._at is None else self._at
+        return self._stream.name, self._door.engine.current_head() if self._at is None else self._at
 
     # Writing.
 
@@ -89,8 +89,21 @@ class Project:
         'fact'
         """
         options = Options(expected, request_id, sources)
-        said = (content, category, keywords, importance, metadata, source, source_context, status, vector, occurred)
-        return facts.add(self._place, drafted(self._door, *said, options), options)
+        given = FactInput.checked(
+            self._door,
+            sources,
+            content=content,
+            category=category,
+            keywords=keywords,
+            importance=importance,
+            metadata=metadata,
+            source=source,
+            source_context=source_context,
+            status=status,
+            vector=vector,
+            occurred=occurred,
+        )
+        return facts.add(self._stream, given, options)
 
     def upsert(
         self,
@@ -117,8 +130,21 @@ class Project:
         ``.reason``, where the content is empty or nothing would change. ``threshold=None`` is the embedder's, 0.85.
         """
         options = Options(expected, request_id, sources)
-        said = (content, category, keywords, importance, metadata, source, source_context, status, vector, occurred)
-        return maintenance.upsert(self._place, drafted(self._door, *said, options), threshold, options)
+        given = FactInput.checked(
+            self._door,
+            sources,
+            content=content,
+            category=category,
+            keywords=keywords,
+            importance=importance,
+            metadata=metadata,
+            source=source,
+            source_context=source_context,
+            status=status,
+            vector=vector,
+            occurred=occurred,
+        )
+        return maintenance.upsert(self._stream, given, threshold, options)
 
     def unmerge(
         self, seq: int | Upserted, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
@@ -128,7 +154,7 @@ class Project:
         Only what still holds the merged value is as before. Raises ``NotFound`` where there is no merge, or its memory
         was deleted, ``InvalidInput`` if it was taken apart or erased, or another memory says by now what would be back.
         """
-        return maintenance.unmerge(self._place, seq, Options(expected, request_id, sources))
+        return maintenance.unmerge(self._stream, seq, Options(expected, request_id, sources))
 
     def update(
         self,
@@ -145,8 +171,16 @@ class Project:
         sources: Sequence[Any] = (),
     ) -> Entry:
         """Change what is given of a memory and return it; another content is embedded anew. ``NotFound`` if unknown."""
-        wanted = changes(self._door.embedding, content, category, keywords, importance, metadata, vector)
-        return facts.update(self._place, checked_id(id), wanted, Options(expected, request_id, sources))
+        changes = FactChanges.checked(
+            self._door,
+            content=content,
+            category=category,
+            keywords=keywords,
+            importance=importance,
+            metadata=metadata,
+            vector=vector,
+        )
+        return facts.update(self._stream, checked_id(id), changes, Options(expected, request_id, sources))
 
     def delete(
         self,
@@ -157,11 +191,11 @@ class Project:
         sources: Sequence[Any] = (),
     ) -> None:
         """Remove a memory; the log keeps it. Raises ``NotFound`` if it is unknown."""
-        facts.delete(self._place, checked_id(id), Options(expected, request_id, sources))
+        facts.delete(self._stream, checked_id(id), Options(expected, request_id, sources))
 
     def clear(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> int:
         """Remove every memory; return how many there were. Episodes stay."""
-        return facts.clear(self._place, Options(expected, request_id, sources))
+        return facts.clear(self._stream, Options(expected, request_id, sources))
 
     def review(
         self,
@@ -173,7 +207,7 @@ class Project:
         sources: Sequence[Any] = (),
     ) -> Entry:
         """Give a memory a status (active, pending_review, rejected, archived) and return it; only active are found."""
-        return facts.review(self._place, checked_id(id), status, Options(expected, request_id, sources))
+        return facts.review(self._stream, checked_id(id), status, Options(expected, request_id, sources))
 
     def approve(
         self,
@@ -222,7 +256,7 @@ class Project:
 
         Days are counted once: a second run on the same day changes nothing.
         """
-        return maintenance.decay(self._place, Options(expected, request_id, sources), dry_run=dry_run)
+        return maintenance.decay(self._stream, Options(expected, request_id, sources), dry_run=dry_run)
 
     def prune(
         self,
@@ -234,7 +268,7 @@ class Project:
         sources: Sequence[Any] = (),
     ) -> Outcome:
         """Remove the memories whose importance is under a bound; return how many there were."""
-        return maintenance.prune(self._place, min_importance, Options(expected, request_id, sources), dry_run=dry_run)
+        return maintenance.prune(self._stream, min_importance, Options(expected, request_id, sources), dry_run=dry_run)
 
     def compact(
         self,
@@ -246,7 +280,7 @@ class Project:
         sources: Sequence[Any] = (),
     ) -> Outcome:
         """Merge active memories whose cosine is over a threshold (0.90), until there are none; return how many went."""
-        return maintenance.compact(self._place, threshold, Options(expected, request_id, sources), dry_run=dry_run)
+        return maintenance.compact(self._stream, threshold, Options(expected, request_id, sources), dry_run=dry_run)
 
     # Finding.
 
@@ -272,7 +306,7 @@ class Project:
         Raises ``EmbeddingMismatch`` where the query cannot be embedded by the project's model.
         """
         wanted = search.wanted(top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain)
-        return search.search(self._place, query, wanted)
+        return search.search(self._stream, query, wanted)
 
     def search_many(
         self, queries: Sequence[str], *, vectors: "Sequence[Numbers] | None" = None, **options: Unpack[SearchOptions]
@@ -285,7 +319,7 @@ class Project:
         >>> [hits.query for hits in project.search_many(["which port?", "which host?"], top_k=3)]
         ['which port?', 'which host?']
         """
-        return search.search_many(self._place, queries, vectors, options)
+        return search.search_many(self._stream, queries, vectors, options)
 
     def recall(
         self,
@@ -311,36 +345,36 @@ class Project:
         """
         wanted = search.wanted(top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain)
         options = Options(expected, request_id, sources)
-        return search.recall(self._place, query, wanted, conversation, options)
+        return search.recall(self._stream, query, wanted, conversation, options)
 
     # Reading.
 
     def get(self, id: str | Entry) -> Entry | None:  # noqa: A002 - as above
         """Return a memory, ``None`` where there is none; one that was erased has nothing but its id."""
-        return search.held(self._place, checked_id(id))
+        return search.held(self._stream, checked_id(id))
 
     def list(
         self, *, category: str | None = None, status: str | None = None, offset: int = 0, limit: int | None = None
     ) -> Entries:
         """Return the memories in the order of their adding, of one category or status if given, page by page."""
-        return search.page(self._place, category, status, offset, limit)
+        return search.page(self._stream, category, status, offset, limit)
 
     def count(self, *, category: str | None = None, status: str | None = None) -> int:
         """Return how many memories there are, of one category or status if given."""
-        return len(search.listed(self._place, category, status))
+        return len(search.listed(self._stream, category, status))
 
     def stats(self) -> ProjectStats:
         """Return counts by category and status, the mean importance, and the episodes by kind."""
-        return search.stats(self._place)
+        return search.stats(self._stream)
 
     def history(self, id: str | Entry) -> Events:  # noqa: A002 - as above
         """Return every event that touched a memory, with its stamp, oldest first; ``NotFound`` if there is none."""
-        return search.history(self._place, self.events(), checked_id(id))
+        return search.history(self._stream, self.events(), checked_id(id))
 
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Return the project's events with a seq greater than ``after``, each with its stamp."""
         checks.count(after, "after")
-        return self._door.engine.events(self._door.key(self._place.stream), after, self._at)
+        return self._door.engine.events(self._door.key(self._stream.name), after, self._at)
 
     def at(self, at: "int | datetime.datetime") -> "Project":
         """Return the project as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
@@ -369,7 +403,7 @@ class Project:
         ``keywords=None`` takes those of the three texts.
         """
         said = (kind, session, task, approach, outcome, tools, keywords, vector, occurred)
-        return search.record(self._place, *said, Options(expected, request_id, sources))
+        return search.record(self._stream, *said, Options(expected, request_id, sources))
 
     def search_episodes(
         self,
@@ -383,7 +417,7 @@ class Project:
     ) -> Hits:
         """Return the episodes that answer a query best; an empty one gives the newest. All are equally important."""
         wanted = search.wanted(top_k, None, (), 0.0, None, ranking, vector, now, False)  # noqa: FBT003
-        return search.search_episodes(self._place, query, kinds, wanted)
+        return search.search_episodes(self._stream, query, kinds, wanted)
 
     def erase(self, *, derived: str = "erase", forks: str = "refuse") -> Receipt:
         """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
@@ -393,4 +427,4 @@ class Project:
         """
         from refold.memory import store  # noqa: PLC0415 - loaded only by those who erase
 
-        return store.erase_conversation(self._door, self._place.stream, self._at, derived, forks)
+        return store.erase_conversation(self._door, self._stream.name, self._at, derived, forks)

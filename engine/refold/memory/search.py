@@ -30,7 +30,7 @@ from refold.limits import (
     QUERIES_COUNT_MAX,
     REDO_COUNT_MAX,
 )
-from refold.memory.facts import Place, checked_keywords, fraction, missing, one_of, settled
+from refold.memory.facts import ProjectStream, checked_keywords, fraction, one_of
 from refold.memory.options import Door, Options, nanoseconds
 from refold.memory.vectors import Vector, fitting
 from refold.results import Hit, Hits, ProjectStats
@@ -58,7 +58,7 @@ def pending_events(door: Door) -> Sequence[Event]:
 _PLAIN = Sought()
 
 
-def look(place: Place, wanted: Sought = _PLAIN) -> Sight | None:
+def look(place: ProjectStream, wanted: Sought = _PLAIN) -> Sight | None:
     """Return what a search of a project looks at, ``None`` where there are no memories.
 
     Rows that are not there are filled first; nobody waits for that, unless others write so much meanwhile that what was
@@ -67,7 +67,7 @@ def look(place: Place, wanted: Sought = _PLAIN) -> Sight | None:
     return place.door.engine.kept.whole(lambda: _look(place, wanted))
 
 
-def _look(place: Place, wanted: Sought) -> Sight | None:
+def _look(place: ProjectStream, wanted: Sought) -> Sight | None:
     engine = place.door.engine
     for _ in range(FILLS_COUNT_MAX):
         found = _glance(place, wanted)
@@ -84,14 +84,14 @@ def _look(place: Place, wanted: Sought) -> Sight | None:
         return found
 
 
-def _glance(place: Place, wanted: Sought) -> Sight | Missing | None:
+def _glance(place: ProjectStream, wanted: Sought) -> Sight | Missing | None:
     door = place.door
 
     def query(state: State) -> Sight | Missing | None:
-        key, facts = door.key(place.stream), state.part(FACTS)
+        key, facts = door.key(place.name), state.part(FACTS)
         return door.engine.similarity.glance(key, facts, place.at, pending_events(door), wanted)
 
-    return door.read(place.stream, query, place.at)
+    return door.read(place.name, query, place.at)
 
 
 # Finding memories: searches, which are pure, and recalls, which are recorded.
@@ -151,12 +151,12 @@ def _words(given: object, what: str, known: tuple[str, ...]) -> tuple[str, ...] 
     return tuple(one_of(word, what, known) for word in cast("Sequence[object]", given))
 
 
-def search(place: Place, query: object, asked: Wanted) -> Hits:
+def search(place: ProjectStream, query: object, asked: Wanted) -> Hits:
     """Return the memories that answer a query best."""
-    return settled(lambda: _search_memories(place, query, asked), place)
+    return place.retry(lambda: _search_memories(place, query, asked))
 
 
-def _search_memories(place: Place, query: object, asked: Wanted) -> Hits:
+def _search_memories(place: ProjectStream, query: object, asked: Wanted) -> Hits:
     text, ranking = checked_query(query, asked)
     is_needed = asked.vector is None and place.read(lambda facts: bool(facts.entries))
     vector = query_vector(place, text, ranking, asked, is_needed=is_needed)
@@ -170,12 +170,12 @@ def _search_memories(place: Place, query: object, asked: Wanted) -> Hits:
     raise too_fast(place)
 
 
-def too_fast(place: Place) -> StoreBusy:
+def too_fast(place: ProjectStream) -> StoreBusy:
     """Return the error of a search that others outran."""
-    return StoreBusy(f"{place.stream} changed faster than it could be searched; let its writers pause and call again")
+    return StoreBusy(f"{place.name} changed faster than it could be searched; let its writers pause and call again")
 
 
-def _search_once(place: Place, question: Question, vector: Vector | None) -> Hits | None:
+def _search_once(place: ProjectStream, question: Question, vector: Vector | None) -> Hits | None:
     """Return the hits of a question, ``None`` if memories changed too much while they were looked for."""
     sight = look(place, Sought(needs_everyone=question.filter.metadata is not None))
     if sight is None:
@@ -188,7 +188,7 @@ def no_hits(question: Question) -> Hits:
     return Hits((), exact=True, query=question.text, ranking=question.ranking.name)
 
 
-def _texts_attempt(place: Place, question: Question, vector: Vector | None) -> Hits | None:
+def _texts_attempt(place: ProjectStream, question: Question, vector: Vector | None) -> Hits | None:
     """Return the hits of a question that compares texts; ``None`` if others took the place of what was looked at."""
     sight = look(place, Sought(needs_own=True))
     if sight is None:
@@ -205,7 +205,7 @@ def _texts_attempt(place: Place, question: Question, vector: Vector | None) -> H
 
 
 def _answered_by(
-    place: Place, sight: Sight, question: Question, vector: Vector | None, texts: TextScores | None
+    place: ProjectStream, sight: Sight, question: Question, vector: Vector | None, texts: TextScores | None
 ) -> Hits | None:
     check_fits(sight, vector)
     return hits_of(place, sight, question, texts, index.found(sight, question, texts))
@@ -218,7 +218,9 @@ def check_fits(sight: Sight, vector: Vector | None) -> None:
         fitting((shelf.model, shelf.dimensions), vector, is_empty=False)
 
 
-def hits_of(place: Place, sight: Sight, question: Question, texts: TextScores | None, found: Matches) -> Hits | None:
+def hits_of(
+    place: ProjectStream, sight: Sight, question: Question, texts: TextScores | None, found: Matches
+) -> Hits | None:
     """Return the memories of rows that were found, ``None`` if they changed too much since."""
     with place.door.engine.state_lock:
         entries = sight.entries([match.row for match in found.hits])
@@ -237,7 +239,7 @@ def checked_query(query: object, asked: Wanted) -> tuple[str, Ranking]:
     return text, RANKINGS[BROWSE] if is_empty else asked.ranking
 
 
-def query_vector(place: Place, text: str, ranking: Ranking, asked: Wanted, *, is_needed: bool) -> Vector | None:
+def query_vector(place: ProjectStream, text: str, ranking: Ranking, asked: Wanted, *, is_needed: bool) -> Vector | None:
     """Return the vector of a query, given or embedded, ``None`` where the ranking has no use for one."""
     embedding = place.door.embedding_at(place.at)
     if asked.vector is not None:
@@ -245,7 +247,7 @@ def query_vector(place: Place, text: str, ranking: Ranking, asked: Wanted, *, is
     return embedding.of(text) if is_needed and ranking.cosine else None
 
 
-def moment(place: Place, now_ns: int | None) -> int:
+def moment(place: ProjectStream, now_ns: int | None) -> int:
     """Return what recency is counted from: as given, the clock, or the time of the seq at which a handle is frozen."""
     if now_ns is not None:
         return now_ns
@@ -279,14 +281,14 @@ def _all_signals(ranking: Ranking, *, has_cosine: bool) -> Ranking:
 # Recalls.
 
 
-def recall(place: Place, query: object, asked: Wanted, conversation: object, options: Options) -> Hits:
+def recall(place: ProjectStream, query: object, asked: Wanted, conversation: object, options: Options) -> Hits:
     """Search, and record what was found."""
     place.check_writable()
     door = place.door
     name = None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
     cited = door.sources(options.sources)
     request_id, said = options.request_id, _asked(query, asked, name)
-    if request_id is not None and door.answered(request_id, place.stream, said) is not None:
+    if request_id is not None and door.answered(request_id, place.name, said) is not None:
         return _recorded_recall(place, said, options)
     hits = search(place, query, asked)
     last = None if name is None else _last_message(door, name)
@@ -308,14 +310,14 @@ def recall(place: Place, query: object, asked: Wanted, conversation: object, opt
     return hits if noted[0] is event or noted[1].seq < 0 or options.request_id is None else _told(place, noted)
 
 
-def _recorded_recall(place: Place, said: tuple[Any, ...], options: Options) -> Hits:
+def _recorded_recall(place: ProjectStream, said: tuple[Any, ...], options: Options) -> Hits:
     """Return what the same request found before."""
     noted = place.note(lambda _: None, said, options)
     assert noted is not None, "a recall is always recorded"
     return _told(place, noted)
 
 
-def _told(place: Place, noted: Any) -> Hits:
+def _told(place: ProjectStream, noted: Any) -> Hits:
     """Return the hits that an event says were found, the memories as they were then."""
     event, stamp = noted
     assert isinstance(event, MemoriesRecalled), event
@@ -324,7 +326,7 @@ def _told(place: Place, noted: Any) -> Hits:
         entries = state.part(FACTS).entries
         return [entries.get(entry_id) or Entry(entry_id, erased=True) for entry_id in event.ids]
 
-    entries = place.door.read_written(place.stream, query, stamp.seq - 1)
+    entries = place.door.read_written(place.name, query, stamp.seq - 1)
     signals: dict[str, list[float]] = {} if event.signals is None else unpack_json(event.signals)
     parts = [{name: values[row] for name, values in signals.items()} for row in range(len(entries))]
     scores = event.scores or (0.0,) * len(entries)
@@ -350,29 +352,29 @@ def _last_message(door: Door, name: str) -> int | None:
 # Lists and counts.
 
 
-def held(place: Place, entry_id: str) -> Entry | None:
+def held(place: ProjectStream, entry_id: str) -> Entry | None:
     """Return a memory, only its id where it was erased, ``None`` where there is none."""
     return place.read(
         lambda facts: Entry(entry_id, erased=True) if entry_id in facts.erased else facts.entries.get(entry_id)
     )
 
 
-def page(place: Place, category: object, status: object, offset: object, limit: object) -> list[Entry]:
+def page(place: ProjectStream, category: object, status: object, offset: object, limit: object) -> list[Entry]:
     """Return some of the memories in the order of their adding."""
     begin = checks.count(offset, "offset")
     end = None if limit is None else begin + checks.count(limit, "limit")
     return listed(place, category, status)[begin:end]
 
 
-def history(place: Place, events: Iterable[Recorded], entry_id: str) -> list[Recorded]:
+def history(place: ProjectStream, events: Iterable[Recorded], entry_id: str) -> list[Recorded]:
     """Return those of the events that touched a memory; ``NotFound`` if there are none."""
     found = [recorded for recorded in events if entry_id in (touched(recorded.event) or ())]
     if not found:
-        raise missing(place, entry_id)
+        raise place.missing(entry_id)
     return found
 
 
-def listed(place: Place, category: object, status: object) -> list[Entry]:
+def listed(place: ProjectStream, category: object, status: object) -> list[Entry]:
     """Return the memories in the order of their adding, of one category or status if given."""
     wanted_category = None if category is None else one_of(category, "category", CATEGORIES)
     wanted_status = None if status is None else one_of(status, "status", STATUSES)
@@ -385,7 +387,7 @@ def listed(place: Place, category: object, status: object) -> list[Entry]:
     )
 
 
-def stats(place: Place) -> ProjectStats:
+def stats(place: ProjectStream) -> ProjectStats:
     """Return the counts of a project."""
 
     def query(state: State) -> ProjectStats:
@@ -400,7 +402,7 @@ def stats(place: Place) -> ProjectStats:
             _counts(episode.kind for episode in episodes),
         )
 
-    return place.door.read(place.stream, query, place.at)
+    return place.door.read(place.name, query, place.at)
 
 
 def _counts(names: Any) -> dict[str, int]:
@@ -446,14 +448,14 @@ class _Posed(NamedTuple):
     vector: Vector | None
 
 
-def search_many(place: Place, queries: object, vectors: object, options: SearchOptions) -> list[Hits]:
+def search_many(place: ProjectStream, queries: object, vectors: object, options: SearchOptions) -> list[Hits]:
     """Return the hits of each query."""
     said = _texts(queries)
     given, asked = _given(vectors, len(said)), _wanted(options)
-    return settled(lambda: _search_queries(place, said, given, asked), place)
+    return place.retry(lambda: _search_queries(place, said, given, asked))
 
 
-def _search_queries(place: Place, said: Sequence[str], given: Sequence[object], asked: Wanted) -> list[Hits]:
+def _search_queries(place: ProjectStream, said: Sequence[str], given: Sequence[object], asked: Wanted) -> list[Hits]:
     posed = _posed(place, said, given, asked)
     for _ in range(REDO_COUNT_MAX):
         hits = place.door.engine.kept.whole(lambda: _search_many_once(place, posed))
@@ -492,7 +494,7 @@ def _wanted(options: SearchOptions) -> Wanted:
     return wanted(**chosen, vector=None)
 
 
-def _posed(place: Place, said: Sequence[str], given: Sequence[object], asked: Wanted) -> list[_Posed]:
+def _posed(place: ProjectStream, said: Sequence[str], given: Sequence[object], asked: Wanted) -> list[_Posed]:
     """Return the queries with their vectors: those that are missing are made at once."""
     pairs = [checked_query(text, asked._replace(vector=one)) for text, one in zip(said, given, strict=True)]
     embedding, now_ns = place.door.embedding_at(place.at), moment(place, asked.now_ns)
@@ -518,7 +520,7 @@ def _posed(place: Place, said: Sequence[str], given: Sequence[object], asked: Wa
     ]
 
 
-def _search_many_once(place: Place, posed: Sequence[_Posed]) -> list[Hits] | None:
+def _search_many_once(place: ProjectStream, posed: Sequence[_Posed]) -> list[Hits] | None:
     """Return the hits of all queries, ``None`` if memories changed too much while they were looked for."""
     needs_everyone = any(one.question.filter.metadata is not None for one in posed)
     needs_texts = any(one.question.needs_texts for one in posed)
@@ -536,7 +538,9 @@ def _search_many_once(place: Place, posed: Sequence[_Posed]) -> list[Hits] | Non
         return _answers_of(place, sight, posed, texts.columns)
 
 
-def _answers_of(place: Place, sight: Sight, posed: Sequence[_Posed], columns: Columns | None) -> list[Hits] | None:
+def _answers_of(
+    place: ProjectStream, sight: Sight, posed: Sequence[_Posed], columns: Columns | None
+) -> list[Hits] | None:
     for one in posed:
         check_fits(sight, one.vector)
     answers: list[Hits] = []
@@ -569,7 +573,7 @@ _IMPORTANCE = 0.5
 
 
 def record(
-    place: Place,
+    place: ProjectStream,
     kind: object,
     session: object,
     task: object,
@@ -604,7 +608,7 @@ def record(
 
 
 def _recorded(
-    place: Place, said: EpisodeRecorded, given: Vector | None, options: Options, occurred_ns: int | None
+    place: ProjectStream, said: EpisodeRecorded, given: Vector | None, options: Options, occurred_ns: int | None
 ) -> Episode:
     door = place.door
     asked = ("record_episode", *astuple(said)[2:-2], None if given is None else given.packed, occurred_ns)
@@ -619,7 +623,7 @@ def _recorded(
 
         return place.note(decide, asked, options, occurred_ns=occurred_ns)
 
-    noted = settled(attempt, place)
+    noted = place.retry(attempt)
     assert noted is not None, "an episode is always recorded"
     event, stamp = noted
     assert isinstance(event, EpisodeRecorded), event
@@ -642,12 +646,12 @@ def _tools(tools: object) -> tuple[str, ...]:
     return tuple(checks.text(tool, "a tool") for tool in cast("Sequence[object]", tools))
 
 
-def search_episodes(place: Place, query: object, kinds: object, asked: Wanted) -> Hits:
+def search_episodes(place: ProjectStream, query: object, kinds: object, asked: Wanted) -> Hits:
     """Return the episodes that answer a query best."""
-    return settled(lambda: _search_episodes(place, query, kinds, asked), place)
+    return place.retry(lambda: _search_episodes(place, query, kinds, asked))
 
 
-def _search_episodes(place: Place, query: object, kinds: object, asked: Wanted) -> Hits:
+def _search_episodes(place: ProjectStream, query: object, kinds: object, asked: Wanted) -> Hits:
     door = place.door
     chosen = KINDS if kinds is None else tuple(one_of(kind, "kinds", KINDS) for kind in cast("Sequence[object]", kinds))
     text, ranking = checked_query(query, asked)
@@ -655,7 +659,7 @@ def _search_episodes(place: Place, query: object, kinds: object, asked: Wanted) 
     def is_any(state: State) -> bool:
         return bool(state.part(EPISODES).by_seq)
 
-    is_needed = door.read(place.stream, is_any, place.at)
+    is_needed = door.read(place.name, is_any, place.at)
     vector = query_vector(place, text, ranking, asked, is_needed=is_needed)
     now_ns = moment(place, asked.now_ns)
 
@@ -672,7 +676,7 @@ def _search_episodes(place: Place, query: object, kinds: object, asked: Wanted) 
         hits = tuple(Hit(held[row][1], total, parts) for row, total, parts in found)
         return Hits(hits, exact=True, query=text, ranking=ranking.name)
 
-    return door.read(place.stream, find, place.at)
+    return door.read(place.name, find, place.at)
 
 
 def _columns(held: Sequence[tuple[int, Episode]]) -> Columns:
@@ -688,12 +692,12 @@ def _columns(held: Sequence[tuple[int, Episode]]) -> Columns:
     return columns
 
 
-def _cosines(place: Place, episodes: Episodes, vector: Vector | None) -> Any:
+def _cosines(place: ProjectStream, episodes: Episodes, vector: Vector | None) -> Any:
     if vector is None:
         return None
     fitting((episodes.model, episodes.dim), vector, is_empty=False)
     door = place.door
     seqs, pending = episodes.vector_seqs(), pending_events(door)
-    key = door.key(place.stream)
+    key = door.key(place.name)
     rows = door.engine.kept.whole(lambda: door.engine.similarity.vectors(key, episodes.dim, seqs, pending))
     return product(rows, unit(vector.packed))

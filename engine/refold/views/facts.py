@@ -102,10 +102,10 @@ class Facts:
         self.by_content.clear()
         self.coming.clear()
 
-    def same(self, content: str) -> Entry | None:
+    def with_content(self, content: str) -> Entry | None:
         """Return the live memory of exactly this content."""
-        found = self.by_content.get(content)
-        return None if found is None else self.entries[found]
+        entry_id = self.by_content.get(content)
+        return None if entry_id is None else self.entries[entry_id]
 
     def saw_vector(self, vector: bytes, model: str) -> None:
         """Take note of the model and the dimension of the newest vector."""
@@ -325,9 +325,14 @@ def unmerged(held: Entry, stamp: Stamp, event: MemoryUnmerged) -> Entry:
 def memory_reviewed(facts: Facts, stamp: Stamp, event: MemoryReviewed) -> None:
     """Give the memory its status."""
     facts.folded(stamp, event)
-    held = facts.entries.get(event.id)
-    if held is not None:
-        facts.put(replace(held, status=event.status, updated_ns=when(stamp.time_ns, stamp)))
+    entry = facts.entries.get(event.id)
+    if entry is not None:
+        facts.put(reviewed(entry, stamp, event))
+
+
+def reviewed(entry: Entry, stamp: Stamp, event: MemoryReviewed) -> Entry:
+    """Return a memory as a review leaves it."""
+    return replace(entry, status=event.status, updated_ns=when(stamp.time_ns, stamp))
 
 
 @FACTS.on(MemoriesDecayed)

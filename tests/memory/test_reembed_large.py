@@ -12,7 +12,7 @@ import pytest
 
 from refold import EmbeddingMismatch, Memory, NotFound, recover
 from refold.limits import PACKED_SLICE_COUNT
-from tests.memory.test_renewal import Letters
+from tests.memory.test_reembed import Letters
 from tests.support.bounds import Clock
 from tests.support.other_process import Elsewhere, LengthCounter, WordsEmbedder
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from refold import Entry, Memory, RefoldError
 from refold.index.project import exact, unit
 from refold.views.facts import FACTS
-from tests.memory.test_renewal import Letters
+from tests.memory.test_reembed import Letters
 from tests.support.bounds import Clock, seeded_bytes
 
 CONTENTS = ["cab", "cab cab", "bead", "a bead", "feed", "hag", "hag bead", "fab"]

@@ -316,7 +316,7 @@ def test_each_wait_is_twice_as_long_and_there_are_few() -> None:
     waits = Waits()
     with remembering() as memory, McpToolset(memory, clock=waits.clock, sleep=waits.sleep) as remote:
         remote.connect(server())
-        remote._held["s"].server = server("dead")
+        remote._remotes["s"].server = server("dead")
         with pytest.raises(McpFailed, match="no licence found"):
             remote.reconnect("s")
         assert waits.waited == [0.5, 1.0, 2.0, 4.0]
@@ -325,9 +325,9 @@ def test_each_wait_is_twice_as_long_and_there_are_few() -> None:
         result = memory.tools.execute("mcp__s__echo", {"text": "x"})
         assert "no licence found" in result.message
         assert waits.waited == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
-        remote._held["s"].server = server()
+        remote._remotes["s"].server = server()
         assert memory.tools.execute("mcp__s__echo", {"text": "back"}).value == "back"
-        assert remote._held["s"].failures == 0
+        assert remote._remotes["s"].failures == 0
         assert remote.servers()[0].error == ""
 
 
@@ -348,7 +348,7 @@ def test_many_callers_make_one_connection(remote: McpToolset) -> None:
 @pytest.mark.slow
 def test_a_call_waits_no_longer_than_it_may_for_a_connection(remote: McpToolset) -> None:
     remote.connect(server(call_seconds=0.5))
-    remote._held["s"].server = server("dead", call_seconds=0.5)
+    remote._remotes["s"].server = server("dead", call_seconds=0.5)
     with pytest.raises(McpFailed):
         remote.call("s", "die")
     with pytest.raises(McpFailed) as raised:

@@ -13,7 +13,6 @@ from refold import Closed, Memory
 from refold.agent.tools import FunctionTool
 from refold.limits import MCP_NOTE_CHARS_MAX
 from refold.mcp import McpFailed, McpServer, McpToolset, client, connection
-from refold.mcp import client as toolsets
 from refold.mcp import connection as connections
 from refold.mcp.connection import without_secrets
 from refold.mcp.schemas import checker_of
@@ -206,7 +205,7 @@ def outcome(remote: McpToolset, told: list[Any]) -> None:
 def broken(remote: McpToolset, told: list[Any]) -> threading.Thread:
     """A caller who waits for a connection that has to be made anew and cannot be."""
     remote.connect(server())
-    remote._held["s"].server = server("dead")
+    remote._remotes["s"].server = server("dead")
     with pytest.raises(McpFailed):
         remote.call("s", "die")
     caller = threading.Thread(target=outcome, args=[remote, told])
@@ -220,7 +219,7 @@ def test_a_server_that_is_disconnected_while_it_is_reconnected_does_not_come_bac
         built_in = memory.tools.names()
         caller = broken(remote, told)
         assert gate.waiting.wait(20)
-        held = remote._held["s"]
+        held = remote._remotes["s"]
         held.server = server()
         remote.disconnect("s")
         gate.open.set()
@@ -295,7 +294,7 @@ def test_a_connection_that_cannot_be_registered_is_ended(remote: McpToolset, mon
 
     monkeypatch.setattr(connections.Connection, "open", watched)
     with monkeypatch.context() as patched:
-        patched.setattr(toolsets, "offer_all", fail)
+        patched.setattr(client.RemoteServer, "offer", fail)
         with pytest.raises(ZeroDivisionError):
             remote.connect(server())
     assert remote.servers() == []
@@ -323,7 +322,7 @@ def test_calls_go_on_while_their_server_is_listed_again_and_again(remote: McpToo
 
 
 def test_a_server_that_is_connected_while_its_toolset_is_closed_leaves_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    late, withdraw = [server("fewer")], client.withdraw_all
+    late, withdraw = [server("fewer")], client.RemoteServer.withdraw
 
     def withdrawing(*given: Any) -> None:
         if late:
@@ -334,7 +333,7 @@ def test_a_server_that_is_connected_while_its_toolset_is_closed_leaves_too(monke
         built_in = memory.tools.names()
         toolset = McpToolset(memory)
         toolset.connect(server("fewer", name="t"))
-        monkeypatch.setattr(toolsets, "withdraw_all", withdrawing)
+        monkeypatch.setattr(client.RemoteServer, "withdraw", withdrawing)
         toolset.close()
         assert memory.tools.names() == built_in
     assert threads() == set()

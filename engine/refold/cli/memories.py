@@ -9,7 +9,6 @@ import click
 from refold.cli import EXIT_ERROR
 from refold.cli.output import (
     Console,
-    entry_json,
     event_text,
     print_json,
     progress_bar,
@@ -83,6 +82,8 @@ def add_command(
 
     Where the project has a memory of exactly this CONTENT, that one is shown and nothing is added.
     """
+    from refold.importers.values import entry_json
+
     origin = int(source) if source is not None and source.isdecimal() else source
     with writing(db, embedder=embedder) as memory:
         head = memory.head
@@ -171,6 +172,8 @@ def memories_command(
 
     They come in the order in which they were added, each with its id, category, importance and content.
     """
+    from refold.importers.values import entry_json
+
     with reading(db) as memory:
         handle = _project_at(memory, project, at)
         entries = handle.list(category=category, status=status, offset=offset, limit=limit)
@@ -193,18 +196,18 @@ def history_command(*, id: str, project: str, db: str, as_json: bool) -> None:  
 
     Shows every event that touched the memory ID, the oldest first. With --json, one JSON object a line.
     """
-    from refold.importers.base import described, kind_of
+    from refold.importers.values import event_json, event_name
 
     with reading(db) as memory:
         console = Console()
         for recorded in memory.project(project).history(id):
             if as_json:
-                print_json(described(memory, recorded))
+                print_json(event_json(memory, recorded))
                 continue
             console.line(
                 (f"{recorded.stamp.seq:>8}", "cyan"),
                 (f"  {time_text(recorded.stamp.time_ns)}  ", "dim"),
-                (kind_of(recorded), "bold"),
+                (event_name(recorded), "bold"),
                 f"  {event_text(memory, recorded)}",
             )
 
@@ -309,6 +312,8 @@ def _project_at(memory: "Memory", name: str, at: "int | datetime.datetime | None
 
 def hit_json(hit: "Hit") -> dict[str, Any]:
     """Return a hit as plain values."""
+    from refold.importers.values import entry_json
+
     return {"score": hit.score, "parts": hit.parts, "memory": entry_json(hit.entry)}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, cast
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from refold import Change, Conversation, Entry, Memory, Message, Recorded, Step
+    from refold import Change, Conversation, Memory, Message, Recorded, Step
 
 
 # Printing: data on stdout, everything else on stderr; colour and progress bars only where a terminal shows them.
@@ -87,7 +87,6 @@ def shortened(text: str, chars: int = _TEXT_CHARS) -> str:
 
 
 _EPOCH: Final = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
-_MESSAGE_FIELDS: Final = ("seq", "role", "content", "name", "tool_calls", "tool_call_id", "tokens", "metadata")
 _NOTHING: Final[tuple[Any, ...]] = (None, [], {})
 _MESSAGE_CHARS: Final = 72
 _VALUE_CHARS: Final = 36
@@ -97,22 +96,6 @@ def time_text(time_ns: int) -> str:
     """Return a moment as ISO 8601 in UTC, to the millisecond."""
     moment = _EPOCH + dates.timedelta(microseconds=time_ns // 1_000)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def message_json(message: "Message") -> dict[str, Any]:
-    """Return a message as plain values; what was not given is absent."""
-    fields = {field: getattr(message, field) for field in _MESSAGE_FIELDS}
-    said = {field: value for field, value in fields.items() if value is not None or field == "content"}
-    flags = {"pinned": message.pinned, "erased": message.erased}
-    times = {"time_ns": message.time_ns, "occurred_ns": message.occurred_ns}
-    return said | {flag: True for flag, is_on in flags.items() if is_on} | times
-
-
-def entry_json(entry: "Entry") -> dict[str, Any]:
-    """Return a memory as plain values, which ``refold import --facts`` takes."""
-    fields = ("id", "content", "category", "keywords", "importance", "access_count", "status", "metadata", "source")
-    times = ("created_ns", "updated_ns", "accessed_ns", "occurred_ns")
-    return {field: getattr(entry, field) for field in (*fields, *times, "erased")}
 
 
 def message_text(message: "Message") -> str:
@@ -146,6 +129,8 @@ def _field(value: object, name: str) -> Any:
 
 def conversation_json(chat: "Conversation", at: int) -> dict[str, Any]:
     """Return a conversation's whole state at a seq as plain values."""
+    from refold.importers.values import message_json
+
     scratchpad = chat.scratchpad()
     return {
         "conversation": chat.id,
@@ -162,7 +147,7 @@ def conversation_json(chat: "Conversation", at: int) -> dict[str, Any]:
 def event_text(memory: "Memory", recorded: "Recorded") -> str:
     """Return what happened in an event, on one line."""
     from refold import Message
-    from refold.importers.base import described
+    from refold.importers.values import event_json
     from refold.message import MessageAppended
 
     event, stamp = recorded
@@ -170,7 +155,7 @@ def event_text(memory: "Memory", recorded: "Recorded") -> str:
         return "erased"
     if isinstance(event, MessageAppended):
         return message_text(Message(event, stamp))
-    fields: dict[str, Any] = described(memory, recorded)["event"]
+    fields: dict[str, Any] = event_json(memory, recorded)["event"]
     return shortened("  ".join(f"{key}={value}" for key, value in fields.items() if key not in {"sources", "prior"}))
 
 
@@ -207,10 +192,10 @@ def value_text(value: Any) -> str:
 def step_json(memory: "Memory", step: "Step") -> dict[str, Any]:
     """Return a step of a replay as plain values."""
     from refold import Recorded
-    from refold.importers.base import described
+    from refold.importers.values import event_json, message_json
 
     return {
-        **described(memory, Recorded(step.event, step.stamp)),
+        **event_json(memory, Recorded(step.event, step.stamp)),
         "tokens": step.after.token_count(),
         "window_tokens": step.after.window_tokens,
         "changes": [change_json(change) for change in step.changes],

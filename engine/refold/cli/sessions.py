@@ -202,7 +202,7 @@ def log_command(
 
 
 def _matching(memory: "Memory", after: int, until: int, stream: str | None, kind: str | None) -> "Iterator[Recorded]":
-    from refold.importers.base import stream_events
+    from refold.importers.values import stream_events
 
     found = (
         memory.events(after=after, until=until)
@@ -213,9 +213,9 @@ def _matching(memory: "Memory", after: int, until: int, stream: str | None, kind
 
 
 def _is_wanted(recorded: "Recorded", stream: str | None, kind: str | None) -> bool:
-    from refold.importers.base import kind_of
+    from refold.importers.values import event_name
 
-    return stream in (None, recorded.stamp.stream) and kind in (None, kind_of(recorded))
+    return stream in (None, recorded.stamp.stream) and kind in (None, event_name(recorded))
 
 
 def _followed(memory: "Memory", after: int, until: int | None) -> "Iterator[Recorded]":
@@ -236,19 +236,19 @@ def _followed(memory: "Memory", after: int, until: int | None) -> "Iterator[Reco
 
 
 def _print_events(memory: "Memory", found: "Iterable[Recorded]", *, as_json: bool) -> None:
-    from refold.importers.base import described, kind_of
+    from refold.importers.values import event_json, event_name
 
     console = Console()
     for recorded in found:
         if as_json:
-            print_json(described(memory, recorded))
+            print_json(event_json(memory, recorded))
             continue
         stamp = recorded.stamp
         console.line(
             (f"{stamp.seq:>8}", "cyan"),
             (f"  {time_text(stamp.time_ns)}", "dim"),
             f"  {shortened(stamp.stream)}  ",
-            (kind_of(recorded), "bold"),
+            (event_name(recorded), "bold"),
             f"  {event_text(memory, recorded)}",
         )
 
@@ -288,12 +288,12 @@ def replay_command(
 def show_step(console: Console, memory: "Memory", step: "Step") -> None:
     """Print a step of a replay."""
     from refold import Recorded
-    from refold.importers.base import kind_of
+    from refold.importers.values import event_name
 
     recorded = Recorded(step.event, step.stamp)
     bar = token_bar(step.after.token_count(), step.after.window_tokens)
     happened = event_text(memory, recorded)
-    kind = kind_of(recorded)
+    kind = event_name(recorded)
     console.line((f"{step.stamp.seq:>8}", "cyan"), f"  {bar}  ", (kind, "bold"), f"  {happened}")
     for message in step.evicted:
         console.line((f"{'evicted':>18} {message.seq}  {message_text(message)}", "yellow"))
@@ -519,7 +519,7 @@ def _exported_text(written: dict[str, int]) -> str:
 
 def _write(memory: "Memory", file: IO[bytes], format_name: str) -> dict[str, int]:
     from refold.importers import export_openai
-    from refold.importers.base import export_lines
+    from refold.importers.values import export_lines
 
     if format_name == "openai":
         written = {"conversations": export_openai(memory, file)}

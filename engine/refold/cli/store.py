@@ -11,6 +11,7 @@ from refold.cli.output import Console, print_json, progress_bar
 from refold.cli.root import (
     cli,
     db_option,
+    drawn,
     embedder_option,
     json_option,
     moment_option,
@@ -274,6 +275,7 @@ def mcp_command(
             journal=journal,
             readonly=readonly,
             asks_model=conversation_by_model,
+            own=f"mcp-{drawn(8).hex()}",
         )
         serve(binding, http_port=http)
 

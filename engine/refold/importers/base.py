@@ -9,12 +9,7 @@ from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from refold import Memory, Recorded, fold
-from refold.engine import reader, transfer
-from refold.engine.engine import Engine
-from refold.engine.jsonl import event_to_json
 from refold.errors import InvalidInput, LimitExceeded
-from refold.event import FLAG_OCCURRED
 from refold.limits import DOCUMENT_BYTES_MAX
 
 # What a recorder is: it recognises a format by its first bytes and reads conversations, or memories, from a file.
@@ -327,48 +322,3 @@ def _exceptions(message: Fields) -> Fields:
     absent = [] if "content" in message else ["content"]
     null = [field for field in ("name", "tool_calls", "tool_call_id") if message.get(field, "") is None]
     return {key: fields for key, fields in (("absent", absent), ("null", null)) if fields}
-
-
-def _engine(memory: Memory) -> Engine:
-    # The handles offer single streams; who writes the log down needs all of it.
-    return memory._door.engine  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-
-
-def stream_events(memory: Memory, stream: str, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
-    """Return the events of one stream, named in full, with ``after < seq <= until``."""
-    key = memory._door.key(stream)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    return _engine(memory).events(key, after, memory.head if until is None else until)
-
-
-def stream_name(memory: Memory, number: int) -> str:
-    """Return the name of the stream that an event refers to by number."""
-    return _engine(memory).streams.name_of(number)
-
-
-def export_lines(memory: Memory) -> Iterator[bytes]:
-    """Return the lines of refold's own JSONL, of every event up to the head."""
-    return transfer.lines(_engine(memory), memory.head)
-
-
-def kind_of(recorded: Recorded) -> str:
-    """Return the public name of what happened; an event of a newer refold is ``unknown``."""
-    return fold.NAMES.get(type(recorded.event), "unknown")
-
-
-def described(memory: Memory, recorded: Recorded) -> dict[str, Any]:
-    """Return an event with its stamp as plain values, by the names that an export uses."""
-    event, stamp = recorded
-    line: dict[str, Any] = {
-        "seq": stamp.seq,
-        "stream": stamp.stream,
-        "version": stamp.version,
-        "time_ns": stamp.time_ns,
-        "kind": kind_of(recorded),
-    }
-    if stamp.flags & FLAG_OCCURRED:
-        line["occurred_ns"] = stamp.occurred_ns
-    if stamp.erased:
-        line["erased"] = True
-    if isinstance(event, fold.Unknown):
-        return {**line, "event": {"tag": event.tag}}
-    return {**line, "event": event_to_json(event, reader.names(_engine(memory)), erased=stamp.erased)}

@@ -16,8 +16,9 @@ from msgspec import Struct
 from refold import Conversation, Memory, Message
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.event import Forked, StateImported
-from refold.importers.base import Recorder, SourceConversation, SourceMessage, stream_name
+from refold.importers.base import Recorder, SourceConversation, SourceMessage
 from refold.importers.formats import BEAM, LOCOMO, OPENAI, SWE_AGENT, rendered
+from refold.importers.values import stream_name
 from refold.message import MessageAppended, imported_messages
 
 # What was said in a conversation from its first message on, in or out of the window, and its export.

@@ -1,4 +1,4 @@
-"""Servers of remote tools, connected at run time; their tools stand in the registry of a memory beside its own."""
+"""Servers of remote tools, connected at run time; their tools are in the registry of a memory, next to its own."""
 
 import asyncio
 import re
@@ -6,7 +6,6 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from concurrent.futures import Future
 from hashlib import sha256
 from typing import Any, Final, Self, TypeVar
 
@@ -25,8 +24,6 @@ from refold.limits import (
 from refold.mcp.connection import TIMEOUT, UNREACHABLE, Connection, McpFailed, McpServer, Runner, checked, within
 from refold.mcp.schemas import plain_schema
 from refold.memory.memory import Memory
-
-# Names of remote tools: qualified ones, which say whose they are, and those that every provider takes; pure.
 
 _DIGEST_CHARS: Final = 10
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -54,11 +51,8 @@ def wire_name(server: str, tool: str) -> str:
     return f"{_OTHER.sub('_', plain)[: TOOL_NAME_CHARS_MAX - _DIGEST_CHARS - 1]}_{digest}"
 
 
-# A server that a toolset holds: its connection, its tools, and how its last attempts went.
-
-
 class McpStatus(Struct, frozen=True):
-    """A server as it stands: what it calls itself, its tools by the names that models use, and what was left out.
+    """The status of a server: its own name, its tools by the names that models use, and what was left out.
 
     ``error`` says why it is not connected. ``skipped`` are tools that cannot be offered, each with the reason.
     """
@@ -72,10 +66,10 @@ class McpStatus(Struct, frozen=True):
     error: str = ""
 
 
-class Held:
-    """A server, its present connection, and how its last attempts went."""
+class RemoteServer:
+    """A server, its present connection, its tools in a registry, and how its last attempts went."""
 
-    def __init__(self, server: McpServer) -> None:
+    def __init__(self, server: McpServer, registry: ToolRegistry) -> None:
         self.server = server
         self.connection: Connection | None = None
         self.lock = asyncio.Lock()
@@ -86,22 +80,67 @@ class Held:
         """Whether it was disconnected: nothing of it may come back."""
         self.tools: dict[str, str] = {}
         """The name for models -> the server's own."""
-        self.offered: dict[str, tuple[Any, FunctionTool]] = {}
-        """The name for models -> what the server lists, and the tool that was made of it."""
-        self.skipped: list[tuple[str, str]] = []
+        self._registry = registry
+        self._offered: dict[str, tuple[Any, FunctionTool]] = {}
+        """The name for models -> the description by the server, and the tool that was made of it."""
+        self._skipped: list[tuple[str, str]] = []
 
     @property
     def status(self) -> McpStatus:
-        """How it stands."""
+        """The present status."""
         connection = self.connection
         is_live = connection is not None and connection.is_live
         error = None if is_live else self.error or (connection.end if connection is not None else None)
         about, protocol = ("", "") if connection is None else (connection.about, connection.protocol)
-        said = "" if error is None else str(error)
-        return McpStatus(self.server.name, is_live, about, protocol, tuple(self.tools), tuple(self.skipped), said)
+        text = "" if error is None else str(error)
+        return McpStatus(self.server.name, is_live, about, protocol, tuple(self.tools), tuple(self._skipped), text)
 
+    def leave(self) -> None:
+        """Unregister all tools; nothing of the server may come back."""
+        self.is_gone = True
+        self.withdraw()
 
-# The tools of a server in a registry: there while it is connected, and untouched while they are as they were.
+    def withdraw(self) -> None:
+        """Unregister all tools."""
+        for name in list(self._offered):
+            self._withdraw(name)
+        self.tools = {}
+
+    def _withdraw(self, name: str) -> None:
+        """Unregister a tool, if it is still the one that was registered."""
+        offered = self._offered.pop(name, None)
+        if offered is not None and self._registry.get(name) is offered[1]:
+            self._registry.unregister(name)
+
+    def offer(self, listed: list[Any], execute: Callable[[str], Callable[[dict[str, Any], ToolContext], Any]]) -> None:
+        """Register the tools that the server lists now; ``execute`` makes the function of a tool.
+
+        A tool that is as it was stays where it is: it can be called at any time, and models are told the same.
+        """
+        names = [wire_name(self.server.name, remote.name) for remote in listed]
+        for name in [name for name in self._offered if name not in names]:
+            self._withdraw(name)
+        tools, skipped = dict[str, str](), list[tuple[str, str]]()
+        for name, remote in zip(names, listed, strict=True):
+            fault = "a tool of that name is registered; the server lists it twice" if name in tools else ""
+            before = self._offered.get(name)
+            is_same = before is not None and before[0] == remote and self._registry.get(name) is before[1]
+            if not fault and not is_same:
+                try:
+                    tool = _tool(name, remote, execute(str(remote.name)))
+                    self._withdraw(name)
+                    self._registry.register(tool, checked=False)
+                except Exception as error:  # noqa: BLE001 - a server's description may be anything
+                    self._withdraw(name)
+                    fault = storable(error)
+                else:
+                    self._offered[name] = remote, tool
+            if fault:
+                skipped.append((storable(remote.name, MCP_DESCRIPTION_CHARS_MAX), fault))
+            else:
+                tools[name] = remote.name
+        self.tools, self._skipped = tools, skipped
+
 
 _HINTS: Final = {
     "read_only_hint": "readOnlyHint",
@@ -109,69 +148,17 @@ _HINTS: Final = {
     "idempotent_hint": "idempotentHint",
     "open_world_hint": "openWorldHint",
 }
-_TWICE: Final = "a tool of that name is registered; the server lists it twice"
-_Executing = Callable[[str, str], Callable[[dict[str, Any], ToolContext], Any]]
-"""What is done for a tool of a server."""
-
-
-def withdraw_all(held: Held, registry: ToolRegistry) -> None:
-    """Take all tools of a server out of a registry."""
-    for name in list(held.offered):
-        _withdraw(held, registry, name)
-    held.tools = {}
-
-
-def _withdraw(held: Held, registry: ToolRegistry, name: str) -> None:
-    """Take a tool out, if it is still the one that was registered."""
-    offered = held.offered.pop(name, None)
-    if offered is not None and registry.get(name) is offered[1]:
-        registry.unregister(name)
-
-
-def offer_all(held: Held, registry: ToolRegistry, listed: list[Any], executing: _Executing) -> None:
-    """Let a registry have what a server lists now; what cannot be offered is said.
-
-    A tool that is as it was stays where it is: it is there at any time, and what models are told does not change.
-    """
-    names = [wire_name(held.server.name, remote.name) for remote in listed]
-    for name in [name for name in held.offered if name not in set(names)]:
-        _withdraw(held, registry, name)
-    tools, skipped = dict[str, str](), list[tuple[str, str]]()
-    for name, remote in zip(names, listed, strict=True):
-        fault = _TWICE if name in tools else _offer(held, registry, name, remote, executing)
-        if fault:
-            skipped.append((storable(remote.name, MCP_DESCRIPTION_CHARS_MAX), fault))
-        else:
-            tools[name] = remote.name
-    held.tools, held.skipped = tools, skipped
-
-
-def _offer(held: Held, registry: ToolRegistry, name: str, remote: Any, executing: _Executing) -> str:
-    """Register a tool, unless it is as it was; return why it cannot be."""
-    before = held.offered.get(name)
-    if before is not None and before[0] == remote and registry.get(name) is before[1]:
-        return ""
-    try:
-        tool = _tool(name, remote, executing(held.server.name, str(remote.name)))
-        _withdraw(held, registry, name)
-        registry.register(tool, checked=False)
-    except Exception as error:  # noqa: BLE001 - what a server says may be anything
-        _withdraw(held, registry, name)
-        return storable(error)
-    held.offered[name] = remote, tool
-    return ""
 
 
 def _tool(name: str, remote: Any, execute: Callable[[dict[str, Any], ToolContext], Any]) -> FunctionTool:
-    hints = remote.annotations
-    given = {public: getattr(hints, field, None) for field, public in _HINTS.items()} if hints is not None else {}
+    hints = {public: getattr(remote.annotations, field, None) for field, public in _HINTS.items()}
     return FunctionTool(
         name,
         (remote.description or remote.title or remote.name)[:MCP_DESCRIPTION_CHARS_MAX],
         plain_schema(remote.input_schema),
         execute,
         long_running=True,
-        annotations={hint: value for hint, value in given.items() if value is not None},
+        annotations={hint: value for hint, value in hints.items() if value is not None},
     )
 
 
@@ -201,10 +188,10 @@ class McpToolset:
         self._registry: ToolRegistry = memory.tools
         self._clock = clock
         self._sleep = sleep
-        self._held: dict[str, Held] = {}
+        self._remotes: dict[str, RemoteServer] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._runner = Runner()
-        self._finalizer = weakref.finalize(self, _left, self._runner, self._held, self._leaving)
+        self._finalizer = weakref.finalize(self, _finalize, self._runner, self._remotes, self._leaving)
 
     def __enter__(self) -> Self:
         """Return the toolset; leaving the block closes it."""
@@ -224,9 +211,7 @@ class McpToolset:
 
     def __repr__(self) -> str:
         """Return the toolset with its servers."""
-        return f"McpToolset({', '.join(list(self._held))})"
-
-    # Both kinds of every verb.
+        return f"McpToolset({', '.join(list(self._remotes))})"
 
     def connect(self, server: McpServer) -> McpStatus:
         """Connect a server and register its tools; return which they are, and which had to be left out.
@@ -238,7 +223,7 @@ class McpToolset:
 
     async def connect_async(self, server: McpServer) -> McpStatus:
         """Connect a server, as ``connect``."""
-        return await self._await(self._connect(server))
+        return await self._runner.awaited(self._connect(server))
 
     def disconnect(self, name: str) -> None:
         """Unregister a server's tools and end the connection, and the process if there is one; ``NotFound``."""
@@ -246,7 +231,7 @@ class McpToolset:
 
     async def disconnect_async(self, name: str) -> None:
         """Disconnect a server, as ``disconnect``."""
-        await self._await(self._disconnect(name))
+        await self._runner.awaited(self._disconnect(name))
 
     def reconnect(self, name: str) -> McpStatus:
         """End a connection and make another one, in a few attempts with longer and longer waits between them.
@@ -257,7 +242,7 @@ class McpToolset:
 
     async def reconnect_async(self, name: str) -> McpStatus:
         """Reconnect a server, as ``reconnect``."""
-        return await self._await(self._reconnect(name))
+        return await self._runner.awaited(self._reconnect(name))
 
     def refresh(self, name: str) -> McpStatus:
         """List a server's tools again, and register those that it has now; raises ``NotFound`` and ``McpFailed``."""
@@ -265,49 +250,46 @@ class McpToolset:
 
     async def refresh_async(self, name: str) -> McpStatus:
         """List a server's tools again, as ``refresh``."""
-        return await self._await(self._refresh(name))
+        return await self._runner.awaited(self._refresh(name))
 
     def call(self, server: str, tool: str, arguments: dict[str, Any] | None = None) -> Any:
-        """Return what a tool returns, past the registry; raises ``NotFound`` and ``McpFailed``."""
+        """Call a tool past the registry and return its value; raises ``NotFound`` and ``McpFailed``."""
         return self._wait(self._call(server, tool, arguments or {}))
 
     async def call_async(self, server: str, tool: str, arguments: dict[str, Any] | None = None) -> Any:
         """Call a tool, as ``call``."""
-        return await self._await(self._call(server, tool, arguments or {}))
+        return await self._runner.awaited(self._call(server, tool, arguments or {}))
 
     def close(self) -> None:
         """Disconnect all servers and end the thread; a second call does nothing."""
         if not self._finalizer.alive:
             return
-        for held in list(self._held.values()):
-            held.is_gone = True
-            withdraw_all(held, self._registry)
-        for held in self._finalizer() or ():  # Those that were being connected meanwhile, too.
-            withdraw_all(held, self._registry)
+        for remote in list(self._remotes.values()):
+            remote.leave()
+        for remote in self._finalizer() or ():  # Those that were being connected meanwhile, too.
+            remote.withdraw()
 
     async def close_async(self) -> None:
         """Disconnect all servers, as ``close``."""
         await asyncio.to_thread(self.close)
 
-    # What is known without asking anybody.
-
     def servers(self) -> list[McpStatus]:
-        """Return every server that was connected, as it stands."""
-        return [held.status for held in list(self._held.values())]
+        """Return the status of every server that was connected, without asking any of them."""
+        return [remote.status for remote in list(self._remotes.values())]
 
     def qualified_name(self, name: str) -> str:
         """Return ``mcp:server:tool`` for the name by which models know a tool; ``NotFound`` for another one."""
-        for held in list(self._held.values()):
-            tool = held.tools.get(name)
+        for remote in list(self._remotes.values()):
+            tool = remote.tools.get(name)
             if tool is not None:
-                return qualified_name(held.server.name, tool)
+                return qualified_name(remote.server.name, tool)
         raise NotFound(f"no connected server has a tool that models know as {checks.shown(name)}")
 
     def wire_name(self, name: str) -> str:
         """Return the name by which models know the tool ``mcp:server:tool``; ``NotFound`` where it is not connected."""
-        for held in list(self._held.values()):
-            for wire, tool in list(held.tools.items()):
-                if qualified_name(held.server.name, tool) == name:
+        for remote in list(self._remotes.values()):
+            for wire, tool in list(remote.tools.items()):
+                if qualified_name(remote.server.name, tool) == name:
                     return wire
         raise NotFound(f"no tool {checks.shown(name)} is connected; `servers()` has those that are")
 
@@ -319,182 +301,176 @@ class McpToolset:
             raise InvalidInput("a toolset cannot wait for itself on its own thread; await the verb for event loops")
         return self._runner.wait(work)
 
-    async def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        return await self._runner.awaited(work)
-
-    def _find(self, name: str) -> Held:
-        held = self._held.get(name)
-        if held is None:
+    def _find(self, name: str) -> RemoteServer:
+        remote = self._remotes.get(name)
+        if remote is None:
             raise NotFound(f"no server {checks.shown(name)} is connected; connect it first")
-        return held
+        return remote
 
     async def _connect(self, server: McpServer) -> McpStatus:
         name = checked(server).name
-        if name in self._held:
+        if name in self._remotes:
             checks.invalid(f"a server named {name!r} is connected; disconnect it first, or give another name")
-        held = self._held[name] = Held(server)
+        remote = self._remotes[name] = RemoteServer(server, self._registry)
         try:
-            async with held.lock:
-                await self._open(held)
+            async with remote.lock:
+                await self._open(remote)
         except BaseException:
-            if self._held.get(name) is held:
-                del self._held[name]
-            held.is_gone = True
-            withdraw_all(held, self._registry)
-            if held.connection is not None:
-                self._leave(held.connection)
+            if self._remotes.get(name) is remote:
+                del self._remotes[name]
+            remote.leave()
+            self._leave(remote.connection)
             raise
-        return held.status
+        return remote.status
 
     async def _disconnect(self, name: str) -> None:
-        held = self._find(name)
-        del self._held[name]
-        held.is_gone = True
-        withdraw_all(held, self._registry)
-        if held.connection is not None:
-            await held.connection.close()
+        remote = self._find(name)
+        del self._remotes[name]
+        remote.leave()
+        if remote.connection is not None:
+            await remote.connection.close()
 
     async def _reconnect(self, name: str) -> McpStatus:
-        held = self._find(name)
-        async with held.lock:
-            if held.connection is not None:
-                await held.connection.close()
-            await self._reopen(held)
-        return held.status
+        remote = self._find(name)
+        async with remote.lock:
+            if remote.connection is not None:
+                await remote.connection.close()
+            await self._reopen(remote)
+        return remote.status
 
     async def _refresh(self, name: str) -> McpStatus:
-        held = self._find(name)
-        connection = await self._live(held)
+        remote = self._find(name)
+        connection = await self._live(remote)
         await connection.relist()
-        self._check_held(held)
-        offer_all(held, self._registry, connection.tools, self._executing)
-        return held.status
+        self._offer(remote, connection)
+        return remote.status
 
     async def _call(self, name: str, tool: str, arguments: dict[str, Any]) -> Any:
-        held = self._find(name)
-        seconds = held.server.call_seconds
+        remote = self._find(name)
+        seconds = remote.server.call_seconds
+
+        async def answer() -> Any:
+            connection = await self._live(remote)
+            return await connection.call(tool, arguments)
+
         try:
-            return await within(seconds, self._answer(held, tool, arguments))
+            return await within(seconds, answer())
         except (TimeoutError, asyncio.CancelledError) as error:
-            if held.connection is not None:
-                held.connection.give_up()
+            if remote.connection is not None:
+                remote.connection.give_up()
             if not isinstance(error, TimeoutError):
                 raise
-            why = "" if held.error is None else f"; it is not connected: {held.error}"
+            why = "" if remote.error is None else f"; it is not connected: {remote.error}"
             raise McpFailed(
                 TIMEOUT, f"{qualified_name(name, tool)} did not answer within call_seconds = {seconds:g}{why}"
             ) from None
 
-    async def _answer(self, held: Held, tool: str, arguments: dict[str, Any]) -> Any:
-        connection = await self._live(held)
-        return await connection.call(tool, arguments)
-
-    async def _live(self, held: Held) -> Connection:
-        """Return a connection that may be asked, made anew if need be; one caller makes it, the others wait."""
-        async with held.lock:
-            connection = held.connection
+    async def _live(self, remote: RemoteServer) -> Connection:
+        """Return a live connection, made anew if need be; one caller makes it, the others wait."""
+        async with remote.lock:
+            connection = remote.connection
             if connection is None or not connection.is_live:
-                connection = await self._reopen(held)
+                connection = await self._reopen(remote)
         return connection
 
-    async def _reopen(self, held: Held) -> Connection:
+    async def _reopen(self, remote: RemoteServer) -> Connection:
         """Try until it succeeds, at most so often, each wait twice as long as the one before."""
         for attempt in range(1, MCP_ATTEMPTS_COUNT_MAX + 1):
-            wait_seconds = held.not_before - self._clock()
+            wait_seconds = remote.not_before - self._clock()
             if wait_seconds > 0:
                 await self._sleep(wait_seconds)
             try:
-                return await self._open(held)
+                return await self._open(remote)
             except McpFailed:
-                if attempt == MCP_ATTEMPTS_COUNT_MAX or held.is_gone:
+                if attempt == MCP_ATTEMPTS_COUNT_MAX or remote.is_gone:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    async def _open(self, held: Held) -> Connection:
-        """Make one connection and register what it offers; remember how that went."""
-        self._check_held(held)
-        if held.connection is not None:
-            self._leave(held.connection)
-        connection = held.connection = Connection(held.server)
+    async def _open(self, remote: RemoteServer) -> Connection:
+        """Make one connection and register its tools; remember how that went."""
+        self._check_there(remote)
+        self._leave(remote.connection)
+        connection = remote.connection = Connection(remote.server)
         try:
             await connection.open()
         except McpFailed as error:
-            held.failures, held.error = held.failures + 1, error
-            doubled = MCP_FIRST_WAIT_SECONDS * 2.0 ** (held.failures - 1)
-            held.not_before = self._clock() + min(doubled, MCP_WAIT_SECONDS_MAX)
+            remote.failures, remote.error = remote.failures + 1, error
+            doubled = MCP_FIRST_WAIT_SECONDS * 2.0 ** (remote.failures - 1)
+            remote.not_before = self._clock() + min(doubled, MCP_WAIT_SECONDS_MAX)
             self._leave(connection)
             raise
         except asyncio.CancelledError:
             self._leave(connection)
             raise
-        self._check_held(held)
-        held.failures, held.error, held.not_before = 0, None, 0.0
-        offer_all(held, self._registry, connection.tools, self._executing)
+        self._check_there(remote)
+        remote.failures, remote.error, remote.not_before = 0, None, 0.0
+        self._offer(remote, connection)
         return connection
 
-    def _check_held(self, held: Held) -> None:
+    def _offer(self, remote: RemoteServer, connection: Connection) -> None:
+        self._check_there(remote)
+        remote.offer(connection.tools, lambda tool: self._executor(remote.server.name, tool))
+
+    def _check_there(self, remote: RemoteServer) -> None:
         """Let nothing come back of a server that was disconnected meanwhile."""
-        if held.is_gone:
-            if held.connection is not None:
-                self._leave(held.connection)
-            raise McpFailed(UNREACHABLE, f"server {held.server.name!r} was disconnected")
+        if remote.is_gone:
+            self._leave(remote.connection)
+            raise McpFailed(UNREACHABLE, f"server {remote.server.name!r} was disconnected")
 
-    def _leave(self, connection: Connection) -> None:
-        """Let a connection end beside what goes on; closing waits for it."""
-        task = asyncio.create_task(connection.close())
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+    def _leave(self, connection: Connection | None) -> None:
+        """Let a connection end in the background; closing waits for it."""
+        if connection is not None:
+            task = asyncio.create_task(connection.close())
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
 
-    def _executing(self, server: str, tool: str) -> Callable[[dict[str, Any], ToolContext], Any]:
-        """Return what a registered tool does, which does not keep its toolset alive."""
-        toolset = weakref.ref(self)
+    def _executor(self, server: str, tool: str) -> Callable[[dict[str, Any], ToolContext], Any]:
+        """Return the function of a registered tool, which does not keep its toolset alive."""
+        reference = weakref.ref(self)
 
         def execute(arguments: dict[str, Any], _: ToolContext) -> Any:
-            found = toolset()
-            if found is None:
+            toolset = reference()
+            if toolset is None:
                 raise NotFound(f"the toolset of server {server!r} is gone; keep it as long as its tools are used")
-            return found._executed(server, tool, arguments)  # noqa: SLF001 - its own kind
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                return _LazyCall(toolset, server, tool, arguments)
+            return toolset.call(server, tool, arguments)
 
         return execute
 
-    def _executed(self, server: str, tool: str, arguments: dict[str, Any]) -> Any:
-        """Return what a call comes to: at once where an event loop runs on this thread, else to be awaited."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return _Answer(self, server, tool, arguments)
-        return self.call(server, tool, arguments)
 
-
-class _Answer:
+class _LazyCall:
     """A call that is made when it is awaited; one that nobody comes to await is none."""
 
-    def __init__(self, toolset: McpToolset, server: str, tool: str, arguments: dict[str, Any]) -> None:
-        self._asked = (toolset, server, tool, arguments)
+    def __init__(self, toolset: McpToolset, *call: Any) -> None:
+        self._toolset = toolset
+        self._call = call
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Make the call and return what it comes to."""
-        toolset, server, tool, arguments = self._asked
-        return toolset.call_async(server, tool, arguments).__await__()
+        """Make the call and return its value."""
+        return self._toolset.call_async(*self._call).__await__()
 
 
-def _left(runner: Runner, held: dict[str, Held], leaving: "set[asyncio.Task[None]]") -> list[Held]:
-    """End every connection and the thread: of a toolset that is closed, or that nobody holds; return what was held."""
-    ended: list[Held] = []
+def _finalize(
+    runner: Runner, remotes: dict[str, RemoteServer], leaving: "set[asyncio.Task[None]]"
+) -> list[RemoteServer]:
+    """End every connection and the thread, of a toolset that is closed or unreachable; return the servers."""
+    ended: list[RemoteServer] = []
 
     async def end() -> None:
-        ended.extend(held.values())
-        held.clear()
-        for one in ended:
-            one.is_gone = True
-        connections = [one.connection for one in ended if one.connection is not None]
+        ended.extend(remotes.values())
+        remotes.clear()
+        for remote in ended:
+            remote.is_gone = True
+        connections = [remote.connection for remote in ended if remote.connection is not None]
         await asyncio.gather(*(connection.close() for connection in connections), *leaving, return_exceptions=True)
 
     if runner.is_here:  # The last reference fell on the loop's own thread, which cannot wait for itself.
-        threading.Thread(target=_left, args=[runner, held, leaving], name="refold-mcp-end").start()
+        threading.Thread(target=_finalize, args=[runner, remotes, leaving], name="refold-mcp-end").start()
         return []
-    if held or leaving:
-        future: Future[None] = runner.begin(end())
-        future.result()
+    if remotes or leaving:
+        runner.begin(end()).result()
     runner.close()
-    return [*ended, *held.values()]
+    return [*ended, *remotes.values()]

@@ -6,6 +6,7 @@ told by a task of its own: one that does not read keeps no other waiting.
 """
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -20,11 +21,9 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Res
 from msgspec import Struct, field
 
 from refold import checks, fold
-from refold.cli.output import entry_json, message_json
-from refold.cli.root import drawn
 from refold.errors import LimitExceeded, NotFound, RefoldError
 from refold.event import Erased, Event, Restored
-from refold.importers.base import described
+from refold.importers.values import entry_json, event_json, message_json
 from refold.limits import (
     LISTED_COUNT_MAX,
     PAGE_BYTES_MAX,
@@ -154,8 +153,6 @@ def _numbers(kind: str, given: list[tuple[str, str]]) -> tuple[tuple[str, int], 
 CONVERSATION_META: Final = "refold/conversation"
 """The key of a request's ``_meta`` under which a host names the conversation; a model does not write it."""
 
-_DRAWN_BYTES: Final = 8
-
 
 class Binding(Struct, frozen=True):
     """What a server serves, decided by who starts it and never by a model, unless ``asks_model`` says so.
@@ -173,7 +170,7 @@ class Binding(Struct, frozen=True):
     readonly: bool = False
     asks_model: bool = False
     """Whether tools take the id of a conversation among their arguments."""
-    own: str = field(default_factory=lambda: f"mcp-{drawn(_DRAWN_BYTES).hex()}")
+    own: str = field(default_factory=lambda: f"mcp-{os.urandom(8).hex()}")
 
     def check(self) -> None:
         """Raise ``InvalidInput`` for what is no name, and for a conversation that is fixed and asked for at once."""
@@ -348,7 +345,7 @@ def _events(binding: Binding, address: Address) -> Any:
     asked = dict(address.paging)
     first, last = asked.get("from", 1), min(asked.get("to", binding.memory.head), binding.memory.head)
     found = takewhile(lambda recorded: recorded.stamp.seq <= last, chat.events(min(max(first - 1, 0), last)))
-    lines = (described(binding.memory, recorded) for recorded in found)
+    lines = (event_json(binding.memory, recorded) for recorded in found)
     page, rest = _cut(lines, PAGE_EVENTS_MAX)
     return {"conversation": chat.id, "events": page, "next": None if rest is None else rest["seq"]}
 

@@ -28,8 +28,6 @@ from refold import checks
 from refold.agent import builtin, extraction
 from refold.agent.builtin import BUILT_IN_NAMES, READS
 from refold.agent.tools import FAILED, INVALID_INPUT, FunctionTool, ToolDefinition, ToolRegistry, ToolResult
-from refold.cli import EXIT_INTERRUPTED
-from refold.cli.output import tell
 from refold.errors import InvalidInput, LimitExceeded, NotFound, RefoldError
 from refold.limits import (
     BODY_BYTES_MAX,
@@ -534,14 +532,14 @@ async def _told_to_end(serving: Coroutine[Any, Any, None]) -> bool:
 def over_http(server: MemoryServer, port: int) -> None:
     """Serve any number of clients on this machine until a signal ends it, as above; 0 takes a port that is free."""
     with listening_on(port) as listening, _ended_by_signals():
-        tell(f"refold: serving http://{HOST}:{listening.getsockname()[1]}{PATH}")
+        print(f"refold: serving http://{HOST}:{listening.getsockname()[1]}{PATH}", file=sys.stderr)  # noqa: T201
         # It lets open streams end, and then raises the signal that it heard once more.
         asyncio.run(web_server(server).serve([listening]))
 
 
 def _leave() -> NoReturn:
     """End the process where it stands; what was answered is in the log."""
-    os._exit(EXIT_INTERRUPTED)
+    os._exit(128 + signal.SIGINT)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def test_replay_reaches_the_live_state(memory: Memory, measure: Measure, tmp_pat
     with replay.replays(memory, tmp_path / "floor") as jobs:
         measure(jobs.jobs()[replay.REFOLD])
         states = jobs.replay()
-    name_of = workloads.engine_of(memory).streams.name_of
+    name_of = workloads.engine_of(memory).reader.streams.name_of
     found = {name_of(number).partition("/")[2]: replay.contents(state) for number, state in states.items()}
     assert found == live_contents(memory)
 

@@ -192,4 +192,4 @@ def engine_of(memory: Memory) -> Any:
 
 def log_of(memory: Memory) -> Any:
     """Return the log behind a memory."""
-    return engine_of(memory).log
+    return engine_of(memory).reader.log

@@ -25,7 +25,7 @@ EVENTS_PER_SECOND = 1_000_000
 
 def replay(memory: Memory) -> dict[int, fold.State]:
     """Fold the whole log from seq 1 on into a state per stream, checking no hash: what a replay from zero does."""
-    states: dict[int, fold.State] = workloads.engine_of(memory).loader.replayed(memory.head)
+    states: dict[int, fold.State] = workloads.engine_of(memory).reader.loader.replayed(memory.head)
     return states
 
 

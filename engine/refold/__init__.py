@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refold.agent.context import Context as Context
-    from refold.engine.states import Recorded as Recorded
     from refold.engine.transaction import ANY as ANY
     from refold.engine.transaction import EXISTS as EXISTS
     from refold.engine.transaction import NO_STREAM as NO_STREAM
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from refold.errors import StoreFull as StoreFull
     from refold.errors import StoreVersion as StoreVersion
     from refold.errors import WrongVersion as WrongVersion
+    from refold.event import Recorded as Recorded
     from refold.index.ranking import RANKINGS as RANKINGS
     from refold.memory.board import Board as Board
     from refold.memory.conversation import Conversation as Conversation
@@ -52,13 +52,13 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "refold.agent.context": "Context",
-    "refold.engine.states": "Recorded",
     "refold.engine.transaction": "ANY EXISTS NO_STREAM",
     "refold.entry": "Entry",
     "refold.errors": (
         "Closed EmbedderFailed EmbeddingMismatch InvalidInput LimitExceeded NotFound ReadOnly RefoldError "
         "StoreBusy StoreCorrupt StoreError StoreFull StoreVersion WrongVersion"
     ),
+    "refold.event": "Recorded",
     "refold.index.ranking": "RANKINGS",
     "refold.memory.board": "Board",
     "refold.memory.conversation": "Conversation",

@@ -6,7 +6,7 @@ drops it). This module is pure: it may import nothing that reads a clock, a disk
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -137,6 +137,13 @@ class Event(Struct, frozen=True, array_like=True, gc=False):
     def repeat(self, chat: Any) -> None:
         """Make the same change in another conversation, by its verb; an event without one cannot be repeated."""
         raise NotImplementedError(f"no verb of a conversation writes {type(self).__name__} alone")
+
+
+class Recorded(NamedTuple):
+    """An event as it stands in the log."""
+
+    event: Event
+    stamp: Stamp
 
 
 class ConversationOpened(Event, frozen=True, tag=1):

@@ -40,7 +40,7 @@ def said(memory: Memory, name: str = "a") -> list[object]:
 
 
 def header_at(memory: Memory, seq: int) -> Header:
-    return header_of(memory._door.engine.log.read_at([seq])[0])
+    return header_of(memory._door.engine.reader.log.read_at([seq])[0])
 
 
 class TestAFork:
@@ -64,7 +64,7 @@ class TestAFork:
         assert memory.fork("at 0").conversations() == []
 
     def test_reads_no_more_of_a_long_log(self, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-        chat, log, reads = memory.conversation("a", window_tokens=50), memory._door.engine.log, list[int]()
+        chat, log, reads = memory.conversation("a", window_tokens=50), memory._door.engine.reader.log, list[int]()
         read_at = type(log).read_at
 
         def counting(log: Any, seqs: Sequence[int]) -> list[bytes]:

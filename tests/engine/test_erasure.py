@@ -332,7 +332,7 @@ def test_what_an_interrupted_erasure_left_is_done_by_the_next_to_open(
     for left in (path, copy):
         with Memory(left) as memory:
             assert occurrences(left, SECRETS[1]) == 0
-            assert memory._door.engine.log.row("meta", UNSWEPT_KEY) is None
+            assert memory._door.engine.reader.log.row("meta", UNSWEPT_KEY) is None
             assert_sound(memory)
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from refold import Conversation, InvalidInput, Memory, Recorded
-from refold.engine import reader, transfer
+from refold.engine import transfer
 from refold.engine.jsonl import event_to_json
 from refold.importers import import_file
 from refold.log.record import header_of
@@ -92,7 +92,7 @@ class TestBesideOthers:
             assert len(found) == len(lines)
             for recorded, line in zip(found, lines, strict=True):
                 self.compare(memory, recorded, line)
-            commands = [header_of(record).command for record in memory._door.engine.log.read(OFFSET + 1, 10_000)]
+            commands = [header_of(record).command for record in memory._door.engine.reader.log.read(OFFSET + 1, 10_000)]
             assert commands == [line["command"] + OFFSET for line in lines]
 
     def compare(self, memory: Memory, recorded: Recorded, line: dict[str, Any]) -> None:
@@ -102,7 +102,7 @@ class TestBesideOthers:
         assert stamp.version == line["version"] + (stamp.stream == "store/main")
         assert stamp.occurred_ns == line.get("occurred_ns", line["time_ns"])
         assert stamp.time_ns == BEGIN_NS + 10**15
-        names = reader.names(memory._door.engine)
+        names = memory._door.engine.reader.names()
         wanted = {field: moved(value, field, OFFSET) for field, value in line["event"].items()}
         for field, kind in (("base_stream", ""), ("project", "project/"), *SESSIONS):
             if wanted.get(field):

@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 from refold import Memory, Project, fold
-from refold.engine.states import Recorded
 from refold.engine.streams import APPLIED_KEY, checkpoint_of, number_of
-from refold.event import FLAG_BASE, Cut
+from refold.event import FLAG_BASE, Cut, Recorded
 from refold.skills import SkillLibrary
 from refold.views import VIEWS
 from tests.engine.test_transfer import branch
@@ -55,7 +54,7 @@ def fill(project: Project, begin: int, end: int) -> None:
 
 def rows_of(memory: Memory) -> list[tuple[int, Any]]:
     """The stored checkpoint rows, by the number of their stream."""
-    rows = memory._door.engine.log.rows("checkpoints", b"", 10_000)
+    rows = memory._door.engine.reader.log.rows("checkpoints", b"", 10_000)
     return [(number_of(key), checkpoint_of(key, packed)) for key, packed in rows if key != APPLIED_KEY]
 
 
@@ -63,9 +62,9 @@ def assert_sound(memory: Memory) -> int:
     """Every stored row is what packing the state at its seq gives; returns how many there are."""
     engine = memory._door.engine
     rows = rows_of(memory)
-    with engine.state_lock:
+    with engine.reader.state_lock:
         for number, row in rows:
-            state = engine.loader.state_at(engine.streams.at_number(number), row.seq)
+            state = engine.reader.loader.state_at(engine.reader.streams.at_number(number), row.seq)
             assert (row.inline, row.pointed) == fold.pack(state)
     report = memory.verify()
     assert report.ok, report.findings
@@ -124,12 +123,12 @@ def states(memory: Memory) -> Iterator[tuple[fold.State, Iterator[Recorded]]]:
     """A fresh state of every stream before each of its events, with the events from there on."""
     engine = memory._door.engine
     streams: dict[int, list[Recorded]] = {}
-    for number, event, stamp in engine.loader.numbered(1, engine.head):
+    for number, event, stamp in engine.reader.loader.numbered(1, engine.reader.head):
         streams.setdefault(number, []).append(Recorded(event, stamp))
     for number, events in streams.items():
-        slot = engine.streams.at_number(number)
+        slot = engine.reader.streams.at_number(number)
         for place, recorded in enumerate(events):
-            yield engine.loader.state_at(slot, recorded.stamp.seq - 1), iter(events[place:])
+            yield engine.reader.loader.state_at(slot, recorded.stamp.seq - 1), iter(events[place:])
 
 
 def test_what_is_packed_is_the_state_at_which_it_was_begun_whatever_is_folded_meanwhile() -> None:
@@ -196,9 +195,9 @@ def test_a_large_commit_packs_on_as_it_grows(encoded: list[int]) -> None:
 
 def underway(memory: Memory) -> bool:
     engine = memory._door.engine
-    slot = engine.find("project/p")
+    slot = engine.reader.find("project/p")
     assert slot is not None
-    return engine.keeper.is_packing(slot)
+    return engine.reader.keeper.is_packing(slot)
 
 
 def begin_one(memory: Memory) -> int:
@@ -296,9 +295,9 @@ def test_a_large_project_leaves_ram_slice_by_slice(encoded: list[int]) -> None:
             encoded.clear()
             memory.conversation(f"c{number % 7}").note("something else")
             most = max(most, sum(encoded))
-            if engine.streams.known("project/p") is None:
+            if engine.reader.streams.known("project/p") is None:
                 break
-        assert engine.streams.known("project/p") is None, "it never left"
+        assert engine.reader.streams.known("project/p") is None, "it never left"
         assert most <= 4 * SLICE  # A note into a new conversation looks at its stream, and is two events.
         assert memory.project("p").count() == 40
         assert_sound(memory)
@@ -315,10 +314,10 @@ def test_the_tail_is_cut_in_order_whatever_is_under_way(seed: int, tmp_path: Pat
                 fill(memory.project(draw.choice("pq")), number, number + 1)
             else:
                 memory.conversation(draw.choice("abcdefgh")).note(f"note {number}")
-            dirty = list(memory._door.engine.streams.dirty.values())
+            dirty = list(memory._door.engine.reader.streams.dirty.values())
             assert dirty == sorted(dirty)
             assert len(dirty) == len(set(dirty))
         engine = memory._door.engine
-        assert engine.head - engine.streams.applied_seq(engine.head) <= 25 + 60
+        assert engine.reader.head - engine.reader.streams.applied_seq(engine.reader.head) <= 25 + 60
         assert assert_sound(memory) >= 10
         memory.close()

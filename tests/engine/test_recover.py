@@ -27,7 +27,7 @@ BOUNDS = {"CHECKPOINT_EVENTS": 5, "TAIL_EVENTS_MAX": 40, "PACKED_COUNT_MIN": 1, 
 
 def ends(memory: Memory) -> list[int]:
     """The seqs at which a commit ends, 0 among them."""
-    log = memory._door.engine.log
+    log = memory._door.engine.reader.log
     return [0, *(COMMIT.unpack(row)[1] - 1 for row in log.commits(0, 10**6))]
 
 

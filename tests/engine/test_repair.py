@@ -112,7 +112,7 @@ def check_comes_back(store: Path, sound: Path) -> tuple[str, ...]:
     assert truths(new) == truths(sound)
     assert hashes(new) == hashes(sound)
     with Memory(new) as memory:
-        assert (made.state_hash, made.link) == (memory.state_hash(), memory._door.engine.link.hex())
+        assert (made.state_hash, made.link) == (memory.state_hash(), memory._door.engine.reader.link.hex())
         seqs = range(0, memory.head, 9)
         assert [memory.state_hash(at=seq) for seq in seqs] == [memory.replay_hash(at=seq) for seq in seqs]
         memory.conversation("chat").append("user", "goes on", tokens=1)
@@ -298,12 +298,14 @@ def row_of_a_later_state(store: Path) -> None:
     with Memory(store, readonly=True) as memory:
         engine = memory._door.engine
         key, packed = next(
-            (key, packed) for key, packed in engine.log.rows("checkpoints", b"\0\0\0\1", 1) if stream_of(key) == 1
+            (key, packed)
+            for key, packed in engine.reader.log.rows("checkpoints", b"\0\0\0\1", 1)
+            if stream_of(key) == 1
         )
         row = checkpoint_of(key, packed)
-        with engine.state_lock:
-            slot = engine.streams.at_number(1)
-            inline, pointed = fold.pack(engine.loader.state_at(slot, slot.seq))
+        with engine.reader.state_lock:
+            slot = engine.reader.streams.at_number(1)
+            inline, pointed = fold.pack(engine.reader.loader.state_at(slot, slot.seq))
     change(store, "checkpoints", key, msgspec.msgpack.encode([row.version, row.kept, inline, pointed, row.since]))
 
 

@@ -17,7 +17,7 @@ TEXT = "Some text that takes a little room in memory. " * 8
 
 def in_ram(memory: Memory) -> int:
     """How many streams are in RAM."""
-    return len(memory._door.engine.streams.queue)
+    return len(memory._door.engine.reader.streams.queue)
 
 
 def tight(path: Path) -> Memory:

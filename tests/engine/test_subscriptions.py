@@ -173,7 +173,7 @@ class TestEachEventOnce:
         seen = Seen()
         early: list[Recorded] = []
         with remembering(tmp_path / "store", durability="delayed") as memory:
-            log = memory._door.engine.log
+            log = memory._door.engine.reader.log
 
             def look(recorded: Recorded) -> None:
                 early.extend([recorded] if recorded.stamp.seq > log.durable_head() else [])
@@ -307,13 +307,13 @@ class TestAFailure:
         with Memory() as memory:
             append(memory, 3)
             engine = memory._door.engine
-            page, engine.page = engine.page, lambda *_: (_ for _ in ()).throw(error)  # type: ignore[method-assign]
+            page, engine.reader.page = engine.reader.page, lambda *_: (_ for _ in ()).throw(error)  # type: ignore[method-assign]
             seens = [Seen(), Seen()]
             both = [memory.subscribe(seen, 0) for seen in seens]
             for subscription in both:
                 assert subscription.wait(PATIENCE_SECONDS)
                 assert subscription.error is error
-            engine.page = page  # type: ignore[method-assign]
+            engine.reader.page = page  # type: ignore[method-assign]
             assert "reading for the subscribers failed" in caplog.text
             with memory.subscribe(seens[0], both[0].position):
                 assert seens[0].until(4) == [1, 2, 3, 4]
@@ -366,7 +366,7 @@ class TestTheEnd:
             second.close()
             thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive()
-            assert memory._door.engine.ring is None
+            assert memory._door.engine.reader.ring is None
 
     def test_a_memory_that_closes_takes_no_more(self) -> None:
         gate, memory = Gate(), Memory()
@@ -391,7 +391,7 @@ class TestTheEnd:
     def test_a_memory_that_could_not_close_takes_more(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         seen = Seen()
         memory = Memory(tmp_path / "store", durability="delayed")
-        log: Any = memory._door.engine.log
+        log: Any = memory._door.engine.reader.log
         with monkeypatch.context() as patched:
             patched.setattr(log._inner, "write", lambda *_: interrupt(StoreFull))
             append(memory, 1)
@@ -502,8 +502,8 @@ def test_an_event_that_nobody_hears_costs_one_look(monkeypatch: pytest.MonkeyPat
     called: Callable[[], None] = lambda: rings.append(1)  # noqa: E731
     with Memory() as memory:
         append(memory, 1)
-        assert memory._door.engine.ring is None
-        monkeypatch.setattr(memory._door.engine, "ring", called)
+        assert memory._door.engine.reader.ring is None
+        monkeypatch.setattr(memory._door.engine.reader, "ring", called)
         append(memory, 1)
         with memory.batch():
             append(memory, 2)

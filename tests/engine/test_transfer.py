@@ -522,7 +522,7 @@ def test_a_body_that_is_not_what_was_written_is_not_exported(tmp_path: Path) -> 
         for text in ("first", "second", "third"):
             chat.append("user", text)
         memory.export(tmp_path / "before.jsonl")
-        log = memory._door.engine.log
+        log = memory._door.engine.reader.log
         (record,) = log.read_at([3])
         erase(log, [(3, record.replace(b"second", b"SECOND"))], [])
         with pytest.raises(StoreCorrupt, match="seq 3"):

@@ -430,7 +430,7 @@ def test_states_that_do_not_fit_are_folded_in_passes_of_their_own(
             return again(refolding, seqs)
 
         monkeypatch.setattr(Refolding, "_again", counted)
-        memory._door.engine.memory_bytes = VERIFY_PARTS_COUNT * 2_000_000
+        memory._door.engine.reader.memory_bytes = VERIFY_PARTS_COUNT * 2_000_000
         assert memory.verify() == whole
         assert passes.count(1) >= 2
         assert whole.ok

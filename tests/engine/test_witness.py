@@ -47,7 +47,7 @@ class TestWhatIsSeen:
     def test_a_new_store_gets_a_witness_of_nothing_and_closing_tells_it_the_head(self, tmp_path: Path) -> None:
         place = Place(tmp_path)
         memory = place.open()
-        assert place.told() == Witnessed(memory._door.engine.store_id, 0, bytes(32))
+        assert place.told() == Witnessed(memory._door.engine.reader.store_id, 0, bytes(32))
         with memory:
             talk(memory)
         assert (place.told().seq, place.told().link) == (2, place.rows()[-1].link)
@@ -62,7 +62,7 @@ class TestWhatIsSeen:
         with place.open() as memory:
             talk(memory)
             memory.flush()
-            assert (place.told().seq, place.told().link) == (5, memory._door.engine.link)
+            assert (place.told().seq, place.told().link) == (5, memory._door.engine.reader.link)
 
     def test_what_came_without_the_witness_is_no_damage(self, place: Place) -> None:
         place.append(2)

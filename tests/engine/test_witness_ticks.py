@@ -38,7 +38,7 @@ def closing_raises(place: Place, error: type[RefoldError], words: str) -> Iterat
     with pytest.raises(error, match=words):
         memory.close()
     memory.close()
-    assert memory._door.engine.is_closed
+    assert memory._door.engine.reader.is_closed
 
 
 class Gate:
@@ -76,7 +76,7 @@ class TestTheRhythm:
             assert gate.reached.wait(SECONDS_MAX)
             talk(memory)
             assert len(memory.conversation("chat").window()) == 5
-            log: Any = memory._door.engine.log
+            log: Any = memory._door.engine.reader.log
             assert log._shared.env.readers().count("\n") <= 2, "one line for this thread, under a head"
             program = "import sys; from refold import Memory\nwith Memory(sys.argv[1]) as memory: "
             program += "print(memory.conversation('chat').append('user', 'x', tokens=1).seq)"
@@ -97,7 +97,7 @@ class TestTheRhythm:
 
     def test_what_a_crash_could_still_take_is_not_told(self, place: Place) -> None:
         with place.open(durability="delayed") as memory:
-            log: Any = memory._door.engine.log
+            log: Any = memory._door.engine.reader.log
             with log._flushing:
                 talk(memory, 2)
                 watching(memory).advance()
@@ -136,7 +136,7 @@ class TestTheRhythm:
             talk(memory, 3)
             memory.flush()
             ahead = place.witness.read_bytes()
-            log: Any = memory._door.engine.log
+            log: Any = memory._door.engine.reader.log
             log.durable_head = lambda: 4
             watching(memory).advance()
             assert not witness.replace(str(place.witness), told, told)

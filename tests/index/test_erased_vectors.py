@@ -52,7 +52,7 @@ def standing(directory: Path, wanted: Iterable[bytes]) -> list[bytes]:
 def grow(memory: Memory) -> None:
     """Lets a graph be built over what is there, and stored."""
     memory.project("p").search("x", vector=ALL[0])
-    stock = memory._door.engine.similarity._stocks.all()
+    stock = memory._door.engine.reader.similarity._stocks.all()
     for _, held in stock:
         held.shelf.settle()
     memory.flush()
@@ -97,7 +97,7 @@ def forms(vectors: Iterable[bytes]) -> set[bytes]:
 
 
 def blobs(memory: Memory) -> list[bytes]:
-    return [blob for _, blob in memory._door.engine.log.rows("graphs", b"", 100)]
+    return [blob for _, blob in memory._door.engine.reader.log.rows("graphs", b"", 100)]
 
 
 def links_in(blob: bytes) -> set[bytes]:
@@ -108,7 +108,7 @@ def links_in(blob: bytes) -> set[bytes]:
 
 
 def contexts(memory: Memory) -> bytes:
-    return b"".join(row for _, row in memory._door.engine.log.rows("checkpoints", b"", 10_000))
+    return b"".join(row for _, row in memory._door.engine.reader.log.rows("checkpoints", b"", 10_000))
 
 
 def in_fork_too(memory: Memory) -> Memory:
@@ -195,10 +195,10 @@ def test_erasing_while_a_graph_is_built_and_a_row_is_under_way(path: Path, monke
         seqs = fill(memory)
         project = memory.project("p")
         engine = memory._door.engine
-        slot = engine.find("project/p")
+        slot = engine.reader.find("project/p")
         assert slot is not None
         monkeypatch.setattr("refold.index.vectors.GRAPH_FRESH_ROWS_MIN", 1)
-        while not engine.keeper.is_packing(slot):
+        while not engine.reader.keeper.is_packing(slot):
             project.update(project.list()[0], importance=0.5 + memory.head / 10_000)
             assert memory.head < 5_000
         project.search("x", vector=ALL[1])

@@ -83,7 +83,7 @@ def told(hits: Hits) -> list[tuple[str, float]]:
 def grow(project: Project) -> None:
     """Lets the first search begin a graph, and waits for it."""
     project.search("tea", vector=np.ones(DIMENSIONS))
-    slot = project._door.engine.find("project/p")
+    slot = project._door.engine.reader.find("project/p")
     assert slot is not None
     assert slot.stock is not None
     slot.stock.shelf.settle()

@@ -85,7 +85,7 @@ def changed(project: Project, draw: random.Random) -> None:
 
 
 def stocks(memory: Memory) -> Similarity:
-    return memory._door.engine.similarity
+    return memory._door.engine.reader.similarity
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -96,7 +96,7 @@ def test_rows_that_were_told_of_every_event_answer_like_rows_that_are_filled_ane
     for _ in range(12):
         add(project, draw)
     seen: dict[int, list[Any]] = {}
-    now_ns = memory._door.engine.now_ns() + 30 * DAY_NS
+    now_ns = memory._door.engine.reader.now_ns() + 30 * DAY_NS
     for step in range(60):
         changed(project, draw)
         clock.time_ns += DAY_NS // 4
@@ -106,7 +106,7 @@ def test_rows_that_were_told_of_every_event_answer_like_rows_that_are_filled_ane
     assert any(seen.values())
     for seq, found in seen.items():
         assert answers(memory.at(seq).project("p"), now_ns) == found
-    memory._door.engine.kept.forget()
+    memory._door.engine.reader.index.forget()
     for seq, found in seen.items():
         assert answers(memory.at(seq).project("p"), now_ns) == found
 
@@ -143,7 +143,7 @@ def test_forks_and_restores_have_the_rows_of_their_own_memories(clock: Clock) ->
     draw = random.Random(2)
     for _ in range(10):
         add(project, draw)
-    now_ns, head = memory._door.engine.now_ns(), memory.head
+    now_ns, head = memory._door.engine.reader.now_ns(), memory.head
     before = answers(project, now_ns)
     fork = memory.fork("f")
     assert answers(fork.project("p"), now_ns) == before
@@ -173,7 +173,7 @@ def test_cold_projects_leave_and_come_back(clock: Clock, monkeypatch: pytest.Mon
     memory = Memory(clock_ns=clock)
     monkeypatch.setattr(stocks(memory)._stocks, "_bytes_max", 1)
     draw = random.Random(4)
-    now_ns = memory._door.engine.now_ns() + DAY_NS
+    now_ns = memory._door.engine.reader.now_ns() + DAY_NS
     for name in "abc":
         for _ in range(5):
             add(memory.project(name), draw)
@@ -238,16 +238,16 @@ def grow(memory: Memory) -> None:
 
 def shelf_of(memory: Memory) -> Shelf:
     """The shelf of a project that was searched."""
-    slot = memory._door.engine.find("project/p")
+    slot = memory._door.engine.reader.find("project/p")
     assert slot is not None
     assert slot.stock is not None
     return slot.stock.shelf
 
 
 def graph_of(memory: Memory) -> bytes:
-    slot = memory._door.engine.find("project/p")
+    slot = memory._door.engine.reader.find("project/p")
     assert slot is not None
-    blob = memory._door.engine.log.row("graphs", number_key(slot.number))
+    blob = memory._door.engine.reader.log.row("graphs", number_key(slot.number))
     assert blob is not None
     return blob
 
@@ -320,7 +320,7 @@ def test_a_graph_that_does_not_fit_is_built_anew(store: Path, tmp_path: Path, ki
     blob = grown(store)
     other = grown(tmp_path / "other") if kind == "foreign" else mangled(blob, kind)
     with Memory(store) as memory:
-        memory._door.engine.log.write_rows([("graphs", number_key(1), other)])
+        memory._door.engine.reader.log.write_rows([("graphs", number_key(1), other)])
         told_of = [(finding.check, "number 1" in finding.message) for finding in memory.verify().findings]
         assert told_of == ([] if kind == "foreign" else [("graphs", True)])
         expected = found(memory)
@@ -336,7 +336,7 @@ def test_a_graph_that_does_not_fit_is_built_anew(store: Path, tmp_path: Path, ki
 def test_a_graph_of_no_stream_is_found(store: Path) -> None:
     blob = grown(store)
     with Memory(store) as memory:
-        memory._door.engine.log.write_rows([("graphs", number_key(7), blob)])
+        memory._door.engine.reader.log.write_rows([("graphs", number_key(7), blob)])
         (finding,) = memory.verify().findings
         assert (finding.check, finding.seq) == ("graphs", 0)
 
@@ -383,7 +383,7 @@ def test_erasing_leaves_no_vector_in_rows_graphs_or_free_pages(store: Path) -> N
         assert all(len(packed) == 4 * DIMENSIONS for packed in vectors)
         receipt = memory.erase([secret.seq])
         assert receipt.occurrences == 0
-        assert memory._door.engine.log.row("graphs", number_key(1)) is None
+        assert memory._door.engine.reader.log.row("graphs", number_key(1)) is None
         assert secret.id not in {hit.entry.id for hit in project.search("secret", vector=[0.1] * DIMENSIONS, top_k=400)}
     for file in store.iterdir():
         content = file.read_bytes()

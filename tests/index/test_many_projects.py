@@ -69,8 +69,8 @@ with Memory(path, memory_bytes=memory_bytes, durability=durability) as memory:
 with Memory(path, memory_bytes=memory_bytes) as memory:
     cold_ns = [search(memory, number) for number in draw.sample(range(projects), min(projects, 1_000))]
     warm_ns = [search(memory, 7) for _ in range(50)]
-    similarity = memory._door.engine.similarity
-    held_bytes, in_ram = similarity.nbytes + memory._door.engine.streams.bytes, len(similarity._stocks)
+    similarity = memory._door.engine.reader.similarity
+    held_bytes, in_ram = similarity.nbytes + memory._door.engine.reader.streams.bytes, len(similarity._stocks)
     count = sum(memory.project(f"p{number}").count() for number in range(0, projects, max(1, projects // 100)))
 print(json.dumps({
     "base_bytes": base_bytes, "filled_bytes": filled_bytes, "peak_bytes": peak_bytes, "held_bytes": held_bytes,
@@ -150,11 +150,11 @@ def told(memory: Memory, number: int, ranking: str = "seed") -> list[Any]:
 
 def held_bytes(memory: Memory) -> int:
     engine = memory._door.engine
-    return engine.streams.bytes + engine.similarity.nbytes
+    return engine.reader.streams.bytes + engine.reader.similarity.nbytes
 
 
 def similarity_of(memory: Memory) -> Similarity:
-    return memory._door.engine.similarity
+    return memory._door.engine.reader.similarity
 
 
 @pytest.mark.parametrize("ranking", ["seed", "window"])
@@ -193,7 +193,7 @@ def test_what_is_searched_again_and_again_stays(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Similarity, "fill", noted)
     with Memory(tmp_path / "store", memory_bytes=2 * MIB, durability="delayed") as memory:
         fill(memory, 40)
-        hot = memory._door.engine.find("project/p0")
+        hot = memory._door.engine.reader.find("project/p0")
         assert hot is not None
         for number in range(1, 40):
             told(memory, 0)

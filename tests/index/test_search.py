@@ -98,7 +98,7 @@ def test_with_a_graph_as_well(memory: Memory, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(index, "_MEASURED", Crossover(1, 1))
     project, given = memory.project("p"), asked(memory)
     alone(project, given)
-    slot = memory._door.engine.find("project/p")
+    slot = memory._door.engine.reader.find("project/p")
     assert slot is not None
     assert slot.stock is not None
     slot.stock.shelf.settle()

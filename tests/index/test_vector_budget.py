@@ -148,7 +148,7 @@ def test_a_graph_is_kept_in_a_store_with_the_position_of_its_log(tmp_path: Path)
     log.write_rows([("graphs", number_key(1), blob)])
     log.close()
     with Memory(tmp_path / "store") as memory:
-        kept = memory._door.engine.log.row("graphs", number_key(1))
+        kept = memory._door.engine.reader.log.row("graphs", number_key(1))
         assert kept is not None
         again = Shelf(DIMENSIONS, MODEL, crossover=Crossover(1, 1))
         filled(again, 900, 5)
@@ -156,7 +156,7 @@ def test_a_graph_is_kept_in_a_store_with_the_position_of_its_log(tmp_path: Path)
         assert len(seqs_of(kept)) == 900
         # It may tell of what is erased, so it goes with it.
         memory.conversation("chat").erase()
-        assert memory._door.engine.log.row("graphs", number_key(1)) is None
+        assert memory._door.engine.reader.log.row("graphs", number_key(1)) is None
         assert memory.verify().ok
 
 
@@ -172,7 +172,7 @@ def test_a_store_from_before_graphs_were_kept_gets_their_table(tmp_path: Path) -
     assert (facts.problem, facts.last_commit is not None) == ("", True)
     with Memory(tmp_path / "store") as memory:
         assert memory.state_hash() == hashed
-        memory._door.engine.log.write_rows([("graphs", b"key", b"value")])
-        assert memory._door.engine.log.row("graphs", b"key") == b"value"
-        memory._door.engine.log.write_rows([("graphs", b"key", None)])
+        memory._door.engine.reader.log.write_rows([("graphs", b"key", b"value")])
+        assert memory._door.engine.reader.log.row("graphs", b"key") == b"value"
+        memory._door.engine.reader.log.write_rows([("graphs", b"key", None)])
         assert memory.verify().ok

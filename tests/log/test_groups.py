@@ -40,7 +40,7 @@ def test_who_was_refused_in_an_overtaken_turn_is_not_written_by_the_next(
         monkeypatch.setattr(LmdbTurn, "write", overtaken_once)
         refused = Ticket(Verb("conversation/a", decide, None, None, ANY, None))
         good = Ticket(Verb("conversation/b", NoteAdded((), "good"), None, None, ANY, None))
-        Committer(memory._door.engine).commit([refused, good])
+        Committer(memory._door.engine.reader).commit([refused, good])
         monkeypatch.undo()
         assert attempts == ["write", "write"]
         assert isinstance(refused.error, InvalidInput)

@@ -55,7 +55,7 @@ def is_free(path: Path) -> bool:
 
 
 def log_of(memory: Memory) -> LmdbLog:
-    log = memory._door.engine.log
+    log = memory._door.engine.reader.log
     assert isinstance(log, LmdbLog)
     return log
 

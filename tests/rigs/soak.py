@@ -96,7 +96,7 @@ def own_bytes() -> int:
 
 def environment_of(memory: Memory) -> Any:
     """Return LMDB's environment of a memory."""
-    log = memory._door.engine.log
+    log = memory._door.engine.reader.log
     assert isinstance(log, LmdbLog)
     return log._shared.env
 

@@ -509,7 +509,7 @@ def test_seqs_that_another_process_took_are_no_acknowledgement(tmp_path: Path, m
                 assert child.read() == "3"
             raise ZeroDivisionError
 
-        committer, ticket = Committer(engine), Ticket(verbs[0])
+        committer, ticket = Committer(engine.reader), Ticket(verbs[0])
         with monkeypatch.context() as patch:
             patch.setattr(LmdbTurn, "write", cut_off)
             with pytest.raises(ZeroDivisionError):

@@ -28,13 +28,15 @@ def blank(memory: Memory, seqs: Iterable[int]) -> int:
     engine = memory._door.engine
     wanted = sorted(set(seqs))
     engine.commit(Verb(STORE_STREAM, Erased((), tuple(wanted)), None, None, ANY, None))
-    records = [(seq, erased_form(record)) for seq, record in zip(wanted, engine.log.read_at(wanted), strict=True)]
+    records = [
+        (seq, erased_form(record)) for seq, record in zip(wanted, engine.reader.log.read_at(wanted), strict=True)
+    ]
     stale: list[Row] = [
         ("checkpoints", key, None)
-        for key, _ in scan(engine.log, "checkpoints", b"", PAGE_EVENTS)
+        for key, _ in scan(engine.reader.log, "checkpoints", b"", PAGE_EVENTS)
         if key == APPLIED_KEY or SEQ.unpack(key[-SEQ.size :])[0] >= wanted[0]
     ]
-    stale += [("digests", key, None) for key, _ in scan(engine.log, "digests", b"", PAGE_EVENTS)]
-    erase(engine.log, records, stale)
+    stale += [("digests", key, None) for key, _ in scan(engine.reader.log, "digests", b"", PAGE_EVENTS)]
+    erase(engine.reader.log, records, stale)
     engine.reload()
     return memory.head

@@ -344,7 +344,7 @@ def _build(memory: Memory, door: Door, chat: Conversation, request: _Request, se
         seq,
         request.project or chat.project or "default",
         request.query,
-        day_at(door.engine.now_ns(), door.timezone),
+        day_at(door.engine.reader.now_ns(), door.timezone),
         request.profile,
         request.journal,
         tuple(skills),
@@ -446,7 +446,7 @@ def show(memory: Memory, door: Door, context: Context) -> int:
         pack_json(asdict(recipe.budget)),
     )
     batches.refuse(door.engine, "a context that is shown")
-    if recipe.seq > door.engine.head:
+    if recipe.seq > door.engine.reader.head:
         checks.invalid(
             f"the context was built at seq {recipe.seq}, which this log does not have; show it where it was made"
         )

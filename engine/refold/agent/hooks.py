@@ -19,9 +19,9 @@ from msgspec.structs import asdict, replace
 
 from refold import checks
 from refold.agent.tools import ToolResult
-from refold.engine.states import Recorded
 from refold.engine.subscriptions import Subscription
 from refold.errors import RefoldError
+from refold.event import Recorded
 from refold.limits import HOOK_SECONDS_DEFAULT, HOOK_SECONDS_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory

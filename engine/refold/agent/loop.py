@@ -18,9 +18,8 @@ from refold.agent.builtin import BUILT_IN_NAMES, files_tool
 from refold.agent.context import ContextBudget
 from refold.agent.hooks import USER_MESSAGE, HookContext, Hooks
 from refold.agent.tools import ToolResult, decode_arguments, storable
-from refold.engine.states import Recorded
 from refold.errors import InvalidInput
-from refold.event import ConversationOpened, Event, unpack_json
+from refold.event import ConversationOpened, Event, Recorded, unpack_json
 from refold.limits import LOOP_STEPS_COUNT_DEFAULT, NAME_BYTES_MAX, TOOL_NAME_CHARS_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory

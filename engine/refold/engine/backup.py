@@ -54,10 +54,10 @@ def backup(engine: Engine, path: str, store_path: str, progress: Progress | None
 
     Raises ``StoreCorrupt`` where the copy is damaged; then, as after any error, nothing is left at the path.
     """
-    engine.check_open()
-    time_ns = engine.now_ns()
+    engine.reader.check_open()
+    time_ns = engine.reader.now_ns()
     with building(path, "a backup", outside=store_path, may_be_empty=True) as made:
-        engine.log.copy(made)
+        engine.reader.log.copy(made)
         manifest = _vetted(engine, made, time_ns, progress)
         Path(made, MANIFEST_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
     return Backup(path, **{field: getattr(manifest, field) for field in Backup.__struct_fields__[1:]})
@@ -68,9 +68,11 @@ def _vetted(engine: Engine, made: str, time_ns: int, progress: Progress | None) 
     from refold.log.lmdb_file import DATA_FILE  # noqa: PLC0415 - as above
 
     try:
-        with opened(made, clock_ns=engine.clock_ns, random_bytes=engine.random_bytes, readonly=True) as copy:
+        with opened(
+            made, clock_ns=engine.reader.clock_ns, random_bytes=engine.reader.random_bytes, readonly=True
+        ) as copy:
             report = checked(copy, progress)
-            store, link = copy.store_id.hex(), copy.link.hex()
+            store, link = copy.reader.store_id.hex(), copy.reader.link.hex()
     except StoreVersion as error:
         raise StoreCorrupt(
             f"the copy cannot be opened ({error}); run `refold verify` on the store that was to be backed up"
@@ -178,7 +180,7 @@ def recover(
                         f"the caches give the state hash {hashed}, and the log {report.state_hash}; report this"
                     )
                 new.flush()
-                link, store = new.link.hex(), new.store_id.hex()
+                link, store = new.reader.link.hex(), new.reader.store_id.hex()
     finally:
         log.close()
     return Recovered(

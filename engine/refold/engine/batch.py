@@ -59,7 +59,7 @@ class Batch:
 
     def __enter__(self) -> Self:
         """Collect the mutations of this context from here on."""
-        self.engine.check_writable()
+        self.engine.reader.check_writable()
         if self._was_entered:
             raise InvalidInput("this batch was used before; take a new one with memory.batch()")
         if active(self.engine) is not None:
@@ -170,8 +170,8 @@ def _open(engine: Engine, pending: Pending, name: str, opening: Event, occurred_
         if not fold.is_open(state_in_batch(engine, pending, name)):
             _add(engine, pending, name, opening, occurred_ns)
     else:
-        slot = engine.find(name)
-        if slot is None or not fold.is_open(engine.live(slot)):
+        slot = engine.reader.find(name)
+        if slot is None or not fold.is_open(engine.reader.live(slot)):
             pending.openings[name] = _add(engine, pending, name, opening, occurred_ns)
     pending.opened.add(name)
 
@@ -184,11 +184,11 @@ def _check_version(engine: Engine, pending: Pending, name: str, expected: object
 
 def _looked_at(engine: Engine, pending: Pending, name: str) -> Slot | None:
     """Return the slot of a stream, and remember that the batch has read it as it is now."""
-    engine.notice()
-    slot = engine.find(name)
+    engine.reader.notice()
+    slot = engine.reader.find(name)
     pending.reads.setdefault(name, 0 if slot is None else slot.version)
     if pending.erased_count is None:
-        pending.erased_count = erased_count(engine)
+        pending.erased_count = erased_count(engine.reader)
     return slot
 
 
@@ -200,12 +200,12 @@ def version_in_batch(engine: Engine, pending: Pending, name: str) -> int:
 
 def state_in_batch(engine: Engine, pending: Pending, name: str) -> fold.State:
     """Return a stream's state as an open batch sees it, and remember that the batch has read it."""
-    with engine.state_lock:
+    with engine.reader.state_lock:
         slot = _looked_at(engine, pending, name)
         if name in pending.overlays:
             return pending.overlays[name]
         if not pending.places[name]:
-            return fold.empty(kind_of(name)) if slot is None else engine.live(slot)
+            return fold.empty(kind_of(name)) if slot is None else engine.reader.live(slot)
         # A copy where there can be one: a large project is built from its rows in seconds, and copied in milliseconds.
         state = fold.empty(kind_of(name)) if slot is None else _built(engine, slot)
     for place in pending.places[name]:
@@ -215,13 +215,13 @@ def state_in_batch(engine: Engine, pending: Pending, name: str) -> fold.State:
 
 
 def _built(engine: Engine, slot: Slot) -> fold.State:
-    return fold.copied(engine.live(slot)) or engine.loader.state_at(slot, slot.seq)
+    return fold.copied(engine.reader.live(slot)) or engine.reader.loader.state_at(slot, slot.seq)
 
 
 def _folded(engine: Engine, pending: Pending, name: str, place: int, state: fold.State) -> fold.State:
     """Return a state after one more event of a batch."""
     event = pending.events[place]
     if isinstance(event, Restored):
-        state = engine.base_state(event, kind_of(name))
+        state = engine.reader.base_state(event, kind_of(name))
     fold.fold(state, pending.stamp(place), event)
     return state

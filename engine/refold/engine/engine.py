@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
 
-from refold.engine.reader import HASH_KEY, STORE_ID_KEY, UNSWEPT_KEY, Reading
-from refold.engine.states import Recorded
+from refold.engine.reader import HASH_KEY, STORE_ID_KEY, UNSWEPT_KEY, Reader
 from refold.engine.transaction import Noted, Pending, Verb
 from refold.engine.writer import Committer, Sequencer
 from refold.errors import InvalidInput, StoreFull
+from refold.event import Recorded
 from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
 from refold.log.protocol import Log, Row, Turn
 
@@ -47,14 +47,8 @@ def _disown_all() -> None:
 os.register_at_fork(after_in_child=_disown_all)
 
 
-# The engine: stamp, log, fold.
-#
-# ``Reading`` answers every question, ``Committer`` writes and folds, ``Sequencer`` says whose turn it is; this joins
-# them into what the public verbs use.
-
-
-class Engine(Reading):
-    """The shell around one log: it stamps, writes, folds, and builds any state at any seq."""
+class Engine:
+    """A reader and a writer over one log, with what goes on beside them: subscriptions, and a witness."""
 
     def __init__(
         self,
@@ -64,23 +58,23 @@ class Engine(Reading):
         random_bytes: Callable[[int], bytes],
         memory_bytes: int = MEMORY_BYTES_DEFAULT,
     ) -> None:
-        super().__init__(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
-        self._sequencer = Sequencer(Committer(self))
+        self.reader = Reader(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
+        self._sequencer = Sequencer(Committer(self.reader))
         self.append_alone = self._sequencer.submit_alone
         self._subscriptions: Subscriptions | None = None
         self._is_disowned = False
         """Whether this is a child of the process that the log belongs to."""
         self.witness: Witness | None = None
-        """The file elsewhere that is told how far the log came, if there is one."""
+        """The file elsewhere that records how far the log came, if there is one."""
         watch(self)
 
     def watch(self, path: str) -> None:
-        """Hold the log against the witness at ``path``, and keep the witness up from here on."""
+        """Check the log against the witness at ``path``, and keep the witness up from here on."""
         from refold.engine.witness import Witness  # noqa: PLC0415 - loaded only by those who ask
 
-        watching = Witness(self, path)
-        watching.begin()
-        self.witness = watching
+        witness = Witness(self.reader, path)
+        witness.begin()
+        self.witness = witness
 
     def commit(self, verb: Verb) -> Noted | Recorded | None:
         """Write one mutation, durable on return; return its event and stamp, ``None`` where nothing changed."""
@@ -106,41 +100,43 @@ class Engine(Reading):
         """Call a function with a branch's events behind ``after``, ``None``: with those to come, until it is closed."""
         from refold.engine.subscriptions import Subscriptions  # noqa: PLC0415 - loaded only by those who subscribe
 
-        with self.state_lock:
-            self.check_open()
+        with self.reader.state_lock:
+            self.reader.check_open()
             if self._subscriptions is None:
-                self._subscriptions = Subscriptions(self)
+                self._subscriptions = Subscriptions(self.reader)
         return self._subscriptions.subscribe(function, after, branch)
 
     def flush(self) -> None:
         """Store the checkpoint rows of every stream that was touched, so that the next opening has no tail.
 
-        Then the witness is told of the log's head; where that fails, the rows are stored all the same.
+        Then the witness records the log's head; where that fails, the rows are stored all the same.
         """
         self.settle()
-        self._advance()
+        self._advance_witness()
 
-    def _advance(self) -> None:
-        if self.witness is not None and not self.log.readonly:
+    def _advance_witness(self) -> None:
+        if self.witness is not None and not self.reader.log.readonly:
             self.witness.advance()
 
     def settle(self) -> None:
-        """Store those rows; no witness is told."""
-        with self.exclusive(), self.state_lock:
-            self.check_open()
-            if not self.log.readonly and not self.unknown_tags:
+        """Store those rows and leave the witness as it is."""
+        reader = self.reader
+        with self.exclusive(), reader.state_lock:
+            reader.check_open()
+            if not reader.log.readonly and not reader.unknown_tags:
                 try:
-                    for rows in self.keeper.rest(self.head, [*self.kept.graph_rows(), *self.head_digests.take()]):
-                        self.log.in_turn(partial(self._store, rows))
+                    caches = [*reader.index.graph_rows(), *reader.head_digests.take()]
+                    for rows in reader.keeper.rest(reader.head, caches):
+                        reader.log.in_turn(partial(self._store, rows))
                 except BaseException:
-                    self.is_torn = True
+                    reader.is_torn = True
                     raise
-                self.log.flush()
+                reader.log.flush()
 
     def _store(self, rows: list[Row], turn: Turn) -> None:
         if turn.moved:
-            self.catch_up()
-        turn.write(0, (), (), self.checkpoints.allowed(rows))
+            self.reader.catch_up()
+        turn.write(0, (), (), self.reader.checkpoints.allowed(rows))
 
     def close(self) -> None:
         """End the subscriptions, store what is worth storing and release the log.
@@ -148,69 +144,70 @@ class Engine(Reading):
         A second call does nothing, and one after a call that was cut off does the rest.
 
         Where acknowledged events cannot be made durable, the error is raised and the engine stays open, so that
-        somebody can make room or mend the disk, and close again. Where the witness cannot be told, the engine is closed
-        and it is raised.
+        somebody can make room or mend the disk, and close again. Where the witness cannot be written, the engine is
+        closed and it is raised.
         """
         if self._is_disowned:
             return  # Before any lock: a thread that is not in this process may hold it.
         if self._subscriptions is not None:
             self._subscriptions.close()
         try:
-            with self.exclusive(), self.state_lock:
-                if self._closed:
-                    self.log.close()
+            with self.exclusive(), self.reader.state_lock:
+                if self.reader.is_closed:
+                    self.reader.log.close()
                     return
                 try:
-                    self._rest()
+                    self._finish()
                 finally:
                     self._release()
         finally:
             # Without the locks: its thread may wait for them.
-            if self._closed:
-                self.kept.forget()
+            if self.reader.is_closed:
+                self.reader.index.forget()
                 if self.witness is not None:
                     self.witness.stop()
 
-    def _rest(self) -> None:
-        """Store what is worth storing, and tell the witness.
+    def _finish(self) -> None:
+        """Store what is worth storing, and advance the witness.
 
         Checkpoint rows that find no room, or a disk that failed before, are worth no error.
         """
-        has_tail = self.log.durable_head() < self.log.head()
-        if self.log.is_stopped:
+        log = self.reader.log
+        has_tail = log.durable_head() < log.head()
+        if log.is_stopped:
             if not has_tail:
                 return
-            self.log.resume()
+            log.resume()
         try:
             self.settle()
         except StoreFull:
             if has_tail:
                 raise
-        self._advance()
+        self._advance_witness()
 
     def _release(self) -> None:
-        head = self.log.head()  # Looked at first: another process may add to it, and what it added is durable.
-        if self.log.durable_head() >= head:
+        log = self.reader.log
+        head = log.head()  # Looked at first: another process may add to it, and what it added is durable.
+        if log.durable_head() >= head:
             try:
-                self.log.close()
+                log.close()
             finally:
-                self._closed = "is closed"
-                self.is_writable = False
+                self.reader.refuse("is closed")
         else:
             self._subscriptions = None
 
     def disown(self) -> None:
         """Refuse every further use: LMDB and the locks belong to the process that forked this one."""
         self._is_disowned = True
-        self._closed, self.is_writable = "belongs to the process that forked this one", False
-        self.kept.disown()
+        self.reader.refuse("belongs to the process that forked this one")
+        self.reader.index.disown()
         if self._subscriptions is not None:
             self._subscriptions.disown()
 
     def reload(self) -> None:
         """Forget everything that is in RAM and read it again; for those who changed rows below the engine."""
-        with self.exclusive(), self.state_lock:
-            self.restart()
+        with self.exclusive(), self.reader.state_lock:
+            self.reader.restart()
 
 
 def open_engine(

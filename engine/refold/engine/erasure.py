@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from refold import fold
-from refold.engine import reader, transaction
+from refold.engine import transaction
 from refold.engine.engine import Engine
-from refold.engine.reader import TAGS_KEY, UNSWEPT_KEY
+from refold.engine.reader import TAGS_KEY, UNSWEPT_KEY, checked_time
 from refold.engine.streams import (
     APPLIED_KEY,
     STORE_STREAM,
@@ -122,7 +122,7 @@ def _derived_from(engine: Engine, seqs: Iterable[int]) -> set[int]:
     waiting = list(seqs)
     while waiting:
         source = SEQ.pack(waiting.pop())
-        for key, _ in scan(engine.log, "derived", source, PAGE_EVENTS):
+        for key, _ in scan(engine.reader.log, "derived", source, PAGE_EVENTS):
             (seq,) = SEQ.unpack(key[SEQ.size :])
             if seq not in found:
                 found.add(seq)
@@ -134,9 +134,9 @@ def mentions_of(engine: Engine, branch: int, conversation: str) -> set[int]:
     """Return the seqs of a branch's own events in other streams that name a conversation."""
     found = set[int]()
     for kind, tags in _MENTIONING.items():
-        if engine.tags & tags:
-            for name in engine.streams.names(branch, kind):
-                slot = engine.streams.find(key_of(branch, name))
+        if engine.reader.tags & tags:
+            for name in engine.reader.streams.names(branch, kind):
+                slot = engine.reader.streams.find(key_of(branch, name))
                 seqs = own_seqs(engine, slot.number) if slot is not None and slot.number else []
                 found |= {seq for page in pages(seqs) for seq in _mentions_in(engine, page, tags, conversation)}
     return found
@@ -145,9 +145,9 @@ def mentions_of(engine: Engine, branch: int, conversation: str) -> set[int]:
 def _mentions_in(engine: Engine, page: Sequence[int], tags: Collection[int], conversation: str) -> Iterator[int]:
     """Yield the seqs of the events with these tags that name a conversation; few others are decoded."""
     name = conversation.encode()
-    records = zip(page, engine.log.read_at(page), strict=True)
+    records = zip(page, engine.reader.log.read_at(page), strict=True)
     seqs = [seq for seq, record in records if name in record and header_of(record).tag in tags]
-    for event, stamp in engine.loader.recorded(seqs):
+    for event, stamp in engine.reader.loader.recorded(seqs):
         if conversation in event.mentions():
             yield stamp.seq
 
@@ -156,7 +156,7 @@ def unerased(engine: Engine, seqs: Iterable[int]) -> list[int]:
     """Return those of the seqs, in order, whose events still have a body to erase."""
     left: list[int] = []
     for page in pages(sorted(seqs)):
-        for seq, record in zip(page, engine.log.read_at(page), strict=True):
+        for seq, record in zip(page, engine.reader.log.read_at(page), strict=True):
             header = header_of(record)
             if not header.flags & FLAG_ERASED and header.tag != fold.TAGS[Erased]:
                 left.append(seq)
@@ -174,16 +174,16 @@ def pages(seqs: Sequence[int]) -> Iterator[Sequence[int]]:
 
 def bases(engine: Engine) -> list[Base]:
     """Return all forks and restores of the log, in order; none is looked for where none was ever written."""
-    if not engine.tags & {fold.TAGS[kind] for kind in fold.BASE_TYPES}:
+    if not engine.reader.tags & {fold.TAGS[kind] for kind in fold.BASE_TYPES}:
         return []
     found: list[Base] = []
     after = 0
-    while after < engine.head:
-        records = engine.log.read(after + 1, min(PAGE_EVENTS, engine.head - after))
+    while after < engine.reader.head:
+        records = engine.reader.log.read(after + 1, min(PAGE_EVENTS, engine.reader.head - after))
         for seq, record in enumerate(records, after + 1):
             number, *_, flags, _ = STAMP.unpack_from(record)
             if flags & FLAG_BASE:
-                event = engine.loader.recorded([seq])[0].event
+                event = engine.reader.loader.recorded([seq])[0].event
                 if isinstance(event, (Forked, Restored)):
                     found.append(Base(seq, number, isinstance(event, Forked), event.base_stream, event.base_seq))
         after += len(records)
@@ -204,8 +204,8 @@ def family(engine: Engine, slot: Slot, bases: Sequence[Base]) -> tuple[list[int]
             family.add(heir.number)
     for base in bases:
         if base.base_stream in family and base.number not in family:
-            other = engine.streams.at_number(base.number)
-            if fold.is_open(engine.live(other)):
+            other = engine.reader.streams.at_number(base.number)
+            if fold.is_open(engine.reader.live(other)):
                 alive[other.name] = None
             if base.is_fork:
                 family.add(base.number)
@@ -214,36 +214,36 @@ def family(engine: Engine, slot: Slot, bases: Sequence[Base]) -> tuple[list[int]
 
 def heirs(engine: Engine, slot: Slot) -> Iterator[tuple[Slot, str]]:
     """Yield what forks of the memory have in the place of a stream, each with the name of the fork."""
-    for branch, forked in enumerate(engine.loader.branches(), 1):
-        other = engine.streams.find(key_of(branch, slot.name))
-        if other is not None and slot.number in list(engine.streams.numbers(other)) and other is not slot:
+    for branch, forked in enumerate(engine.reader.loader.branches(), 1):
+        other = engine.reader.streams.find(key_of(branch, slot.name))
+        if other is not None and slot.number in list(engine.reader.streams.numbers(other)) and other is not slot:
             yield other, forked.name
 
 
 def new_name(engine: Engine, streams: Sequence[int], number: int) -> str:
     """Return what a stream is called once it is erased; that of a branch is called as the one it goes on from."""
-    slot = engine.streams.at_number(number)
+    slot = engine.reader.streams.at_number(number)
     while slot.base is not None and slot.base[0] in streams:
-        slot = engine.streams.at_number(slot.base[0])
+        slot = engine.reader.streams.at_number(slot.base[0])
     name = f"{kind_of(slot.name)}/{ERASED_PREFIX}{slot.number}"
-    while engine.log.row("names", name_key(slot.branch, name)) is not None:
+    while engine.reader.log.row("names", name_key(slot.branch, name)) is not None:
         name += "-again"
     return name
 
 
 def own_seqs(engine: Engine, number: int) -> list[int]:
     """Return the seqs of a stream's own events."""
-    slot = engine.streams.at_number(number)
-    return list(engine.streams.own_seqs(slot, 0, slot.seq))
+    slot = engine.reader.streams.at_number(number)
+    return list(engine.reader.streams.own_seqs(slot, 0, slot.seq))
 
 
 def snapshots_of(engine: Engine, streams: Collection[int]) -> set[int]:
     """Return the seqs at which states of the streams got names."""
     found = set[int]()
-    for branch in range(len(engine.loader.branches()) + 1):
-        slot = engine.streams.find(key_of(branch, STORE_STREAM))
-        for number in [] if slot is None else list(engine.streams.numbers(slot)):
-            for event, stamp in engine.loader.recorded(own_seqs(engine, number)):
+    for branch in range(len(engine.reader.loader.branches()) + 1):
+        slot = engine.reader.streams.find(key_of(branch, STORE_STREAM))
+        for number in [] if slot is None else list(engine.reader.streams.numbers(slot)):
+            for event, stamp in engine.reader.loader.recorded(own_seqs(engine, number)):
                 if isinstance(event, SnapshotNamed) and event.base_stream in streams:
                     found.add(stamp.seq)
     return found
@@ -253,7 +253,7 @@ def affected(engine: Engine, seqs: Sequence[int], bases: Sequence[Base]) -> dict
     """Return from which seq on the state of which stream may hold what the events at the seqs held."""
     found: dict[int, int] = {}
     for page in pages(seqs):
-        for seq, record in zip(page, engine.log.read_at(page), strict=True):
+        for seq, record in zip(page, engine.reader.log.read_at(page), strict=True):
             found.setdefault(STAMP.unpack_from(record)[0], seq)
     before: dict[int, int] = {}
     while found != before:
@@ -271,10 +271,10 @@ def _reach_by_bases(found: dict[int, int], bases: Sequence[Base]) -> None:
 
 def _reach_by_branches(engine: Engine, found: dict[int, int]) -> None:
     for number, begin in list(found.items()):
-        for heir, _ in heirs(engine, engine.streams.at_number(number)):
+        for heir, _ in heirs(engine, engine.reader.streams.at_number(number)):
             own = heir.number
             if own and heir.base is not None and begin <= heir.base[1]:
-                found[own] = min(found.get(own, engine.head), *own_seqs(engine, own))
+                found[own] = min(found.get(own, engine.reader.head), *own_seqs(engine, own))
 
 
 BEYOND_REACH: Final = (
@@ -291,9 +291,11 @@ def erase_seqs(engine: Engine, seqs: Collection[int], *, derived: bool) -> Recei
     """Erase the bodies of events, and of those that were derived from them; return what was reached."""
 
     def plan(_known: Sequence[Base]) -> Plan:
-        beyond = [seq for seq in seqs if not 0 < seq <= engine.head]
+        beyond = [seq for seq in seqs if not 0 < seq <= engine.reader.head]
         if beyond:
-            raise InvalidInput(f"seq {beyond[0]} is not in the log, which ends at {engine.head}; give seqs of events")
+            raise InvalidInput(
+                f"seq {beyond[0]} is not in the log, which ends at {engine.reader.head}; give seqs of events"
+            )
         return planned(engine, set(seqs), {}, set(), derived=derived)
 
     return _erase(engine, plan)
@@ -307,7 +309,7 @@ def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks
     """
 
     def plan(known: Sequence[Base]) -> Plan:
-        slot = engine.streams.find(key_of(branch, name))
+        slot = engine.reader.streams.find(key_of(branch, name))
         if slot is not None and slot.base is not None:
             raise InvalidInput(
                 f"{name} was inherited when this memory was forked; erase it in the memory it was forked from"
@@ -317,7 +319,7 @@ def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks
         mentioned = set[int]()
         for own_branch, conversation in _conversations(engine, branch, name, renamed) if derived else ():
             mentioned |= mentions_of(engine, own_branch, conversation)
-            board = engine.streams.find(key_of(own_branch, session_board(conversation)))
+            board = engine.reader.streams.find(key_of(own_branch, session_board(conversation)))
             if board is not None and board.base is None:
                 boards |= _renamed(engine, board, known, forks=forks)
         mentioned |= _events_of(engine, boards)
@@ -333,7 +335,7 @@ def _events_of(engine: Engine, streams: Collection[int]) -> set[int]:
 
 def _conversations(engine: Engine, branch: int, name: str, renamed: Collection[int]) -> set[tuple[int, str]]:
     """Return branch and id of a conversation and of all that are renamed with it, where forks inherited them too."""
-    slots = [engine.streams.at_number(number) for number in renamed]
+    slots = [engine.reader.streams.at_number(number) for number in renamed]
     slots += [heir for slot in slots for heir, _ in heirs(engine, slot)]
     found = {(branch, name), *((slot.branch, slot.name) for slot in slots)}
     return {(each, name.partition("/")[2]) for each, name in found if kind_of(name) == "conversation"}
@@ -354,13 +356,13 @@ def _renamed(engine: Engine, slot: Slot, known: Sequence[Base], *, forks: bool) 
 def _erase(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
     """Erase what a plan says that is made once the store is held alone; nothing is changed where it refuses."""
     with engine.exclusive():
-        engine.check_writable()
-        return engine.log.alone(partial(_erase_alone, engine, plan))
+        engine.reader.check_writable()
+        return engine.reader.log.alone(partial(_erase_alone, engine, plan))
 
 
 def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
-    with engine.state_lock:
-        engine.notice()
+    with engine.reader.state_lock:
+        engine.reader.notice()
         engine.settle()  # Rows that wait in RAM are forgotten when all begins anew.
         known = bases(engine)
         reached = plan(known)
@@ -372,15 +374,15 @@ def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Rece
             rows = _commit(engine, seqs, reached.renamed, known) if seqs or reached.renamed else 0
             _finish(engine)
         except BaseException:
-            engine.is_torn = True  # What is erased is what the log says.
+            engine.reader.is_torn = True  # What is erased is what the log says.
             raise
-    if engine.ring is not None:
-        engine.ring()
+    if engine.reader.ring is not None:
+        engine.reader.ring()
     return _receipt(engine, reached, markers, rows)
 
 
 def _is_unswept(engine: Engine) -> bool:
-    return engine.log.row("meta", UNSWEPT_KEY) is not None
+    return engine.reader.log.row("meta", UNSWEPT_KEY) is not None
 
 
 def _finish(engine: Engine) -> None:
@@ -397,23 +399,23 @@ def _finish(engine: Engine) -> None:
 
 def sweep(engine: Engine) -> None:
     """Replace the file by a clean copy; the store is held alone. Where there is no room, a later opening does it."""
-    engine.log.sweep()
-    engine.log.write_rows([("meta", UNSWEPT_KEY, None)])
+    engine.reader.log.sweep()
+    engine.reader.log.write_rows([("meta", UNSWEPT_KEY, None)])
 
 
 def sweep_again(engine: Engine) -> None:
     """Do what an erasure that was cut off has left to do, if the store can be had alone and has the room."""
-    if engine.log.readonly or not _is_unswept(engine):
+    if engine.reader.log.readonly or not _is_unswept(engine):
         return
     try:
         with engine.exclusive():
-            engine.log.alone(partial(_sweep_alone, engine))
+            engine.reader.log.alone(partial(_sweep_alone, engine))
     except StoreError:
         return  # Somebody else has it open, or there is no room: the row stays, and the next opening tries again.
 
 
 def _sweep_alone(engine: Engine) -> None:
-    with engine.state_lock:
+    with engine.reader.state_lock:
         sweep(engine)
 
 
@@ -421,36 +423,38 @@ def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], kno
     """Write the erasure as one transaction and begin anew from what is left; return how many cached rows went."""
     begins = affected(engine, seqs, known) | dict.fromkeys(renamed, 1)
     stale = _stale_rows(engine, begins)
-    row = engine.log.row("checkpoints", APPLIED_KEY)
+    row = engine.reader.log.row("checkpoints", APPLIED_KEY)
     applied = SEQ.unpack(row)[0] if row else 0
     uncovered = _uncovered(engine, begins, applied)
     group = Group()
     for begin in range(0, max(len(seqs), 1), ERASED_SEQS_COUNT):
         event = Erased((), tuple(seqs[begin : begin + ERASED_SEQS_COUNT]))
-        admit_verb(engine, group, Verb(STORE_STREAM, event, None, None, ANY, None))
+        admit_verb(engine.reader, group, Verb(STORE_STREAM, event, None, None, ANY, None))
     batch = transaction.build_records(
         group,
-        first_seq=engine.head + 1,
-        time_ns=max(reader.checked_time(engine.clock_ns()), engine.time_ns),
-        link=engine.link,
-        salts=engine.random_bytes(SALT_BYTES * len(group.events)),
+        first_seq=engine.reader.head + 1,
+        time_ns=max(checked_time(engine.reader.clock_ns()), engine.reader.time_ns),
+        link=engine.reader.link,
+        salts=engine.reader.random_bytes(SALT_BYTES * len(group.events)),
     )
-    rows: list[Row] = [*stale, *_renaming(engine, renamed), *engine.streams.rows_of(list(group.born.values()))]
-    rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(engine.tags | {fold.TAGS[Erased]}))))
+    rows: list[Row] = [*stale, *_renaming(engine, renamed), *engine.reader.streams.rows_of(list(group.born.values()))]
+    rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(engine.reader.tags | {fold.TAGS[Erased]}))))
     rows.append(("meta", UNSWEPT_KEY, b"\1"))
     lowest = min([applied, *(seqs_left[0] - 1 for _, seqs_left in uncovered.values() if seqs_left)])
     rows.append(("checkpoints", APPLIED_KEY, SEQ.pack(lowest)))
     blanked_records = list(_blanked(engine, seqs))
-    engine.log.in_turn(lambda turn: turn.write(batch.first_seq, batch.records, [batch.commit], rows, blanked_records))
-    engine.restart(Uncovered(applied, uncovered))
+    engine.reader.log.in_turn(
+        lambda turn: turn.write(batch.first_seq, batch.records, [batch.commit], rows, blanked_records)
+    )
+    engine.reader.restart(Uncovered(applied, uncovered))
     for number in uncovered:
-        engine.keeper.settle(engine.streams.at_number(number))
+        engine.reader.keeper.settle(engine.reader.streams.at_number(number))
     return len(stale)
 
 
 def _blanked(engine: Engine, seqs: Sequence[int]) -> Iterator[tuple[int, bytes]]:
     for page in pages(seqs):
-        for seq, record in zip(page, engine.log.read_at(page), strict=True):
+        for seq, record in zip(page, engine.reader.log.read_at(page), strict=True):
             kind = fold.EVENT_TYPES[header_of(record).tag]
             yield seq, blanked(record, 1 + len(fold.STRUCTURAL[kind]))
 
@@ -460,7 +464,7 @@ def _stale_rows(engine: Engine, begins: Mapping[int, int]) -> list[Row]:
     stale: list[Row] = []
     for number, begin in begins.items():
         prefix = number_key(number)
-        for key, _ in scan(engine.log, "checkpoints", prefix, PAGE_EVENTS, prefix + SEQ.pack(begin)):
+        for key, _ in scan(engine.reader.log, "checkpoints", prefix, PAGE_EVENTS, prefix + SEQ.pack(begin)):
             assert number_of(key) == number, key
             stale.append(("checkpoints", key, None))
         stale.append(("digests", prefix, None))
@@ -472,17 +476,17 @@ def _uncovered(engine: Engine, begins: Mapping[int, int], applied: int) -> dict[
     """Return version and seqs of those events up to ``applied`` that no row covers once the stale ones are gone."""
     found: dict[int, tuple[int, list[int]]] = {}
     for number, begin in begins.items():
-        row = engine.checkpoints.before(number, begin - 1) if begin > 1 else None
-        slot = engine.streams.at_number(number)
-        seqs = list(engine.streams.own_seqs(slot, 0 if row is None else row.seq, min(slot.seq, applied)))
+        row = engine.reader.checkpoints.before(number, begin - 1) if begin > 1 else None
+        slot = engine.reader.streams.at_number(number)
+        seqs = list(engine.reader.streams.own_seqs(slot, 0 if row is None else row.seq, min(slot.seq, applied)))
         if seqs:
-            found[number] = (engine.loader.recorded([seqs[-1]])[0].stamp.version, seqs)
+            found[number] = (engine.reader.loader.recorded([seqs[-1]])[0].stamp.version, seqs)
     return dict(sorted(found.items(), key=lambda item: item[1][1][0]))
 
 
 def _renaming(engine: Engine, renamed: Mapping[int, str]) -> Iterator[Row]:
     for number, name in renamed.items():
-        slot = engine.streams.at_number(number)
+        slot = engine.reader.streams.at_number(number)
         yield "names", name_key(slot.branch, slot.name), None
         yield "names", name_key(slot.branch, name), number_key(number)
         yield "streams", number_key(number), msgspec.msgpack.encode((name, slot.branch))
@@ -493,14 +497,14 @@ def _renaming(engine: Engine, renamed: Mapping[int, str]) -> Iterator[Row]:
 
 def _markers(engine: Engine, seqs: Sequence[int], renamed: Collection[int]) -> set[bytes]:
     """Return the texts and bytes of the bodies at the seqs, and the ids of the streams that get other names."""
-    ids = {engine.streams.name_of(number).partition("/")[2].encode() for number in renamed}
-    return ids | markers_of(event for page in pages(seqs) for event, _ in engine.loader.recorded(page))
+    ids = {engine.reader.streams.name_of(number).partition("/")[2].encode() for number in renamed}
+    return ids | markers_of(event for page in pages(seqs) for event, _ in engine.reader.loader.recorded(page))
 
 
 def _receipt(engine: Engine, plan: Plan, markers: set[bytes], rows: int) -> Receipt:
     """Look for what was erased in every file of the store, and say what was reached."""
     wanted = telling(markers)
-    found = engine.log.search(wanted)
+    found = engine.reader.log.search(wanted)
     return Receipt(
         seqs=tuple(plan.asked),
         derived=tuple(plan.derived),

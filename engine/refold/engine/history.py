@@ -8,8 +8,8 @@ import msgspec
 
 from refold import fold
 from refold.engine.engine import Engine
-from refold.engine.reader import Side, differing
-from refold.engine.states import Loader
+from refold.engine.loader import Loader
+from refold.engine.reader import Side
 from refold.engine.streams import STORE_STREAM, Checkpoints, Streams, key_of
 from refold.log.protocol import Turn
 from refold.results import Change, Finding, Report, Stats
@@ -67,31 +67,31 @@ def ids(engine: Engine, branch: int, kind: str, *, at: int | None, after: str | 
     """Return the ids of a branch's streams of a kind that had an event by ``at``, sorted."""
     prefix = len(kind) + 1
     found: list[str] = []
-    with engine.state_lock:
-        engine.current_head()
-        for name in engine.streams.names(branch, kind, "" if after is None else f"{kind}/{after}"):
+    with engine.reader.state_lock:
+        engine.reader.current_head()
+        for name in engine.reader.streams.names(branch, kind, "" if after is None else f"{kind}/{after}"):
             if limit is not None and len(found) >= limit:
                 break
-            if (at is None and not branch) or engine.last_seq(key_of(branch, name), at):
+            if (at is None and not branch) or engine.reader.last_seq(key_of(branch, name), at):
                 found.append(name[prefix:])
     return found
 
 
 def state_hash(engine: Engine, branch: int, at: int | None) -> str:
     """Return the SHA-256 over (stream, view, digest) of every state of a branch that is not empty."""
-    with engine.state_lock:
-        engine.current_head()
-        names = engine.streams.names(branch)
-        return _hash((name, engine.digests_of(key_of(branch, name), at)) for name in names)
+    with engine.reader.state_lock:
+        engine.reader.current_head()
+        names = engine.reader.streams.names(branch)
+        return _hash((name, engine.reader.digests_of(key_of(branch, name), at)) for name in names)
 
 
 def replay_hash(engine: Engine, branch: int, at: int | None) -> str:
     """Return the state hash of a fold from the first event on: no checkpoint row takes part."""
-    with engine.state_lock:
-        engine.check_open()
-        until = engine.current_head() if at is None else at
+    with engine.reader.state_lock:
+        engine.reader.check_open()
+        until = engine.reader.current_head() if at is None else at
         streams, loader = from_zero(engine, until)
-        states = loader.replayed(until, engine.bounds(branch, until))
+        states = loader.replayed(until, engine.reader.bounds(branch, until))
         named = ((streams.name_of(number), state) for number, state in states.items())
         return _hash((name, fold.digests(state)) for name, state in named)
 
@@ -99,9 +99,9 @@ def replay_hash(engine: Engine, branch: int, at: int | None) -> str:
 def from_zero(engine: Engine, until: int) -> tuple[Streams, Loader]:
     """Return streams and loader that know every event up to ``until`` by itself, and no checkpoint."""
     checkpoints = Checkpoints(None)
-    streams = Streams(engine.log, checkpoints)
+    streams = Streams(engine.reader.log, checkpoints)
     streams.scan_tail(0, until)
-    return streams, Loader(engine.log, streams, checkpoints)
+    return streams, Loader(engine.reader.log, streams, checkpoints)
 
 
 def _hash(streams: Iterable[tuple[str, list[tuple[str, bytes]]]]) -> str:
@@ -112,13 +112,13 @@ def _hash(streams: Iterable[tuple[str, list[tuple[str, bytes]]]]) -> str:
 def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
     """Return the changes from side ``a`` to side ``b``; one without a stream stands for the other's, or for all."""
     if a.stream is None and b.stream is None:
-        pairs = [(name, name) for name in sorted(differing(engine, a, b))]
+        pairs = [(name, name) for name in sorted(engine.reader.differing(a, b))]
     else:
         pairs = [(a.stream or b.stream or "", b.stream or a.stream or "")]
     changes: list[Change] = []
     for before, after in pairs:
-        plain_before = engine.read(key_of(a.branch, before), fold.plain, a.seq)
-        plain_after = engine.read(key_of(b.branch, after), fold.plain, b.seq)
+        plain_before = engine.reader.read(key_of(a.branch, before), fold.plain, a.seq)
+        plain_after = engine.reader.read(key_of(b.branch, after), fold.plain, b.seq)
         changes.extend(changes_between(after, plain_before, plain_after))
     return changes
 
@@ -127,15 +127,15 @@ def stats(engine: Engine, branch: int, path: str | None, at: int | None) -> Stat
     """Return counts of events, of a branch's streams by kind, its named snapshots, and bytes."""
     counts = {kind: len(ids(engine, branch, kind, at=at, after=None, limit=None)) for kind in fold.KINDS}
     return Stats(
-        engine.current_head() if at is None else at,
+        engine.reader.current_head() if at is None else at,
         counts["conversation"],
         counts["project"],
         counts["profile"],
         counts["journal"],
-        engine.read(key_of(branch, STORE_STREAM), lambda state: len(state.part(SETTINGS).snapshots), at),
-        engine.log.size_bytes(),
+        engine.reader.read(key_of(branch, STORE_STREAM), lambda state: len(state.part(SETTINGS).snapshots), at),
+        engine.reader.log.size_bytes(),
         path,
-        engine.read(key_of(branch, STORE_STREAM), lambda state: dict(state.part(SWITCHES).usage), at),
+        engine.reader.read(key_of(branch, STORE_STREAM), lambda state: dict(state.part(SWITCHES).usage), at),
         counts["board"],
     )
 
@@ -149,8 +149,8 @@ def verify(
     against that of the engine.
     """
     with engine.exclusive():
-        engine.check_open()
-        return engine.log.in_stillness(partial(_verified, engine, branch, progress or _silent, witness))
+        engine.reader.check_open()
+        return engine.reader.log.in_stillness(partial(_verified, engine, branch, progress or _silent, witness))
 
 
 def _verified(
@@ -158,20 +158,20 @@ def _verified(
 ) -> Report:
     from refold.engine.verify import Inspection  # noqa: PLC0415 - loaded only by those who verify
 
-    with engine.state_lock:
+    with engine.reader.state_lock:
         if turn.moved:
-            engine.catch_up()
-        inspection = Inspection(engine, lambda: from_zero(engine, engine.head))
+            engine.reader.catch_up()
+        inspection = Inspection(engine, lambda: from_zero(engine, engine.reader.head))
         findings = (*_witnessed(engine, witness), *inspection.findings(progress))
         hashed = "" if findings else _hash_of(engine, branch, inspection.digests)
-        return Report.of(findings, events=engine.head, streams=inspection.streams, state_hash=hashed)
+        return Report.of(findings, events=engine.reader.head, streams=inspection.streams, state_hash=hashed)
 
 
 def _hash_of(engine: Engine, branch: int, digests: Mapping[int, list[tuple[str, bytes]]]) -> str:
     """Return the state hash of a branch whose streams were folded anew; a fork inherits some of them."""
     if branch:
         return state_hash(engine, branch, None)
-    streams = engine.streams
+    streams = engine.reader.streams
     return _hash((streams.name_of(number), digests[number]) for number in digests if not streams.branch_of(number))
 
 
@@ -183,7 +183,7 @@ def _witnessed(engine: Engine, path: str | None) -> Sequence[Finding]:
         return ()
     from refold.engine import witness  # noqa: PLC0415 - loaded only by those who ask
 
-    return witness.findings(engine, path)
+    return witness.findings(engine.reader, path)
 
 
 def _silent(done: int, whole: int) -> None:

@@ -1,4 +1,8 @@
-"""Reads: what an engine knows of its log, and the state of any stream of any branch, live or at a seq."""
+"""Reads: what an engine knows of its log, and the state of any stream of any branch, live or at a seq.
+
+States change only where the writer folds, under the state lock, after the log said that the events are durable. Reads
+take the state lock alone, so they never wait for a disk.
+"""
 
 import threading
 import time
@@ -10,7 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import msgspec
 
 from refold import fold
-from refold.engine.states import Digests, Keeper, Kept, Loader, Recorded, Residents
+from refold.engine.cache import Digests, Keeper, LazyIndex, Residents
+from refold.engine.loader import Loader
 from refold.engine.streams import (
     APPLIED_KEY,
     STORE_STREAM,
@@ -22,9 +27,10 @@ from refold.engine.streams import (
     Uncovered,
     guarded,
     kind_of,
+    number_key,
 )
 from refold.errors import Closed, InvalidInput, ReadOnly, StoreCorrupt
-from refold.event import Event, Forked, Restored
+from refold.event import Event, Forked, Recorded, Restored
 from refold.limits import EVICTED_COUNT_MIN, FROZEN_STATES_MAX, PAGE_EVENTS, SETTLE_COUNT_MAX, TIME_NS_MAX
 from refold.log.protocol import Log
 from refold.log.record import BRANCH, COMMIT, NO_LINK, SEQ, STAMP, CommitRow, branch_of, keyed_hash
@@ -33,6 +39,7 @@ from refold.views.store import SETTINGS, Branch
 if TYPE_CHECKING:
     from refold.index.index import Similarity
 
+T = TypeVar("T")
 
 # From times to seqs and back, by the commit rows of the log: every event of a commit has the commit's time.
 
@@ -93,13 +100,6 @@ class Request(NamedTuple):
     """In a branch: the id's hashes in the branches that it goes on from, and up to which seq their answers count."""
 
 
-# Reading: what an engine knows of its log, and the state of any stream, live or at a seq.
-#
-# States change only where the committer folds, under the state lock, after the log said that the events are durable.
-# Reads take the state lock alone, so they never wait for a disk.
-
-T = TypeVar("T")
-
 STORE_ID_KEY: Final = b"store_id"
 HASH_KEY: Final = b"hash_key"
 TAGS_KEY: Final = b"tags"
@@ -107,7 +107,7 @@ UNSWEPT_KEY: Final = b"unswept"
 """The row that says: the file may still hold bytes of what was erased, and whoever opens the store is to see to it."""
 
 
-class Reading:
+class Reader:
     """What is known of one log, and every read of it."""
 
     def __init__(
@@ -123,7 +123,7 @@ class Reading:
         self.clock_ns = clock_ns
         self.random_bytes = random_bytes
         self.state_lock = threading.RLock()
-        self.kept = Kept(self)
+        self.index = LazyIndex(self._new_index)
         self._closed = ""
         """Why this log cannot be used any more, empty while it can."""
         self.new_id = Ids(random_bytes).new
@@ -145,7 +145,7 @@ class Reading:
         self.streams = Streams(self.log, self.checkpoints)
         self.loader = Loader(self.log, self.streams, self.checkpoints)
         self.keeper = Keeper(self.log, self.streams, self.checkpoints, self.loader)
-        self.residents = Residents(self.log, self.streams, self.keeper, self.kept, self.memory_bytes)
+        self.residents = Residents(self.log, self.streams, self.keeper, self.index, self.memory_bytes)
         self.streams.reach = self._reach
         if uncovered is None:
             applied = self.log.row("checkpoints", APPLIED_KEY)
@@ -158,7 +158,7 @@ class Reading:
         self._looked_at: dict[tuple[int, int, int, str], fold.State] = {}
         """The base that a thread looked at last, by thread, stream, seq and kind: folded on by nobody else."""
         self.head_digests = Digests(self.log, self.streams, self.loader)
-        self.kept.forget()
+        self.index.forget()
         self._read_marks()
         self.log.saw(mark)
         self.is_torn = False
@@ -190,12 +190,16 @@ class Reading:
         """Return a hash that says nothing outside this store."""
         return keyed_hash(self._hash_key, content)
 
-    # Reading.
+    # Reader.
 
     @property
     def is_closed(self) -> bool:
         """Whether this engine can no longer be used."""
         return bool(self._closed)
+
+    def refuse(self, reason: str) -> None:
+        """Refuse every further use, for a reason: this memory "is closed"."""
+        self._closed, self.is_writable = reason, False
 
     def check_open(self) -> None:
         """Raise ``Closed`` after ``close``."""
@@ -271,10 +275,32 @@ class Reading:
             self._frozen.move_to_end(place)
         return state
 
+    def _new_index(self) -> "Similarity":
+        from refold.index.index import Similarity, Source  # noqa: PLC0415 - loaded only by those who search
+
+        return Similarity(
+            Source(
+                name=self.store_id.hex(),
+                readonly=self.log.readonly,
+                memory_bytes=self.memory_bytes,
+                state_lock=self.state_lock,
+                load_vectors=self.loader.vectors,
+                stream=lambda key: self.streams.known(key),  # noqa: PLW0108 - those of the moment, not of now
+                place=self._place,
+                graph=lambda number: self.log.row("graphs", number_key(number)),
+                store_graph=lambda number, blob: self.checkpoints.keep(("graphs", number_key(number), blob)),
+            )
+        )
+
+    def _place(self, key: str, seq: int) -> tuple[int, int]:
+        slot = self.streams.known(key)
+        assert slot is not None, key
+        return self.streams.place(slot, seq)
+
     @property
     def similarity(self) -> "Similarity":
         """What is kept of the vectors of memories."""
-        return self.kept.similarity
+        return self.index.similarity
 
     def _await_fold(self) -> None:
         """Let this process's own commit be folded if another one has already committed behind it.
@@ -468,6 +494,39 @@ class Reading:
             self._looked_at = {(threading.get_ident(), event.base_stream, event.base_seq, kind): state}
             return state
 
+    # Branches.
+
+    def branches_at(self, at: int | None) -> list[Branch]:
+        """Return the branches that were there at a seq, in the order of their forking."""
+        return self.read(STORE_STREAM, lambda state: list(state.part(SETTINGS).branches), at)
+
+    def branch_name(self, branch: int) -> str:
+        """Return the name of a branch, empty for the main line."""
+        return self.branches_at(None)[branch - 1].name if branch else ""
+
+    def names(self) -> Names:
+        """Return the lookups of what the numbers in events stand for."""
+        known = ["", *(branch.name for branch in self.branches_at(None))]
+        return Names(self.streams.name_of, known.__getitem__, self.streams.branch_of)
+
+    def differing(self, a: "Side", b: "Side") -> set[str]:
+        """Return the names of the streams that have events on one side only, leaving out the store's own."""
+        with self.state_lock:
+            bounds = [self.streams.bounds(side.branch, side.seq) for side in (a, b)]
+            spans = {
+                branch: sorted(bound.get(branch, self.streams.branch(branch).seq if branch else 0) for bound in bounds)
+                for branch in {*bounds[0], *bounds[1]}
+            }
+        changed = [(low, high) for low, high in spans.values() if low < high]
+        after, until = min((low for low, _ in changed), default=0), max((high for _, high in changed), default=0)
+        numbers: set[int] = set()
+        for begin in range(after + 1, until + 1, PAGE_EVENTS):
+            seqs = range(begin, min(begin + PAGE_EVENTS, until + 1))
+            for seq, (number, branch) in zip(seqs, _streams_of(self.log.read_at(seqs)), strict=True):
+                if branch in spans and spans[branch][0] < seq <= spans[branch][1]:
+                    numbers.add(number)
+        return {self.streams.name_of(number) for number in numbers} - {STORE_STREAM}
+
 
 class Side(NamedTuple):
     """A state: of a whole branch at a seq, or of one of its streams."""
@@ -475,22 +534,6 @@ class Side(NamedTuple):
     branch: int
     seq: int
     stream: str | None = None
-
-
-def branches_at(engine: Reading, at: int | None) -> list[Branch]:
-    """Return the branches that were there at a seq, in the order of their forking."""
-    return engine.read(STORE_STREAM, lambda state: list(state.part(SETTINGS).branches), at)
-
-
-def name_of(engine: Reading, branch: int) -> str:
-    """Return the name of a branch, empty for the main line."""
-    return branches_at(engine, None)[branch - 1].name if branch else ""
-
-
-def names(engine: Reading) -> Names:
-    """Return what the numbers in events stand for."""
-    known = ["", *(branch.name for branch in branches_at(engine, None))]
-    return Names(engine.streams.name_of, known.__getitem__, engine.streams.branch_of)
 
 
 def request_prefix(branch: int) -> bytes:
@@ -515,38 +558,7 @@ def depth_of(branches: list[Branch], branch: int) -> int:
     return depth
 
 
-def differing(engine: Reading, a: Side, b: Side) -> set[str]:
-    """Return the names of the streams that have events on one side only, leaving out the store's own."""
-    with engine.state_lock:
-        bounds = [engine.streams.bounds(side.branch, side.seq) for side in (a, b)]
-        spans = {
-            branch: sorted(bound.get(branch, _begin(engine, branch)) for bound in bounds)
-            for branch in {*bounds[0], *bounds[1]}
-        }
-        begin = min((low for low, high in spans.values() if low < high), default=0)
-        end = max((high for low, high in spans.values() if low < high), default=0)
-    numbers = {
-        number
-        for seq, number, branch in _events_between(engine, begin, end)
-        if branch in spans and spans[branch][0] < seq <= spans[branch][1]
-    }
-    return {engine.streams.name_of(number) for number in numbers} - {STORE_STREAM}
-
-
-def _begin(engine: Reading, branch: int) -> int:
-    """Return the seq behind which a branch may have events."""
-    return engine.streams.branch(branch).seq if branch else 0
-
-
-def _events_between(engine: Reading, after: int, until: int) -> Iterator[tuple[int, int, int]]:
-    """Return seq, stream and branch of the events with ``after < seq <= until``."""
-    while after < until:
-        seqs = range(after + 1, min(after + PAGE_EVENTS, until) + 1)
-        yield from zip(seqs, *_places(engine.log.read_at(seqs)), strict=True)
-        after = seqs[-1]
-
-
 @guarded
-def _places(records: Sequence[bytes]) -> tuple[list[int], list[int]]:
-    """Return the streams and the branches of records."""
-    return [STAMP.unpack_from(record)[0] for record in records], [branch_of(record) for record in records]
+def _streams_of(records: Sequence[bytes]) -> list[tuple[int, int]]:
+    """Return the number of the stream and the branch of each record."""
+    return [(STAMP.unpack_from(record)[0], branch_of(record)) for record in records]

@@ -15,10 +15,11 @@ import msgspec
 
 from refold import fold
 from refold.engine import transfer
+from refold.engine.cache import Keeper, Residents
 from refold.engine.engine import Engine
 from refold.engine.jsonl import Stands
+from refold.engine.loader import Loader
 from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY
-from refold.engine.states import Keeper, Loader, Residents
 from refold.engine.streams import (
     NEXT_NUMBER_KEY,
     Checkpoints,
@@ -211,16 +212,18 @@ class Rebuild:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._log = engine.log
+        self._log = engine.reader.log
         self._checkpoints = Checkpoints(self._log)
         self._streams = Streams(self._log, self._checkpoints)
         self._loader = Loader(self._log, self._streams, self._checkpoints)
         self._keeper = Keeper(self._log, self._streams, self._checkpoints, self._loader)
-        self._residents = Residents(self._log, self._streams, self._keeper, engine.kept, engine.memory_bytes)
+        self._residents = Residents(
+            self._log, self._streams, self._keeper, engine.reader.index, engine.reader.memory_bytes
+        )
 
     def run(self) -> None:
         """Store every row; the engine knows of them afterwards. A program that does not know all events stores none."""
-        if self._engine.unknown_tags:
+        if self._engine.reader.unknown_tags:
             return
         head, seq = self._log.head(), 0
         while seq < head:

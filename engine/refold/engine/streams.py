@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from refold.index.project import Stock
 
 
-# What reading damaged bytes raises, told as what it is.
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from refold import checks
-from refold.engine.reader import Reading
-from refold.engine.states import Recorded
+from refold.engine.reader import Reader
 from refold.errors import Closed, InvalidInput, StoreError
+from refold.event import Recorded
 from refold.limits import POLL_MS
 from refold.log.protocol import Log
 from refold.threads import Bell, Worker
@@ -149,8 +149,8 @@ class Subscription:
 class Subscriptions:
     """All subscriptions of one engine, and the thread that serves them while there are any."""
 
-    def __init__(self, engine: Reading) -> None:
-        self._engine = engine
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
         self._restart()
 
     def _restart(self) -> None:
@@ -164,7 +164,7 @@ class Subscriptions:
     def subscribe(self, function: Subscriber, after: int | None, branch: int) -> Subscription:
         """Return a subscription to a branch's events with ``seq > after``, for ``None`` to those yet to come."""
         _check_function(function)
-        head = self._engine.current_head()
+        head = self._reader.current_head()
         if after is not None and checks.count(after, "after") > head:
             raise InvalidInput(
                 f"after is {after}, and the last event has seq {head}; give a seq up to it, or None for from now on"
@@ -185,10 +185,10 @@ class Subscriptions:
         """Start the thread; it waits for our lock before it looks for the first time."""
         # A context of its own, so that a batch that is open where somebody subscribes is none of its business.
         self._thread = Worker(partial(Context().run, self._run), "refold-subscriptions")
-        self._engine.ring = self._bell.ring
+        self._reader.ring = self._bell.ring
         self._thread.start()
         if not self._thread.begins():
-            self._engine.ring = self._thread = None
+            self._reader.ring = self._thread = None
             raise StoreError("no thread could be started for the subscribers; end other threads and subscribe again")
 
     def check_thread(self) -> None:
@@ -251,7 +251,7 @@ class Subscriptions:
 
     def _forget_thread(self) -> None:
         if self._thread is not None and self._thread.is_current:
-            self._engine.ring = self._thread = None
+            self._reader.ring = self._thread = None
 
     def _end_all(self, error: BaseException | None) -> None:
         with self._lock:
@@ -262,7 +262,7 @@ class Subscriptions:
         for delivery in self._active:
             delivery.end(error)
         self._active = ()
-        self._engine.ring = self._thread = None
+        self._reader.ring = self._thread = None
 
     def _round(self, active: Sequence[_Delivery]) -> bool:
         """Give each subscription at most a page, so that one that catches up keeps no other waiting for long."""
@@ -273,15 +273,15 @@ class Subscriptions:
             place = (delivery.position, delivery.branch)
             if delivery.position < until and not delivery.is_ended:
                 if place not in pages:
-                    pages = {place: self._engine.page(delivery.position, until, delivery.branch)}
+                    pages = {place: self._reader.page(delivery.position, until, delivery.branch)}
                 delivery.deliver(*pages[place])
                 is_busy = True
         return is_busy
 
     def _until(self, position: int) -> int:
         """Return the seq up to which events are folded here, so that readers see them, and durable."""
-        head = self._engine.current_head()
-        return min(head, durable_head(self._engine.log)) if head > position else head
+        head = self._reader.current_head()
+        return min(head, durable_head(self._reader.log)) if head > position else head
 
 
 def _check_function(function: object) -> None:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from msgspec.structs import force_setattr
 
 from refold import checks, fold
-from refold.engine.reader import Reading, Request
+from refold.engine.reader import Reader, Request
 from refold.engine.streams import STORE_STREAM, Slot, name_of, parted
 from refold.entry import Entry, settle_entry
 from refold.errors import LimitExceeded, WrongVersion
@@ -363,9 +363,9 @@ class Verb(NamedTuple):
     request: Request | None
 
 
-def slot_of(reading: Reading, group: Group, name: str) -> Slot:
+def slot_of(reader: Reader, group: Group, name: str) -> Slot:
     """Return the slot of a stream; one that does not exist yet gets its number with its first event."""
-    slot = reading.find(name) or group.born.get(name)
+    slot = reader.find(name) or group.born.get(name)
     if slot is None:
         branch, bare = parted(name)
         slot = Slot(0, bare, branch)
@@ -373,24 +373,24 @@ def slot_of(reading: Reading, group: Group, name: str) -> Slot:
     return slot
 
 
-def _ready(reading: Reading, group: Group, slot: Slot) -> Slot:
+def _ready(reader: Reader, group: Group, slot: Slot) -> Slot:
     """Return a slot to which events can be added: with a number if it is new, with its state loaded if it is not."""
     if not slot.number:
         if slot.key in group.born:
             return group.born[slot.key]
-        number = reading.streams.next_number + len(group.born)
+        number = reader.streams.next_number + len(group.born)
         if slot.base is None:
             slot.number = number
         else:
-            reading.live(slot)
+            reader.live(slot)
             slot = slot.heir(number)
         group.born[slot.key] = slot
     elif slot.state is None:
-        reading.live(slot)
+        reader.live(slot)
     return slot
 
 
-def admit_verb(reading: Reading, group: Group, verb: Verb) -> int | None:
+def admit_verb(reader: Reader, group: Group, verb: Verb) -> int | None:
     """Add a mutation's event to the group, behind what opens its stream; return its place, ``None`` for no change.
 
     Raises ``WrongVersion`` if the stream is not at the expected version, and whatever the decision raises.
@@ -398,17 +398,17 @@ def admit_verb(reading: Reading, group: Group, verb: Verb) -> int | None:
     command = len(group.events)
     if verb.request is not None and any(verb.request.id_hash == known.id_hash for known, _, _ in group.requests):
         raise Deferred
-    slot = slot_of(reading, group, verb.name)
+    slot = slot_of(reader, group, verb.name)
     if verb.expected != ANY:
         check_version(verb.name, slot, group.touched.get(verb.name, 0), verb.expected)
-    event = _decided(reading, group, slot, verb)
+    event = _decided(reader, group, slot, verb)
     place: int | None = None
     if event is not None:
         if verb.opening is not None:
-            _open(reading, group, slot, verb, command)
+            _open(reader, group, slot, verb, command)
         if event.sources:
             group.is_citing = True
-        place = group.add(_ready(reading, group, slot), event, verb.occurred_ns, command)
+        place = group.add(_ready(reader, group, slot), event, verb.occurred_ns, command)
         if type(event) in fold.CLOSING:
             group.opened.discard(verb.name)
     if verb.request is not None:
@@ -416,23 +416,23 @@ def admit_verb(reading: Reading, group: Group, verb: Verb) -> int | None:
     return place
 
 
-def _decided(reading: Reading, group: Group, slot: Slot, verb: Verb) -> Event | None:
+def _decided(reader: Reader, group: Group, slot: Slot, verb: Verb) -> Event | None:
     if isinstance(verb.make, Event):
         return verb.make
     if verb.name in group.touched:
         raise Deferred
-    return verb.make(reading.live(slot))
+    return verb.make(reader.live(slot))
 
 
-def _open(reading: Reading, group: Group, slot: Slot, verb: Verb, command: int) -> None:
+def _open(reader: Reader, group: Group, slot: Slot, verb: Verb, command: int) -> None:
     """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
     if verb.name in group.opened:
         return
     if verb.name in group.touched:
         raise Deferred
-    if not fold.is_open(reading.live(slot)):
+    if not fold.is_open(reader.live(slot)):
         assert verb.opening is not None, "a stream to open without its opening event"
-        group.add(_ready(reading, group, slot), verb.opening, verb.occurred_ns, command)
+        group.add(_ready(reader, group, slot), verb.opening, verb.occurred_ns, command)
     group.opened.add(verb.name)
 
 
@@ -448,7 +448,7 @@ def check_version(name: str, slot: Slot | None, added: int, expected: object) ->
         )
 
 
-def admit_batch(reading: Reading, group: Group, pending: Pending, first_seq: int) -> Sequence[int]:
+def admit_batch(reader: Reader, group: Group, pending: Pending, first_seq: int) -> Sequence[int]:
     """Add a batch's events to the group as one command; return those of its places that are written.
 
     Raises ``WrongVersion`` if a stream moved that the batch read, or was closed that the batch found open.
@@ -458,15 +458,15 @@ def admit_batch(reading: Reading, group: Group, pending: Pending, first_seq: int
         raise Deferred
     if group.requests and any(known.id_hash in pending.requests for known, _, _ in group.requests):
         raise Deferred
-    _check_unanswered(reading, pending)
+    _check_unanswered(reader, pending)
     if pending.stands is not None:
         _check_standing(group, pending.stands)
-    slots = {name: slot_of(reading, group, name) for name in names}
-    _check_unmoved(reading, pending, slots)
-    _check_unerased(reading, pending)
-    places = _places(reading, pending, slots)
+    slots = {name: slot_of(reader, group, name) for name in names}
+    _check_unmoved(reader, pending, slots)
+    _check_unerased(reader, pending)
+    places = _places(reader, pending, slots)
     command = len(group.events)
-    _extend(reading, group, pending, places, slots)
+    _extend(reader, group, pending, places, slots)
     group.events += resolved(pending, places, first_seq + command)
     for request, wanted in pending.requests.values():
         # Both are in order, and a batch has as many requests as events where each of an import's has its own.
@@ -483,11 +483,11 @@ def _check_standing(group: Group, stands: Callable[[], bool]) -> None:
         raise WrongVersion("the memory moved on while it was looked at; look again", expected=EXISTS, actual=0)
 
 
-def _check_unanswered(reading: Reading, pending: Pending) -> None:
+def _check_unanswered(reader: Reader, pending: Pending) -> None:
     """Raise ``WrongVersion`` if a request of the batch was answered since: it must not be written a second time."""
     for request, _ in pending.requests.values():
         with suppress(LookupError):
-            answer = reading.answered(request)
+            answer = reader.answered(request)
             raise WrongVersion(
                 "a request_id of this batch was answered while the batch was open; run the batch again",
                 expected=NO_STREAM,
@@ -495,14 +495,14 @@ def _check_unanswered(reading: Reading, pending: Pending) -> None:
             )
 
 
-def _extend(reading: Reading, group: Group, pending: Pending, places: Sequence[int], slots: dict[str, Slot]) -> None:
+def _extend(reader: Reader, group: Group, pending: Pending, places: Sequence[int], slots: dict[str, Slot]) -> None:
     """Add all columns of a batch but the events, and its new streams in the order of their first events."""
     everything = len(places) == len(pending.events)
     names = pending.names if everything else [pending.names[place] for place in places]
     command = len(group.events)
     # Counted anew: openings that are left out stand among a batch's places, and are not written.
     for name, count in Counter(names).items():
-        slots[name] = _ready(reading, group, slots[name])
+        slots[name] = _ready(reader, group, slots[name])
         group.touched[name] = group.touched.get(name, 0) + count
     group.slots += [slots[name] for name in names]
     group.occurred += pending.occurred if everything else [pending.occurred[place] for place in places]
@@ -522,17 +522,17 @@ def _commands(pending: Pending, places: Sequence[int], command: int) -> list[int
     return commands
 
 
-def erased_count(reading: Reading) -> int:
+def erased_count(reader: Reader) -> int:
     """Return how many events were erased: what was read when they were fewer may hold what is gone."""
-    with reading.state_lock:
-        slot = reading.find(STORE_STREAM)
-        return 0 if slot is None else len(reading.live(slot).part(SETTINGS).erased)
+    with reader.state_lock:
+        slot = reader.find(STORE_STREAM)
+        return 0 if slot is None else len(reader.live(slot).part(SETTINGS).erased)
 
 
-def _check_unerased(reading: Reading, pending: Pending) -> None:
+def _check_unerased(reader: Reader, pending: Pending) -> None:
     """Raise ``WrongVersion`` if something was erased since the batch read: it moves no version of what it erases."""
     before = pending.erased_count
-    if before is not None and (now := erased_count(reading)) != before:
+    if before is not None and (now := erased_count(reader)) != before:
         raise WrongVersion(
             "events were erased while a batch was open that may have read them; run the batch again",
             expected=before,
@@ -540,17 +540,17 @@ def _check_unerased(reading: Reading, pending: Pending) -> None:
         )
 
 
-def _check_unmoved(reading: Reading, pending: Pending, slots: dict[str, Slot]) -> None:
+def _check_unmoved(reader: Reader, pending: Pending, slots: dict[str, Slot]) -> None:
     # A stream that was found open for an event that was then refused is no part of the batch.
     for name in (pending.opened & slots.keys()) - pending.openings.keys():
-        if not fold.is_open(reading.live(slots[name])):
+        if not fold.is_open(reader.live(slots[name])):
             raise WrongVersion(
                 f"{name_of(name)} was dropped or emptied while a batch was open; run the batch again",
                 expected=EXISTS,
                 actual=slots[name].version,
             )
     for name, version in pending.reads.items():
-        slot = slots.get(name) or reading.find(name)
+        slot = slots.get(name) or reader.find(name)
         actual = 0 if slot is None else slot.version
         if actual != version:
             raise WrongVersion(
@@ -560,12 +560,12 @@ def _check_unmoved(reading: Reading, pending: Pending, slots: dict[str, Slot]) -
             )
 
 
-def _places(reading: Reading, pending: Pending, slots: dict[str, Slot]) -> Sequence[int]:
+def _places(reader: Reader, pending: Pending, slots: dict[str, Slot]) -> Sequence[int]:
     """Return the places to write: all but openings of streams that somebody else has opened meanwhile."""
     moot = {
         place
         for name, place in pending.openings.items()
-        if slots[name].version and fold.is_open(reading.live(slots[name]))
+        if slots[name].version and fold.is_open(reader.live(slots[name]))
     }
     everything = range(len(pending.events))
     return [place for place in everything if place not in moot] if moot else everything

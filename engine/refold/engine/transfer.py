@@ -18,7 +18,6 @@ from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias, cast
 import msgspec
 
 from refold import checks, fold
-from refold.engine import reader
 from refold.engine.engine import Engine
 from refold.engine.jsonl import (
     JSONL_FORMAT,
@@ -32,7 +31,7 @@ from refold.engine.jsonl import (
     head_of,
     line_of,
 )
-from refold.engine.reader import TAGS_KEY
+from refold.engine.reader import TAGS_KEY, checked_time
 from refold.engine.streams import STORE_STREAM, Names, Slot, guarded, key_of, name_key, number_key
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Event, SnapshotNamed
@@ -120,7 +119,7 @@ def join(
     count, streams = _counted(_without_branches(read()))
     names = _renamed(streams, rename)
     key = sha256(digest + msgspec.msgpack.encode(sorted(names.items()))).digest()
-    went = _joined(engine.log).get(key, Went())
+    went = _joined(engine.reader.log).get(key, Went())
     known = went.events
     if known and known == count:
         return Loaded(0, len(streams), repeated=True)
@@ -205,8 +204,8 @@ def joined_until(log: Log, seq: int) -> Row:
 
 
 def _refuse_taken(engine: Engine, names: Mapping[str, str]) -> None:
-    with engine.state_lock:
-        taken = [new for new in names.values() if new != STORE_STREAM and engine.streams.find(new) is not None]
+    with engine.reader.state_lock:
+        taken = [new for new in names.values() if new != STORE_STREAM and engine.reader.streams.find(new) is not None]
     if taken:
         shown = ", ".join(taken[:_SHOWN_COUNT])
         more = f" and {len(taken) - _SHOWN_COUNT} more" if len(taken) > _SHOWN_COUNT else ""
@@ -241,34 +240,34 @@ class _Joining:
     def write(self, page: Sequence[Ready]) -> None:
         """Write a page of events in one transaction, and fold it."""
         engine = self._engine
-        now_ns = reader.checked_time(engine.clock_ns())
-        salts = engine.random_bytes(SALT_BYTES * len(page))
+        now_ns = checked_time(engine.reader.clock_ns())
+        salts = engine.reader.random_bytes(SALT_BYTES * len(page))
         for attempts in range(RETRIES_COUNT_MAX, 0, -1):
             try:
-                engine.log.in_turn(partial(self._take_turn, page, now_ns, salts))
+                engine.reader.log.in_turn(partial(self._take_turn, page, now_ns, salts))
             except Overtaken:
                 if attempts == 1:
                     raise
             else:
                 break
-        with engine.state_lock:
-            engine.catch_up()
+        with engine.reader.state_lock:
+            engine.reader.catch_up()
 
     def _take_turn(self, page: Sequence[Ready], now_ns: int, salts: bytes, turn: Turn) -> None:
         engine = self._engine
         went = Went(self._went.events, list(self._went.runs))
-        with engine.state_lock:
+        with engine.reader.state_lock:
             if turn.moved:
-                engine.catch_up()
-            engine.check_writable()
-            went.note(engine.head + 1, len(page))
-            built = _Page(engine, self._names, went, max(now_ns, engine.time_ns))
+                engine.reader.catch_up()
+            engine.reader.check_writable()
+            went.note(engine.reader.head + 1, len(page))
+            built = _Page(engine, self._names, went, max(now_ns, engine.reader.time_ns))
             for place, (line, event) in enumerate(page):
                 built.add(line, event, salts[place * SALT_BYTES :][:SALT_BYTES])
             commits = list(built.commits(page))
-        joined = msgspec.msgpack.encode(_joined(engine.log) | {self._key: went})
+        joined = msgspec.msgpack.encode(_joined(engine.reader.log) | {self._key: went})
         rows: list[Row] = [*built.all_rows(), ("meta", _JOINED_KEY, joined)]
-        turn.write(engine.head + 1, built.records, commits, rows)
+        turn.write(engine.reader.head + 1, built.records, commits, rows)
         self._went.events, self._went.runs = went.events, went.runs
 
 
@@ -284,7 +283,7 @@ class _Page:
         self._born: list[Slot] = []
         self._heads: dict[int, tuple[int, int]] = {}
         """Number of a stream -> version and seq of its last event, those of this page included."""
-        self._tags = set(engine.tags)
+        self._tags = set(engine.reader.tags)
         self._rows: list[Row] = []
         self.records: list[bytes] = []
 
@@ -292,7 +291,7 @@ class _Page:
         """Return the slot, here, of a stream of the file; a stream that begins gets the next number."""
         slot = self._slots.get(stream)
         if slot is None:
-            name, streams = self._names[stream], self._engine.streams
+            name, streams = self._names[stream], self._engine.reader.streams
             slot = streams.find(name)
             if slot is None:
                 slot = Slot(streams.next_number + len(self._born), name)
@@ -341,11 +340,11 @@ class _Page:
     def all_rows(self) -> list[Row]:
         """Return the rows of what the page adds."""
         tags = msgspec.msgpack.encode(sorted(self._tags))
-        return [*self._rows, *self._engine.streams.rows_of(self._born), ("meta", TAGS_KEY, tags)]
+        return [*self._rows, *self._engine.reader.streams.rows_of(self._born), ("meta", TAGS_KEY, tags)]
 
     def commits(self, page: Sequence[Ready]) -> Iterator[bytes]:
         """Return a commit row for each command: what was one commit stays one."""
-        first, link = self._engine.head + 1, self._engine.link
+        first, link = self._engine.reader.head + 1, self._engine.reader.link
         begin = 0
         for _, lines in groupby(page, key=lambda pair: pair[0].command):
             end = begin + sum(1 for _ in lines)
@@ -365,7 +364,7 @@ _DIGEST_BYTES: Final = 32
 
 def export(engine: Engine, path: str, at: int | None) -> int:
     """Write the events up to ``at`` to a file, which appears whole or not at all; return how many there were."""
-    until = engine.current_head() if at is None else at
+    until = engine.reader.current_head() if at is None else at
     target = Path(path)
     try:
         with tempfile.NamedTemporaryFile("wb", dir=target.parent, prefix=".refold-export-", delete=False) as file:
@@ -387,13 +386,13 @@ def export(engine: Engine, path: str, at: int | None) -> int:
 
 def lines(engine: Engine, until: int) -> Iterator[bytes]:
     """Return the export's lines: its head, then every event up to ``until``, read in short pages."""
-    yield msgspec.json.encode(Head(JSONL_FORMAT, engine.store_id.hex(), until)) + b"\n"
-    names = reader.names(engine)
+    yield msgspec.json.encode(Head(JSONL_FORMAT, engine.reader.store_id.hex(), until)) + b"\n"
+    names = engine.reader.names()
     seq = 1
     while seq <= until:
-        with engine.state_lock:
-            engine.check_open()
-            records = engine.log.read_at(range(seq, min(seq + PAGE_EVENTS, until + 1)))
+        with engine.reader.state_lock:
+            engine.reader.check_open()
+            records = engine.reader.log.read_at(range(seq, min(seq + PAGE_EVENTS, until + 1)))
             page = [_line(names, place, record) for place, record in enumerate(records, seq)]
         yield from page
         seq += len(page)
@@ -446,10 +445,10 @@ def load(
     Into a store with events, or under other names, its events come as new ones: ``joining`` says how.
     """
     with engine.exclusive():
-        engine.check_writable()
+        engine.reader.check_writable()
         digest, count, streams = _checked(path)
-        head = engine.current_head()
-        marker = engine.log.row("meta", _LOAD_KEY)
+        head = engine.reader.current_head()
+        marker = engine.reader.log.row("meta", _LOAD_KEY)
         if marker == b"done" + digest and not rename:
             return Loaded(0, streams, repeated=True)
         if rename or (head and marker != _part(digest, head)):
@@ -457,9 +456,9 @@ def load(
         try:
             with Path(path).open("rb") as file:
                 trail = Trail()
-                ready = islice(_lines_of(file, trail), engine.head, None)
+                ready = islice(_lines_of(file, trail), engine.reader.head, None)
                 _load_lines(_Loading(engine, digest, trail.branches), ready, count, progress)
-            engine.log.write_rows([("meta", _LOAD_KEY, b"done" + digest)])
+            engine.reader.log.write_rows([("meta", _LOAD_KEY, b"done" + digest)])
         finally:
             engine.reload()
     return Loaded(count, streams)
@@ -546,17 +545,17 @@ class _Loading:
         self._engine = engine
         self._branches = branches
         self._digest = digest
-        self._streams = engine.streams
+        self._streams = engine.reader.streams
         self._numbers: dict[str, int] = {}
-        self.seq = engine.head
-        last = engine.log.commit_at(engine.head) if engine.head else None
+        self.seq = engine.reader.head
+        last = engine.reader.log.commit_at(engine.reader.head) if engine.reader.head else None
         self._link = COMMIT.unpack(last)[3] if last else bytes(32)
-        self._tags: set[int] = set(engine.tags)
+        self._tags: set[int] = set(engine.reader.tags)
 
     def write(self, page: Sequence[_Ready]) -> None:
         """Write a page of events in one transaction, with the commit rows of the commits they came in."""
         first_seq = self.seq + 1
-        salts = self._engine.random_bytes(SALT_BYTES * len(page))
+        salts = self._engine.reader.random_bytes(SALT_BYTES * len(page))
         rows: list[Row] = []
         records = [
             self._record(ready, salts[place * SALT_BYTES :][:SALT_BYTES], rows) for place, ready in enumerate(page)
@@ -570,13 +569,13 @@ class _Loading:
                 raise StoreBusy("another process wrote to the store while an export was loaded into it; load it again")
             turn.write(first_seq, records, commits, rows)
 
-        self._engine.log.in_turn(use)
+        self._engine.reader.log.in_turn(use)
 
     def _number(self, branch: int, name: str, rows: list[Row]) -> int:
         key = key_of(branch, name)
         number = self._numbers.get(key)
         if number is None:
-            packed = self._engine.log.row("names", name_key(branch, name))
+            packed = self._engine.reader.log.row("names", name_key(branch, name))
             if packed is None:
                 slot = Slot(self._streams.next_number, name, branch)
                 rows.extend(self._streams.rows_of([slot]))

@@ -12,9 +12,10 @@ import msgspec
 from refold import fold
 from refold.engine import streams
 from refold.engine.backup import MANIFEST_FILE
+from refold.engine.cache import digests_of
 from refold.engine.engine import Engine
+from refold.engine.loader import Loader, decoded
 from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY
-from refold.engine.states import Loader, Recorded, decoded, digests_of
 from refold.engine.streams import (
     APPLIED_KEY,
     NEXT_NUMBER_KEY,
@@ -29,7 +30,7 @@ from refold.engine.streams import (
 )
 from refold.engine.walk import Page, Seen, Walk, swept
 from refold.errors import RefoldError, StoreCorrupt, StoreError
-from refold.event import FLAG_BASE, Event, Stamp
+from refold.event import FLAG_BASE, Event, Recorded, Stamp
 from refold.limits import (
     EVENT_OVERHEAD_BYTES,
     GRAPHS_READ_COUNT,
@@ -201,7 +202,7 @@ class Refolding:
     def __init__(self, engine: Engine, zero: Callable[[], tuple[Streams, Loader]]) -> None:
         self._engine = engine
         self._from_zero = zero
-        self._memory_bytes = engine.memory_bytes // VERIFY_PARTS_COUNT
+        self._memory_bytes = engine.reader.memory_bytes // VERIFY_PARTS_COUNT
         self._streams: dict[int, _Stream] = {}
         self._weight = self._folded = self._folded_bytes = 0
         self._postponed: set[int] = set()
@@ -234,9 +235,9 @@ class Refolding:
 
     def _schedule(self) -> None:
         """Take note of where checkpoint rows and digests stand."""
-        applied = self._engine.log.row("checkpoints", APPLIED_KEY)
+        applied = self._engine.reader.log.row("checkpoints", APPLIED_KEY)
         self._applied = SEQ.unpack(applied)[0] if applied is not None else 0
-        for key, _ in scan(self._engine.log, "checkpoints", b"", PAGE_EVENTS):
+        for key, _ in scan(self._engine.reader.log, "checkpoints", b"", PAGE_EVENTS):
             if len(key) != len(APPLIED_KEY):
                 self._findings.append(Finding("checkpoint", 0, f"{key.hex()} is no key of a checkpoint row", CACHE))
             elif key != APPLIED_KEY:
@@ -244,7 +245,7 @@ class Refolding:
                 self._doubtful |= {number, self._due[seq]} if seq in self._due else set()
                 self._due[seq] = number
                 self._rows[number] = self._rows.get(number, 0) + 1
-        for key, packed in scan(self._engine.log, "digests", b"", PAGE_EVENTS):
+        for key, packed in scan(self._engine.reader.log, "digests", b"", PAGE_EVENTS):
             try:
                 number, seq = int.from_bytes(key, "big"), digests_of(packed)[0]
             except StoreCorrupt as error:
@@ -287,7 +288,7 @@ class Refolding:
             return None
         if number in self._left:
             return None  # It goes on behind its head; ``finish`` says so.
-        streams = self._engine.streams
+        streams = self._engine.reader.streams
         name, state = streams.name_of(number), None
         if streams.branch_of(number):
             slot = self.zero[0].at_number(number)
@@ -304,7 +305,7 @@ class Refolding:
             self._compare_row(number, stream, seq, version)
         if self._digests_due.get(seq) == number:
             self._compare_digests(number, stream, seq)
-        if not stream.rows and self._engine.streams.at_number(number).seq == seq:
+        if not stream.rows and self._engine.reader.streams.at_number(number).seq == seq:
             self._findings += self._against_live(number, stream, (version, seq))
             self._left[number] = (version, seq)
             del self._streams[number]
@@ -315,7 +316,7 @@ class Refolding:
         stream.row = seq
         key = number_key(number) + SEQ.pack(seq)
         try:
-            row = checkpoint_of(key, self._engine.log.row("checkpoints", key) or b"")
+            row = checkpoint_of(key, self._engine.reader.log.row("checkpoints", key) or b"")
             if (row.version, row.since) == (version, stream.seqs) and self._holds(stream, row):
                 self._held.add(seq)
         except UNREADABLE:
@@ -334,7 +335,7 @@ class Refolding:
             return True
         found = stream.events
         if found is None or not found.keys() >= set(row.pointed):
-            located = self._engine.loader.recorded(row.pointed)
+            located = self._engine.reader.loader.recorded(row.pointed)
         else:
             located = [Recorded(*found[seq]) for seq in row.pointed]
         cached = fold.unpack(stream.state.kind.name, row.inline, located)
@@ -342,7 +343,7 @@ class Refolding:
 
     def _compare_digests(self, number: int, stream: _Stream, seq: int) -> None:
         del self._digests_due[seq]
-        packed = self._engine.log.row("digests", number_key(number)) or b""
+        packed = self._engine.reader.log.row("digests", number_key(number)) or b""
         if digests_of(packed)[1] != stream.digests_at(seq):
             said = f"the stored digests of {stream.name} are not those of the fold of its events"
             self._findings.append(Finding("digests", seq, said, CACHE))
@@ -368,13 +369,13 @@ class Refolding:
         while self._postponed:
             self._wanted, self._postponed = self._postponed, set()
             self._weight = 0
-            for begin in range(0, self._engine.head, PAGE_EVENTS):
-                self.take(self._again(range(begin + 1, min(begin + PAGE_EVENTS, self._engine.head) + 1)))
+            for begin in range(0, self._engine.reader.head, PAGE_EVENTS):
+                self.take(self._again(range(begin + 1, min(begin + PAGE_EVENTS, self._engine.reader.head) + 1)))
                 self._wanted -= self._postponed
             yield from self._rest(heads)
         for number, left in self._left.items():
             if heads[number] != left:
-                yield _other_head(self._engine.streams.at_number(number), heads[number])
+                yield _other_head(self._engine.reader.streams.at_number(number), heads[number])
         yield from self._findings
         for seq, number in sorted(self._digests_due.items()):
             yield _stray(seq, number)
@@ -384,7 +385,7 @@ class Refolding:
     def _again(self, seqs: range) -> Page:
         """Return a page once more: those of its events that are of the streams of this pass."""
         wanted = self._wanted or ()
-        numbered = zip(seqs, self._engine.log.read_at(seqs), strict=True)
+        numbered = zip(seqs, self._engine.reader.log.read_at(seqs), strict=True)
         found = [(seq, record) for seq, record in numbered if STREAM.unpack_from(record)[0] in wanted]
         records = [record for _, record in found]
         heads = list(map(STAMP.unpack_from, records))
@@ -399,7 +400,7 @@ class Refolding:
 
     def _against_live(self, number: int, stream: _Stream, head: tuple[int, int]) -> Iterator[Finding]:
         self.hashed[number] = digests = stream.digests_at(head[1])
-        live = self._engine.streams.at_number(number)
+        live = self._engine.reader.streams.at_number(number)
         if (live.version, live.seq) != head:
             yield _other_head(live, head)
         elif uncovered := next((seq for seq in stream.seqs if stream.row < seq <= self._applied), 0):
@@ -411,7 +412,7 @@ class Refolding:
 
     def _closely(self, number: int) -> Iterator[Finding]:
         """Look closely at the checkpoint rows of a stream, one of which is not what it should be at first sight."""
-        rows = list(scan(self._engine.log, "checkpoints", number_key(number), PAGE_EVENTS))
+        rows = list(scan(self._engine.reader.log, "checkpoints", number_key(number), PAGE_EVENTS))
         streams, loader = self.zero
         try:
             yield from _stream_rows(loader, streams.at_number(number), rows)
@@ -505,7 +506,7 @@ class Inspection:
             yield from readable("replay", self._states())
 
     def _file_and_log(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
-        log, head = self._engine.log, self._engine.head
+        log, head = self._engine.reader.log, self._engine.reader.head
         problems = log.verify()
         if problems:
             # LMDB would follow the pointers of a damaged file, and take the process with it.
@@ -528,7 +529,7 @@ class Inspection:
         except UNREADABLE as error:
             self._failure = unreadable("checkpoint", error, CACHE)
         try:
-            return swept(self._engine.log, self._engine.head, self._take, progress)
+            return swept(self._engine.reader.log, self._engine.reader.head, self._take, progress)
         except StoreError:
             return None
 
@@ -546,7 +547,7 @@ class Inspection:
             yield self._failure
             return
         assert self._refolding is not None, "nothing was folded, and nothing says why"
-        yield from readable("requests", check_requests(self._engine.log, self._seen))
+        yield from readable("requests", check_requests(self._engine.reader.log, self._seen))
         yield from readable("order", self._inherited(self._refolding))
         yield from readable("checkpoint", self._applied(), CACHE)
         yield from self._refolding.finish(self._seen.heads)
@@ -563,11 +564,13 @@ class Inspection:
 
     def _applied(self) -> Iterator[Finding]:
         """Check that what says how far the checkpoint rows reach does not reach behind the head."""
-        row = self._engine.log.row("checkpoints", APPLIED_KEY)
+        row = self._engine.reader.log.row("checkpoints", APPLIED_KEY)
         applied = SEQ.unpack(row)[0] if row is not None else 0
-        if applied > self._engine.head:
-            said = f"checkpoint rows are said to reach up to seq {applied}, and the log ends at {self._engine.head}"
-            yield Finding("checkpoint", self._engine.head, said, CACHE)
+        if applied > self._engine.reader.head:
+            said = (
+                f"checkpoint rows are said to reach up to seq {applied}, and the log ends at {self._engine.reader.head}"
+            )
+            yield Finding("checkpoint", self._engine.reader.head, said, CACHE)
 
 
 def readable(check: str, findings: Iterator[Finding], fault: str = DAMAGE) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from itertools import compress
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from refold import fold
-from refold.engine.states import decoded
+from refold.engine.loader import decoded
 from refold.errors import StoreCorrupt
 from refold.event import FLAG_BASE, FLAG_BODY_ELSEWHERE, FLAG_ERASED, FLAG_OCCURRED, Erased, Event
 from refold.fold import TAGS

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 from weakref import ref
 
-from refold.engine.reader import Reading
+from refold.engine.reader import Reader
 from refold.errors import NotFound, StoreBusy, StoreCorrupt, StoreError
 from refold.limits import RETRIES_COUNT_MAX, WITNESS_MS
 from refold.log import witness
@@ -25,9 +25,9 @@ _REMEDY: Final = "restore a backup; if it is meant, remove the witness, and the 
 class Witness:
     """The witness of an open memory: compared at its opening, told of its log from then on."""
 
-    def __init__(self, reading: Reading, path: str) -> None:
+    def __init__(self, reader: Reader, path: str) -> None:
         self.path = path
-        self._reading = reading
+        self._reader = reader
         self._stop = Bell()
         self._thread: Worker | None = None
         self._told = ""
@@ -38,11 +38,11 @@ class Witness:
 
         A read-only memory only compares, and raises ``NotFound`` where there is nothing to compare with.
         """
-        reading = self._reading
-        if not reading.log.readonly and witness.read(self.path) is None:
-            witness.create(self.path, _seen(reading))
-        check(reading, self.path)
-        if not reading.log.readonly:
+        reader = self._reader
+        if not reader.log.readonly and witness.read(self.path) is None:
+            witness.create(self.path, _seen(reader))
+        check(reader, self.path)
+        if not reader.log.readonly:
             self._thread = Worker(partial(_follow, ref(self), self._stop), "refold-witness")
             self._thread.start()
 
@@ -53,19 +53,19 @@ class Witness:
         ``StoreCorrupt`` where the log is not the one that was seen, ``StoreFull``, ``StoreBusy`` or ``StoreError``
         where the file cannot be written. It never goes back, and stays where it is once an I/O error stopped a writer.
         """
-        reading = self._reading
+        reader = self._reader
         for _ in range(RETRIES_COUNT_MAX):
             known = witness.read(self.path)
             if known is None:
                 raise StoreError(witness.gone(self.path))
-            with reading.state_lock:
-                if reading.is_closed:
+            with reader.state_lock:
+                if reader.is_closed:
                     return
-                _refuse(reading, known, self.path)
-                reading.notice()
-                if reading.log.is_suspect:
+                _refuse(reader, known, self.path)
+                reader.notice()
+                if reader.log.is_suspect:
                     return  # What the log shows since the disk failed, a loss of power may take.
-                seen = _seen(reading)
+                seen = _seen(reader)
             if seen.seq <= known.seq or witness.replace(self.path, known, seen):
                 return
         raise StoreBusy(
@@ -101,15 +101,15 @@ def prepare(path: str, *, has_store: bool, readonly: bool) -> None:
         raise StoreCorrupt(f"there is no store, and the witness {path} saw one reach seq {known.seq}; {_REMEDY}")
 
 
-def check(reading: Reading, path: str) -> None:
+def check(reader: Reader, path: str) -> None:
     """Raise ``StoreCorrupt`` unless the log is the one that the witness saw, ``NotFound`` where there is none."""
     known = witness.read(path)  # Before the log: others may move both on.
     if known is None:
         raise NotFound(_missing(path))
-    _refuse(reading, known, path)
+    _refuse(reader, known, path)
 
 
-def findings(reading: Reading, path: str) -> list[Finding]:
+def findings(reader: Reader, path: str) -> list[Finding]:
     """Return what the witness says against the log; raises ``NotFound`` where there is none."""
     try:
         known = witness.read(path)
@@ -117,7 +117,7 @@ def findings(reading: Reading, path: str) -> list[Finding]:
         return [Finding("witness", 0, str(error))]
     if known is None:
         raise NotFound(_missing(path))
-    found = _problem(reading, known, path)
+    found = _problem(reader, known, path)
     return [Finding("witness", *found)] if found else []
 
 
@@ -125,34 +125,34 @@ def _missing(path: str) -> str:
     return f"there is no witness at {path}; opening the store with witness={path!r} and without readonly=True makes one"
 
 
-def _refuse(reading: Reading, known: Witnessed, path: str) -> None:
-    found = _problem(reading, known, path)
+def _refuse(reader: Reader, known: Witnessed, path: str) -> None:
+    found = _problem(reader, known, path)
     if found:
         raise StoreCorrupt(found[1])
 
 
-def _problem(reading: Reading, known: Witnessed, path: str) -> tuple[int, str] | None:
+def _problem(reader: Reader, known: Witnessed, path: str) -> tuple[int, str] | None:
     """Return how a log is not the one that was seen, with the first seq that is known to be wrong."""
-    if known.store_id != reading.store_id:
-        other = f"the witness {path} is of store {known.store_id.hex()}, and this is {reading.store_id.hex()}"
+    if known.store_id != reader.store_id:
+        other = f"the witness {path} is of store {known.store_id.hex()}, and this is {reader.store_id.hex()}"
         return 0, f"{other}: give each store a witness of its own; if this one was replaced, {_REMEDY}"
-    head = reading.log.head()
+    head = reader.log.head()
     if head < known.seq:
         lost = f"the log ends at seq {head}, and the witness {path} saw seq {known.seq}"
         return head + 1, f"{lost}: the log was cut off, or an older copy was put in its place; {_REMEDY}"
-    if known.seq and _link_at(reading.log, known.seq) != known.link:
+    if known.seq and _link_at(reader.log, known.seq) != known.link:
         other = f"seq {known.seq} has not the link that the witness {path} saw"
         return known.seq, f"{other}: the log was rewritten, or rolled back and went on; {_REMEDY}"
     return None
 
 
-def _seen(reading: Reading) -> Witnessed:
+def _seen(reader: Reader) -> Witnessed:
     """Return what a witness sees now: the last commit that a loss of power leaves.
 
     What is not folded yet may be a commit that is about to fail.
     """
-    seq = min(reading.log.durable_head(), reading.head)
-    return Witnessed(reading.store_id, seq, _link_at(reading.log, seq) if seq else NO_LINK)
+    seq = min(reader.log.durable_head(), reader.head)
+    return Witnessed(reader.store_id, seq, _link_at(reader.log, seq) if seq else NO_LINK)
 
 
 def _link_at(log: Log, seq: int) -> bytes:

@@ -15,13 +15,12 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from refold import fold
-from refold.engine import reader, transaction
-from refold.engine.reader import TAGS_KEY, Reading
-from refold.engine.states import Recorded
+from refold.engine import transaction
+from refold.engine.reader import TAGS_KEY, Reader, checked_time
 from refold.engine.streams import Slot, told
 from refold.engine.transaction import Group, Noted, Pending, Verb
 from refold.errors import InvalidInput, RefoldError, StoreBusy, StoreError
-from refold.event import Event, Forked, Stamp
+from refold.event import Event, Forked, Recorded, Stamp
 from refold.limits import (
     BELL_SECONDS,
     COMMIT_WAIT_SECONDS_MAX,
@@ -73,9 +72,9 @@ class Ticket:
 class Committer:
     """Writes groups: what it acknowledges is durable, and folded from what was written."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-        self._streams = reading.streams
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._streams = reader.streams
         """The streams that the turn under way began with: where they were read again since, it may not go on."""
         self._salts = b""
         """Random bytes that no commit has used yet."""
@@ -87,17 +86,17 @@ class Committer:
 
         What is wrong with one ticket is noted on it and keeps no other from being written.
         """
-        reading = self._reading
-        reading.check_writable()
+        reader = self._reader
+        reader.check_writable()
         if self._is_crowded:
-            reading.notice()
+            reader.notice()
         doors = self._doors(sum(map(_events_max, tickets)))
         tries = RETRIES_COUNT_MAX
         while True:
             # Who was refused in a turn that was overtaken stays refused: it is told so, and must not be written.
             left = [ticket for ticket in tickets if not ticket.is_done]
             try:
-                return reading.log.in_turn(partial(self._take_turn, left, doors))
+                return reader.log.in_turn(partial(self._take_turn, left, doors))
             except Overtaken:
                 tries -= 1
                 if not tries:
@@ -109,19 +108,19 @@ class Committer:
             self._begin(turn)
             return self._commit(turn, tickets, doors)
         finally:
-            self._reading.is_writing = False
+            self._reader.is_writing = False
 
     def commit_alone(self, name: str, event: Event, occurred_ns: int | None) -> Stamp | None:
         """Write one event whose stream is open and that needs no look at any state; ``None`` leaves it to ``commit``.
 
         Nearly every append is one of these, and between two flushes every line that runs is cold: here are few.
         """
-        reading = self._reading
-        if not reading.is_writable or self._is_crowded or self._open_slot(name) is None:
+        reader = self._reader
+        if not reader.is_writable or self._is_crowded or self._open_slot(name) is None:
             return None
         doors = self._doors(1)
         try:
-            return reading.log.in_turn(partial(self._write_alone, name, event, occurred_ns, doors))
+            return reader.log.in_turn(partial(self._write_alone, name, event, occurred_ns, doors))
         except Overtaken:
             return None
 
@@ -137,38 +136,38 @@ class Committer:
             group.add(slot, event, occurred_ns, 0)
             return self._seal(turn, group, doors, ())[0]
         finally:
-            self._reading.is_writing = False
+            self._reader.is_writing = False
 
     def _open_slot(self, name: str) -> Slot | None:
-        slot = self._reading.streams.known(name)
+        slot = self._reader.streams.known(name)
         if slot is None or not slot.number or slot.state is None:
             return None
         return slot if fold.is_open(slot.state) else None
 
     def _doors(self, events: int) -> tuple[int, bytes]:
         """Return the time and the salts of a commit; drawn before the turn, so that no caller's code runs inside."""
-        reading = self._reading
+        reader = self._reader
         wanted = SALT_BYTES * events
         if len(self._salts) < wanted:
             # Drawn ahead: each draw lets go of the interpreter, and beside a busy thread that costs a switch interval.
-            self._salts += reading.random_bytes(max(wanted, SALT_BYTES * SALTS_COUNT))
+            self._salts += reader.random_bytes(max(wanted, SALT_BYTES * SALTS_COUNT))
         salts, self._salts = self._salts[:wanted], self._salts[wanted:]
-        return reader.checked_time(reading.clock_ns()), salts
+        return checked_time(reader.clock_ns()), salts
 
     def _begin(self, turn: Turn) -> None:
         """Fold what other processes wrote; until the turn ends they write nothing, and no read need look for it."""
-        reading = self._reading
+        reader = self._reader
         self._is_crowded = turn.moved
-        with reading.state_lock:
-            reading.check_open()
+        with reader.state_lock:
+            reader.check_open()
             if turn.moved:
-                reading.catch_up()
-            self._streams = reading.streams
-            reading.is_writing = True
+                reader.catch_up()
+            self._streams = reader.streams
+            reader.is_writing = True
 
     def _commit(self, turn: Turn, tickets: Sequence[Ticket], doors: tuple[int, bytes]) -> list[Ticket]:
-        reading = self._reading
-        reading.check_writable()
+        reader = self._reader
+        reader.check_writable()
         group = Group()
         deferred: list[Ticket] = []
         admitted: list[tuple[Ticket, int, int]] = []
@@ -200,7 +199,7 @@ class Committer:
             return False
         # Its seqs may be those of another process, which wrote when this one could not.
         stamps = claim.batch.stamps
-        if claim.begin == claim.end or self._reading.log.commit_at(stamps[-1].seq) != claim.batch.commit:
+        if claim.begin == claim.end or self._reader.log.commit_at(stamps[-1].seq) != claim.batch.commit:
             ticket.claim = None
             return False
         self._answer(ticket)
@@ -220,28 +219,28 @@ class Committer:
         ticket.is_done = True
 
     def _admit(self, group: Group, ticket: Ticket) -> None:
-        reading, wanted = self._reading, ticket.wanted
+        reader, wanted = self._reader, ticket.wanted
         if isinstance(wanted, Pending):
-            ticket.places = transaction.admit_batch(reading, group, wanted, reading.head + 1)
+            ticket.places = transaction.admit_batch(reader, group, wanted, reader.head + 1)
             return
         if wanted.request is not None:
             try:
-                ticket.noted = reading.answered(wanted.request)
+                ticket.noted = reader.answered(wanted.request)
             except LookupError:
                 pass
             else:
                 return
-        ticket.place = transaction.admit_verb(reading, group, wanted)
+        ticket.place = transaction.admit_verb(reader, group, wanted)
 
     def _seal(
         self, turn: Turn, group: Group, doors: tuple[int, bytes], admitted: Sequence[tuple[Ticket, int, int]]
     ) -> list[Stamp]:
         """Write a group and fold it; return the stamps of its events."""
-        reading = self._reading
-        time_ns = max(doors[0], reading.time_ns)
+        reader = self._reader
+        time_ns = max(doors[0], reader.time_ns)
         try:
             batch = transaction.build_records(
-                group, first_seq=reading.head + 1, time_ns=time_ns, link=reading.link, salts=doors[1]
+                group, first_seq=reader.head + 1, time_ns=time_ns, link=reader.link, salts=doors[1]
             )
             kinds = set(map(type, group.events))
             bases = {} if kinds.isdisjoint(fold.BASE_TYPES) else self._bases(group, batch)
@@ -256,28 +255,28 @@ class Committer:
                 for ticket, _, _ in admitted:
                     ticket.claim = None
                 raise
-            with reading.state_lock:
-                if self._is_read_again() or (group.events and reading.head >= batch.first_seq):
+            with reader.state_lock:
+                if self._is_read_again() or (group.events and reader.head >= batch.first_seq):
                     # Somebody else wrote behind this commit, and a read that had to know of that found ours as well.
-                    reading.restart()
+                    reader.restart()
                 else:
                     self._written(group, fresh)
                     if group.events:
                         self._fold(group, batch, bases)
         except BaseException:
             # Whatever cut this off, an interrupt included: what is durable is what the log says.
-            reading.is_torn = True
+            reader.is_torn = True
             raise
         return batch.stamps
 
     def _is_read_again(self) -> bool:
         """Return whether what is in RAM is not what this turn began with: a read of another thread was cut off."""
-        return self._reading.streams is not self._streams or self._streams.is_torn
+        return self._reader.streams is not self._streams or self._streams.is_torn
 
     def _bases(self, group: Group, batch: transaction.Batch) -> dict[int, fold.State | None]:
         """Return the states that events start from, by seq; a fork's is built when somebody asks for it."""
         return {
-            seq: None if isinstance(event, Forked) else self._reading.base_state(event, kind)
+            seq: None if isinstance(event, Forked) else self._reader.base_state(event, kind)
             for seq, event, kind in transaction.bases_of(group, batch)
         }
 
@@ -285,41 +284,41 @@ class Committer:
         self, turn: Turn, group: Group, batch: transaction.Batch, kinds: set[type[Event]]
     ) -> set[type[Event]] | None:
         """Write a commit with its rows and those that wait; return its new kinds, ``None`` if there were no rows."""
-        reading = self._reading
+        reader = self._reader
         rows: list[Row] = transaction.derived_rows(group, batch) if group.is_citing else []
         if group.requests:
             rows += transaction.request_rows(group, batch.first_seq)
-        fresh = kinds - reading.kinds_written
+        fresh = kinds - reader.kinds_written
         if fresh:
-            tags = reading.tags | {fold.TAGS[kind] for kind in fresh}
+            tags = reader.tags | {fold.TAGS[kind] for kind in fresh}
             rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(tags))))
         if group.born:
-            rows += reading.streams.rows_of(list(group.born.values()))
-        waiting = reading.checkpoints.waiting()
+            rows += reader.streams.rows_of(list(group.born.values()))
+        waiting = reader.checkpoints.waiting()
         if waiting:
-            rows += reading.checkpoints.allowed(waiting)
-            rows.append(reading.keeper.applied(reading.head))
+            rows += reader.checkpoints.allowed(waiting)
+            rows.append(reader.keeper.applied(reader.head))
         turn.write(batch.first_seq, batch.records, [batch.commit] if batch.records else (), rows)
         return fresh if fresh or group.born or waiting else None
 
     def _written(self, group: Group, fresh: set[type[Event]] | None) -> None:
         """Take note of what was stored beside the events; the state lock is held."""
-        reading = self._reading
+        reader = self._reader
         if fresh is None:
             return
-        reading.kinds_written |= fresh
-        reading.tags |= {fold.TAGS[kind] for kind in fresh}
-        reading.checkpoints.written()
+        reader.kinds_written |= fresh
+        reader.tags |= {fold.TAGS[kind] for kind in fresh}
+        reader.checkpoints.written()
         for slot in group.born.values():
-            reading.streams.add(slot)
-        reading.streams.next_number += len(group.born)
+            reader.streams.add(slot)
+        reader.streams.next_number += len(group.born)
 
     def _fold(self, group: Group, batch: transaction.Batch, bases: dict[int, fold.State | None]) -> None:
         """Fold what is durable now into the states; only here do live states change."""
-        reading = self._reading
-        apply, note_folded = fold.fold, reading.keeper.folded
-        seq, time_ns = reading.head, reading.time_ns
-        with reading.state_lock:
+        reader = self._reader
+        apply, note_folded = fold.fold, reader.keeper.folded
+        seq, time_ns = reader.head, reader.time_ns
+        with reader.state_lock:
             for slot, event, stamp, record in zip(group.slots, group.events, batch.stamps, batch.records, strict=True):
                 seq, time_ns = stamp.seq, stamp.time_ns
                 if bases and seq in bases:
@@ -336,25 +335,25 @@ class Committer:
                     told(slot, stamp, event)
                 note_folded(slot)
                 if bases and seq in bases:
-                    reading.keeper.rebased(slot)
-            reading.head = seq
-            reading.link, reading.time_ns = batch.link, time_ns
+                    reader.keeper.rebased(slot)
+            reader.head = seq
+            reader.link, reader.time_ns = batch.link, time_ns
             self._tidy_up(batch)
-            reading.is_writing = False
-        ring = reading.ring
+            reader.is_writing = False
+        ring = reader.ring
         if ring is not None:
             ring()
 
     def _tidy_up(self, batch: transaction.Batch) -> None:
         """Keep RAM and the tail of the log within their bounds, now that a commit has made both longer."""
-        reading, count = self._reading, len(batch.records)
-        reading.streams.bytes += sum(map(len, batch.records)) + EVENT_OVERHEAD_BYTES * count
-        if reading.residents.is_over:
-            reading.residents.trim(max(EVICTED_COUNT_MIN, 2 * count))
-            reading.residents.relieve()
-        reading.keeper.proceed(count)
-        if reading.head > reading.keeper.tail_due:
-            reading.keeper.shorten_tail(reading.head, max(PACKED_COUNT_MIN, 2 * count))
+        reader, count = self._reader, len(batch.records)
+        reader.streams.bytes += sum(map(len, batch.records)) + EVENT_OVERHEAD_BYTES * count
+        if reader.residents.is_over:
+            reader.residents.trim(max(EVICTED_COUNT_MIN, 2 * count))
+            reader.residents.relieve()
+        reader.keeper.proceed(count)
+        if reader.head > reader.keeper.tail_due:
+            reader.keeper.shorten_tail(reader.head, max(PACKED_COUNT_MIN, 2 * count))
 
 
 def _events_max(ticket: Ticket) -> int:

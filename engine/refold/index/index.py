@@ -3,34 +3,29 @@
 import logging
 import math
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from refold.engine.streams import Slot, number_key
 from refold.entry import ACTIVE, NO_VECTOR, Entry
 from refold.errors import StoreCorrupt
 from refold.event import Event
 from refold.index import hnsw
 from refold.index.columns import NEAREST, Array, Scoring, faded
 from refold.index.hnsw import library
-from refold.index.project import DECIMALS, Stock, Units, exact, unit, vector_of
+from refold.index.project import DECIMALS, Followed, Stock, Units, exact, unit, vector_of
 from refold.index.ranking import SIGNALS, Columns, Query, Ranking, score
 from refold.index.rows import Filters, Moment
 from refold.index.search import Match, Matches, Wish
 from refold.index.search import Query as Asked
 from refold.index.vectors import Crossover, Shelf, Shelves
 from refold.limits import EPISODES_PARTS_COUNT, GRAPH_GROWTH_RATIO, LOST_RATIO_MAX, STOCKED_PARTS_COUNT
-from refold.log.protocol import Row
 from refold.text import keywords
 from refold.views.facts import FACTS, Facts
-
-if TYPE_CHECKING:
-    from refold.engine.reader import Reading
-
 
 # What an engine keeps of the vectors of memories: for each project that is searched its rows on a shelf.
 #
@@ -105,16 +100,35 @@ class Wanted(NamedTuple):
     needs_everyone: bool = False
 
 
+class Source(NamedTuple):
+    """The store that the rows are of, as far as they ask for it."""
+
+    name: str
+    readonly: bool
+    memory_bytes: int
+    state_lock: AbstractContextManager[Any]
+    load_vectors: Callable[[Sequence[int]], list[bytes]]
+    """Returns the vectors of the events at seqs, as raw float32."""
+    stream: Callable[[str], Followed | None]
+    """Returns the stream of a key, ``None`` where none was touched."""
+    place: Callable[[str, int], tuple[int, int]]
+    """Returns the last event of a stream at or before a seq: the number of the stream that holds it, and its seq."""
+    graph: Callable[[int], bytes | None]
+    """Returns the stored graph of the stream of a number."""
+    store_graph: Callable[[int, bytes], None]
+    """Stores the graph of the stream of a number with the next commit."""
+
+
 class Similarity:
     """The rows of all projects; ``glance`` is called with the state lock, everything else without."""
 
-    def __init__(self, reading: "Reading") -> None:
-        self._reading = reading
-        self.units = Units(reading.loader)
-        self._stocks: Shelves[Stock] = Shelves(reading.memory_bytes // STOCKED_PARTS_COUNT)
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.units = Units(source.load_vectors)
+        self._stocks: Shelves[Stock] = Shelves(source.memory_bytes // STOCKED_PARTS_COUNT)
         self._drafts: list[tuple[Facts, Stock]] = []
         """The states of open batches that were searched last."""
-        self._episodes: Shelves[Shelf] = Shelves(reading.memory_bytes // EPISODES_PARTS_COUNT)
+        self._episodes: Shelves[Shelf] = Shelves(source.memory_bytes // EPISODES_PARTS_COUNT)
         self._episodes_lock = threading.Lock()
         self.is_closed = False
 
@@ -146,7 +160,7 @@ class Similarity:
         """
         if not facts.entries:
             return None
-        slot = self._reading.streams.known(key)
+        slot = self._source.stream(key)
         is_live = slot is not None and slot.state is not None and slot.state.part(FACTS) is facts
         if slot is not None and is_live and slot.number:
             return self._live(slot, facts, wanted)
@@ -154,7 +168,7 @@ class Similarity:
             return self._earlier(slot, slot.seq if at is None or is_live else at, facts, wanted, is_inherited=is_live)
         return self._draft(slot, facts, pending, wanted)
 
-    def _live(self, slot: Slot, facts: Facts, wanted: Wanted) -> Sight | Missing:
+    def _live(self, slot: Followed, facts: Facts, wanted: Wanted) -> Sight | Missing:
         gone, stock = slot.stock, self._stocks.peek(slot.number)
         if gone is not None and gone is not stock:
             gone.detach()  # It had to leave, and is counted by nobody any more.
@@ -166,9 +180,9 @@ class Similarity:
             return self._missing(slot.number, slot.number, facts, slot.seq, stock or gone, is_live=True)
         return _sight(stock, wanted)
 
-    def _earlier(self, slot: Slot, at: int, facts: Facts, wanted: Wanted, *, is_inherited: bool) -> Sight | Missing:
+    def _earlier(self, slot: Followed, at: int, facts: Facts, wanted: Wanted, *, is_inherited: bool) -> Sight | Missing:
         """Return the rows of a state that changes no more: a moment of the stream's own, or rows for it alone."""
-        number, seq = self._reading.streams.place(slot, at)
+        number, seq = self._source.place(slot.key, at)
         live = self._stocks.peek(number)
         if live is not None and not (wanted.needs_own or is_inherited) and live.shelf.since <= seq <= live.seq:
             sight = Sight(live, live.past(seq, facts.entries), seq, facts.entries)
@@ -180,7 +194,7 @@ class Similarity:
             return self._missing((number, seq), number, facts, seq, None, is_live=False)
         return _sight(stock, wanted)
 
-    def _draft(self, slot: Slot | None, facts: Facts, pending: Sequence[Event], wanted: Wanted) -> Sight | Missing:
+    def _draft(self, slot: Followed | None, facts: Facts, pending: Sequence[Event], wanted: Wanted) -> Sight | Missing:
         """Return the rows of a state of an open batch, brought up to date."""
         load = partial(self.units.load, pending=pending, dimensions=facts.dim)
         for held, stock in self._drafts:
@@ -225,7 +239,7 @@ class Similarity:
             stock.close()
 
     def _filled(self, missing: Missing) -> Stock:
-        blob = self._reading.log.row("graphs", number_key(missing.number)) if missing.is_live else None
+        blob = self._source.graph(missing.number) if missing.is_live else None
         if blob is not None and not missing.donors and library() is not None:
             try:
                 return self._filled_for(missing, blob)
@@ -262,14 +276,14 @@ class Similarity:
         sources = [*(entry.vector_seq for entry in missing.entries), *lost]
         load = partial(self.units.load, dimensions=missing.dimensions)
         units = load([sources[place] for place in places], missing.donors, missing.pending)
-        stock = Stock(shelf, missing.facts_seq, missing.seq, load, self._reading.state_lock)
+        stock = Stock(shelf, missing.facts_seq, missing.seq, load, self._source.state_lock)
         stock.key = missing.key
         stock.fill(missing.entries, lost, places, units)
         return stock
 
     def _name(self, missing: Missing) -> str:
         """Return what a stored graph is known by: of this store, this stream and these vectors."""
-        return f"{self._reading.store_id.hex()}/{missing.number}/{missing.model}"
+        return f"{self._source.name}/{missing.number}/{missing.model}"
 
     # Answers.
 
@@ -290,7 +304,7 @@ class Similarity:
     def match(self, sight: Sight, packed: bytes) -> Neighbour | None:
         """Return the active memory that is most alike to a vector; of several the most important, then the oldest."""
         found = self.best(sight, packed)
-        with self._reading.state_lock:
+        with self._source.state_lock:
             entries = sight.entries([row for row, _ in found])
         if not found or entries is None:
             return None
@@ -338,27 +352,27 @@ class Similarity:
         Packing it takes a while, so that no lock is held meanwhile; what is packed is of a moment, which is enough.
         """
         graph, slot = stock.shelf.now().graph, stock.slot
-        if graph is None or graph is stock.grown_graph or slot is None or self._reading.log.readonly:
+        if graph is None or graph is stock.grown_graph or slot is None or self._source.readonly:
             return
         before, stock.grown_graph = stock.grown_graph or stock.stored_graph, graph
         if before is not None and graph.covered < GRAPH_GROWTH_RATIO * before.covered:
             stock.grown_graph = before
             return
         blob = stock.shelf.graph_to_bytes(stock.seq)
-        with self._reading.state_lock:
+        with self._source.state_lock:
             # Not after an erasure: the rows that it is of are gone from the store.
             if blob is not None and not self.is_closed:
-                self._reading.checkpoints.keep(("graphs", number_key(slot.number), blob))
+                self._source.store_graph(slot.number, blob)
 
-    def graph_rows(self) -> list[Row]:
-        """Return the rows that keep the graphs that the store does not have yet; the state lock is held."""
-        rows: list[Row] = []
+    def new_graphs(self) -> list[tuple[int, bytes]]:
+        """Return the graphs that the store does not have yet, by number of stream; the state lock is held."""
+        rows: list[tuple[int, bytes]] = []
         for _, stock in self._stocks.all():
             graph = stock.shelf.now().graph
             if stock.slot is not None and graph is not None and graph is not stock.stored_graph:
                 blob = stock.shelf.graph_to_bytes(stock.seq)
                 assert blob is not None, "a graph went while the state lock was held"
-                rows.append(("graphs", number_key(stock.slot.number), blob))
+                rows.append((stock.slot.number, blob))
                 stock.stored_graph = graph
         return rows
 

@@ -5,12 +5,10 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from refold.engine.states import Loader
-from refold.engine.streams import Slot
 from refold.entry import FLOAT_BYTES, Entry, touched
 from refold.errors import StoreCorrupt
 from refold.event import Event, Stamp
@@ -60,8 +58,8 @@ def exact(one: Array, other: Array) -> float:
 class Units:
     """Reads the vectors of events; needs no lock."""
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+    def __init__(self, load_vectors: Callable[[Sequence[int]], list[bytes]]) -> None:
+        self._load_vectors = load_vectors
 
     def load(
         self,
@@ -92,7 +90,7 @@ class Units:
     def _read(self, seqs: Sequence[int], *, pending: Sequence[Event], dimensions: int) -> Array:
         raw: dict[int, bytes] = {seq: vector_of(pending[-1 - seq]) for seq in seqs if seq < 0}
         stored = sorted({seq for seq in seqs if seq > 0})
-        raw |= zip(stored, self._loader.vectors(stored), strict=True)
+        raw |= zip(stored, self._load_vectors(stored), strict=True)
         sizes = {len(packed) for packed in raw.values()}
         if sizes - {0, dimensions * FLOAT_BYTES}:
             raise StoreCorrupt(
@@ -209,6 +207,17 @@ def accessed(entry: Entry) -> int:
     return _NO_TIME_NS if entry.accessed_ns is None else entry.accessed_ns
 
 
+class Followed(Protocol):
+    """A stream that tells ``stock``, while it has one, of each of its events."""
+
+    key: str
+    name: str
+    number: int
+    seq: int
+    state: State | None
+    stock: "Stock | None"
+
+
 class Stock:
     """The memories of a state, each in a row of a shelf; whoever changes or reads it holds the state lock.
 
@@ -227,7 +236,7 @@ class Stock:
         """The seq of the last event that changed its memories; negative in an open batch."""
         self.key: Hashable = None
         """What it is found by among others in RAM; ``None`` for that of an open batch."""
-        self.slot: Slot | None = None
+        self.slot: Followed | None = None
         self.is_torn = False
         """Whether an event could not be followed: then the rows are of no use."""
         self.ids: list[str] = []
@@ -287,7 +296,7 @@ class Stock:
             self.slot.stock = None
         self.slot = None
 
-    def attach(self, slot: Slot) -> None:
+    def attach(self, slot: Followed) -> None:
         """Be told of the events of a stream, which stands where this does."""
         assert slot.seq == self.seq, f"{slot.name} is at seq {slot.seq}, its rows at {self.seq}"
         self.slot, slot.stock = slot, self

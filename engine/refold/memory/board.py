@@ -14,11 +14,10 @@ import msgspec
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine import reader
-from refold.engine.states import Recorded
 from refold.engine.subscriptions import Subscription
 from refold.engine.transaction import ANY
 from refold.errors import InvalidInput, NotFound, ReadOnly, StoreBusy
-from refold.event import Erased, Event, pack_json, unpack_json
+from refold.event import Erased, Event, Recorded, pack_json, unpack_json
 from refold.fold import State
 from refold.limits import REDO_COUNT_MAX
 from refold.memory.board_parts import (
@@ -75,7 +74,7 @@ class BoardStream(NamedTuple):
 
     def layers(self) -> Layers:
         """Return the board and the one under it, both at one moment."""
-        with self.door.engine.state_lock:
+        with self.door.engine.reader.state_lock:
             own = self.door.read(self.scope.stream, _copied, self.at)
             base = self.scope.base(own)
             return Layers(self.scope, own, _NO_BOARD if base is None else self.door.read(base, _copied, self.at))
@@ -95,7 +94,7 @@ class BoardStream(NamedTuple):
         """
         door, stream = self.door, self.scope.stream
         door.refuse_frozen(stream, self.at)
-        door.engine.check_writable()
+        door.engine.reader.check_writable()
         if is_single and batches.active(door.engine) is None and not self._moves(parts):
             return self._write_alone(decide, request, options)
         write = PlannedWrite(door, stream, lambda: self._plan(decide, parts), request, options)
@@ -128,7 +127,7 @@ class BoardStream(NamedTuple):
 
     def _plan(self, decide: BoardDecision, parts: tuple[str, ...]) -> EventPlan:
         door, stream = self.door, self.scope.stream
-        with door.engine.state_lock:
+        with door.engine.reader.state_lock:
             layers = self.layers()
             base = self.scope.base(layers.own)
             reads = {name: door.version(name) for name in (stream, base) if name is not None}
@@ -325,7 +324,7 @@ class BoardListener:
         is_related = recorded.stamp.stream in self._names or isinstance(recorded.event, Erased)
         if not is_related or recorded.stamp.seq <= self._seen_until:
             return
-        self._seen_until = reader.end_of_commit(self._stream.door.engine.log, recorded.stamp.seq)
+        self._seen_until = reader.end_of_commit(self._stream.door.engine.reader.log, recorded.stamp.seq)
         stream, seen = self._at(self._seen_until)
         if seen != self._last:
             self._last = seen
@@ -397,7 +396,7 @@ class Board:
     @property
     def place(self) -> tuple[str, int]:
         """The board's stream and the seq of the handle, for ``memory.diff``."""
-        return self._stream.scope.stream, self._door.engine.current_head() if self._at is None else self._at
+        return self._stream.scope.stream, self._door.engine.reader.current_head() if self._at is None else self._at
 
     # Reading.
 
@@ -430,7 +429,7 @@ class Board:
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Return the board's own events with a seq greater than ``after``, each with its stamp."""
         checks.count(after, "after")
-        return self._door.engine.events(self._door.key(self._stream.scope.stream), after, self._at)
+        return self._door.engine.reader.events(self._door.key(self._stream.scope.stream), after, self._at)
 
     def at(self, at: "int | datetime.datetime") -> "Board":
         """Return the board as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
@@ -529,7 +528,7 @@ class Board:
     ) -> bool:
         """Add a message, in the place of one with the same id; without a created_at it is of now."""
         given = clean_message(message)
-        decide = append_message(self._door.sources(sources), given, self._door.engine.now_ns())
+        decide = append_message(self._door.sources(sources), given, self._door.engine.reader.now_ns())
         request = ("board.append_message", given.fields)
         return bool(self._stream.write(decide, (MESSAGES,), request, Options(expected, request_id, sources)))
 
@@ -604,7 +603,7 @@ class Board:
         """
         name, window = _window_of(self._stream, conversation)
         node = self._stream.layers().session()["active_node_id"] or None
-        decide = hydrate(self._door.sources(sources), name, window, node, self._door.engine.now_ns())
+        decide = hydrate(self._door.sources(sources), name, window, node, self._door.engine.reader.now_ns())
         request, options = ("board.hydrate", name), Options(expected, request_id, sources)
         events = self._stream.write(decide, (MESSAGES,), request, options, is_single=False)
         return sum(isinstance(event, BoardMessageAppended) for event in events)
@@ -650,6 +649,6 @@ class Board:
         if self._at is not None:
             raise ReadOnly(f"{self._stream.scope.stream} is frozen at seq {self._at}; subscribe to the live one")
         engine = self._door.engine
-        begin = engine.current_head() if after is None else checks.count(after, "after")
+        begin = engine.reader.current_head() if after is None else checks.count(after, "after")
         board_listener = BoardListener(self._stream, begin, look, notify)
         return engine.subscribe(board_listener.on_event, begin, self._door.branch)

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 import msgspec
 
 from refold import checks
-from refold.engine.states import Recorded
 from refold.engine.transaction import ANY, Decide, Noted
 from refold.errors import InvalidInput, LimitExceeded
-from refold.event import ConversationOpened, Event, unpack_json
+from refold.event import ConversationOpened, Event, Recorded, unpack_json
 from refold.fold import State
 from refold.memory import snapshot as memory_snapshot
 from refold.memory.options import Door, Options, clearing, deleting, ending, ending_round, nanoseconds, seq_at, setting
@@ -275,7 +274,7 @@ class Conversation:
     @property
     def place(self) -> tuple[str, int]:
         """The conversation's stream and the seq at which the handle stands: what a diff compares."""
-        return self._stream, self._door.engine.current_head() if self._at is None else self._at
+        return self._stream, self._door.engine.reader.current_head() if self._at is None else self._at
 
     # The window.
 
@@ -308,7 +307,7 @@ class Conversation:
         door = self._door
         event = message_event(
             door.sources(sources),
-            door.engine.new_id(),
+            door.engine.reader.new_id(),
             role,
             content,
             counted(door.counter, content, tool_calls) if tokens is None else checks.tokens(tokens),
@@ -515,7 +514,7 @@ class Conversation:
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Return the conversation's events with a seq greater than ``after``, each with its stamp."""
         checks.count(after, "after")
-        return self._door.engine.events(self._door.key(self._stream), after, self._at)
+        return self._door.engine.reader.events(self._door.key(self._stream), after, self._at)
 
     def at(self, at: "int | datetime.datetime") -> "Conversation":
         """Return the conversation as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""

@@ -48,7 +48,7 @@ class ProjectStream(NamedTuple):
     def check_writable(self) -> None:
         """Raise unless something can be written here."""
         self.door.refuse_frozen(self.name, self.at)
-        self.door.engine.check_writable()
+        self.door.engine.reader.check_writable()
 
     def read(self, query: Callable[[Facts], T]) -> T:
         """Apply `query` to the memories and return the result."""
@@ -212,7 +212,7 @@ def _source(door: Door, source: object) -> tuple[str | None, int]:
         assert batch is not None, "a provisional source outside a batch"
         stream = batch.pending.noted(-seq - 1)[1].stream
     else:
-        stream = door.engine.loader.recorded([seq])[0].stamp.stream
+        stream = door.engine.reader.loader.recorded([seq])[0].stamp.stream
     kind, _, name = stream.partition("/")
     return (name if kind == "conversation" else None), seq
 
@@ -351,7 +351,7 @@ def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:
     stream.check_writable()
     if not given.content.strip():
         checks.invalid("content is empty; give a memory something to say")
-    entry_id = stream.door.engine.new_id()
+    entry_id = stream.door.engine.reader.new_id()
 
     def attempt() -> Entry:
         vector = given.vector

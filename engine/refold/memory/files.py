@@ -301,7 +301,7 @@ class Files:
     ) -> str:
         """Write a file where nothing is, with the directories on the way; ``InvalidInput`` where something is."""
         place, text = placed(path), _text(file_text, "file_text")
-        cited, file_id = self._door.sources(sources), self._door.engine.new_id()
+        cited, file_id = self._door.sources(sources), self._door.engine.reader.new_id()
 
         def decide(state: State) -> Event:
             tree = state.part(FILES)
@@ -415,7 +415,7 @@ class Files:
         inside of the old one.
         """
         old, new = placed(old_path, "old_path"), placed(new_path, "new_path")
-        cited, move_id = self._door.sources(sources), self._door.engine.new_id()
+        cited, move_id = self._door.sources(sources), self._door.engine.reader.new_id()
         if old == ROOT:
             raise InvalidInput(f"Cannot rename the {ROOT} directory itself")
 

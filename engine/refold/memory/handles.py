@@ -9,11 +9,10 @@ import msgspec
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine import reader
-from refold.engine.states import Recorded
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import ANY, Decide
 from refold.errors import InvalidInput
-from refold.event import ConversationOpened, Event, pack_json, unpack_json
+from refold.event import ConversationOpened, Event, Recorded, pack_json, unpack_json
 from refold.fold import State, is_open
 from refold.limits import NAME_BYTES_MAX
 from refold.memory.options import Door, Sources, day_at, day_of, days_before, deleting, nanoseconds, setting
@@ -61,7 +60,7 @@ class Profile:
 
     def __repr__(self) -> str:
         """Return the handle with its count."""
-        if self._door.engine.is_closed:
+        if self._door.engine.reader.is_closed:
             return f"Profile({self.name!r}, closed)"
         counts = self._door.counts(lambda: f"keys={len(self.items())}")
         return f"Profile({self.name!r}, {counts})"
@@ -156,7 +155,7 @@ class Journal:
         text = checks.text(text, "text")
         door = self._door
         occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
-        when_ns = door.engine.now_ns() if occurred_ns is None else occurred_ns
+        when_ns = door.engine.reader.now_ns() if occurred_ns is None else occurred_ns
         written = day_at(when_ns, door.timezone) if day is None else day_of(day, "day")
         event = JournalAppended(door.sources(sources), written, text)
         asked = ("append", None if day is None else written, text, occurred_ns)
@@ -190,7 +189,7 @@ class Journal:
         if not days:
             return []
         engine = self._door.engine
-        now_ns = engine.now_ns() if self._at is None else reader.time_at_seq(engine.log, self._at)
+        now_ns = engine.reader.now_ns() if self._at is None else reader.time_at_seq(engine.reader.log, self._at)
         first = days_before(day_at(now_ns, self._door.timezone), days - 1)
         return self._door.read(self._stream, lambda state: state.part(JOURNAL).since(first), self._at)
 
@@ -366,7 +365,7 @@ class ScopedState:
 
     def __repr__(self) -> str:
         """Return the mapping with its counts."""
-        if self._door.engine.is_closed:
+        if self._door.engine.reader.is_closed:
             return f"ScopedState({self._stream!r}, closed)"
         counts = self._door.counts(lambda: f"keys={len(self)}")
         return f"ScopedState({self._stream!r}, {counts})"
@@ -415,7 +414,7 @@ class SessionMemory:
     def check_writable(self) -> None:
         """Raise ``ReadOnly`` where nothing can be recorded: of a frozen handle, or of a memory that is only read."""
         self._door.refuse_frozen(self._stream, self._at)
-        self._door.engine.check_writable()
+        self._door.engine.reader.check_writable()
 
     def describe_task(
         self, text: str, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
@@ -503,7 +502,7 @@ class SessionMemory:
     ) -> None:
         """Record that a model read the session up to a seq: which memories were made of it, and why others were not."""
         said = (
-            checks.integer(seq, "seq", 0, self._door.engine.head, "the head"),
+            checks.integer(seq, "seq", 0, self._door.engine.reader.head, "the head"),
             tuple(checks.text(memory_id, "an id") for memory_id in ids),
             checks.name(provider, "provider"),
             tuple(checks.text(reason, "a reason") for reason in dropped),
@@ -525,9 +524,9 @@ class SessionMemory:
         batch = batches.active(door.engine)
         if batch is not None and batch.pending.places.get(key):
             return (*found, Recorded(*batch.pending.noted(batch.pending.places[key][0])))
-        with door.engine.state_lock:
-            slot = door.engine.slot(key)
-            first = 0 if slot is None else next(door.engine.streams.own_seqs(slot, 0, slot.seq), 0)
+        with door.engine.reader.state_lock:
+            slot = door.engine.reader.slot(key)
+            first = 0 if slot is None else next(door.engine.reader.streams.own_seqs(slot, 0, slot.seq), 0)
         if first or not opens or self._at is not None:
             return (*found, first) if first else found
         opening = self._opening
@@ -540,7 +539,7 @@ class SessionMemory:
 
     def now_ns(self) -> int:
         """Return the time that an event of the session would get now."""
-        return self._door.engine.now_ns()
+        return self._door.engine.reader.now_ns()
 
     def task(self) -> str:
         """Return what the session is about, empty while nobody has said it."""
@@ -578,7 +577,7 @@ class SessionMemory:
 
     def _heard(self) -> set[str]:
         """Return the ids of all messages of the user in the stream, evicted ones too."""
-        events = self._door.engine.events(self._door.key(self._stream), 0, self._at)
+        events = self._door.engine.reader.events(self._door.key(self._stream), 0, self._at)
         return {event.id for event, _ in events if isinstance(event, MessageAppended) and event.role == "user"}
 
     def to_text(self) -> str:

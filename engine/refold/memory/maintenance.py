@@ -92,7 +92,7 @@ class _Upsert:
         self.given = given
         self.threshold = threshold
         self.options = options
-        self.entry_id = stream.door.engine.new_id()
+        self.entry_id = stream.door.engine.reader.new_id()
         self.match: Neighbour | None = None
         """The memory that it was merged with, or would have been."""
         self._nearest_at: tuple[Moment, Neighbour | None] | None = None
@@ -135,7 +135,7 @@ class _Upsert:
             shelf = sight.stock.shelf
             fitting((shelf.model, shelf.dimensions), vector, is_empty=False)
             engine = stream.door.engine
-            match = engine.kept.whole(lambda: engine.similarity.match(sight, vector.packed))
+            match = engine.reader.index.whole(lambda: engine.reader.similarity.match(sight, vector.packed))
             self._nearest_at = sight.moment, match
         return self._nearest_at[1]
 
@@ -144,7 +144,7 @@ class _Upsert:
         fitting((facts.model, facts.dim), vector, is_empty=not facts.entries)
         twin = facts.with_content(self.given.content)
         if twin is not None:
-            units, pending = self.stream.door.engine.similarity.units, pending_events(self.stream.door)
+            units, pending = self.stream.door.engine.reader.similarity.units, pending_events(self.stream.door)
             (row,) = units.load([twin.vector_seq], pending=pending, dimensions=facts.dim)
             own = cast("Array", row)
             return Neighbour(twin, exact(own, unit(vector.packed)), own)
@@ -263,7 +263,7 @@ def _unmerge_once(stream: ProjectStream, seq: int, options: Options) -> list[Ent
 
 def _merge_at(stream: ProjectStream, seq: int) -> _Merge:
     door = stream.door
-    recorded = next(iter(door.engine.events(door.key(stream.name), seq - 1, seq)), None)
+    recorded = next(iter(door.engine.reader.events(door.key(stream.name), seq - 1, seq)), None)
     event = None if recorded is None else recorded.event
     if recorded is None or not isinstance(event, MemoryMerged):
         raise NotFound(f"{stream.name} has no merge at seq {seq}; history(id) shows the merges of a memory")
@@ -279,7 +279,7 @@ def _merge_at(stream: ProjectStream, seq: int) -> _Merge:
     if entry is None:
         raise stream.missing(event.id)
     if other is not None:
-        vector = door.engine.loader.vectors([other.vector_seq])[0] if other.vector_seq else b""
+        vector = door.engine.reader.loader.vectors([other.vector_seq])[0] if other.vector_seq else b""
         return _Merge(event, seq, entry, other, vector)
     assert event.incoming is not None, event
     other = carried_back(event.other, event.incoming, 0)
@@ -378,7 +378,7 @@ _MemoriesPlan = Callable[[_Memories], Sequence[Event]]
 def decay(stream: ProjectStream, options: Options, *, dry_run: bool) -> Outcome:
     """Let importance fall with the days since the last access; no day counts twice."""
     sources = stream.door.sources(options.sources)
-    now_ns = stream.door.engine.now_ns()
+    now_ns = stream.door.engine.reader.now_ns()
 
     def plan(memories: _Memories) -> Sequence[Event]:
         rows = [row for entry in memories.entries.values() if (row := _decayed(entry, now_ns)) is not None]
@@ -561,7 +561,7 @@ def _memories(stream: ProjectStream, *, with_vectors: bool) -> _Memories:
     if not with_vectors:
         return stream.read(query)
     look(stream, Wanted(needs_own=True))  # Fills the rows that are missing without the lock.
-    with door.engine.state_lock:
+    with door.engine.reader.state_lock:
         memories, sight = stream.read(query), look(stream, Wanted(needs_own=True))
         rows = {} if sight is None else dict(sight.stock.rows)
     if sight is None:
@@ -668,7 +668,7 @@ class _Reembedding:
             rows = (_Text(episode.id, text_of(episode), vector_seq, seq) for (seq, episode), vector_seq in pairs)
             texts += self._of(episodes, rows)
             is_behind = bool(texts or self._waiting(facts) or self._waiting(episodes))
-            return _Backlog(texts, door.engine.version(door.key(stream)), is_behind)
+            return _Backlog(texts, door.engine.reader.version(door.key(stream)), is_behind)
 
         return door.read_written(stream, query)
 
@@ -687,7 +687,7 @@ class _Reembedding:
         whole = self.made + sum(counts.values())
         for stream in counts:
             # Read one by one: all texts of all projects at once would exceed what `memory_bytes` bounds.
-            before = erased_count(self.door.engine)
+            before = erased_count(self.door.engine.reader)
             texts = self._backlog(stream).texts
             for begin in range(0, len(texts), REEMBEDDED_PAGE_COUNT):
                 page = texts[begin : begin + REEMBEDDED_PAGE_COUNT]
@@ -715,7 +715,7 @@ class _Reembedding:
         caller gave for a text of another event, or one that was erased, says nothing of the text: its event stands in.
         """
         priors = sorted({text.prior for text in page} - {NO_VECTOR})
-        known = dict(zip(priors, self.door.engine.loader.recorded(priors), strict=True))
+        known = dict(zip(priors, self.door.engine.reader.loader.recorded(priors), strict=True))
         for text in page:
             event = known[text.prior].event if text.prior in known else None
             if event is None:
@@ -750,7 +750,7 @@ def reembed(door: Door, embedder: object, progress: Callable[[int, int], None] |
     others never stop writing.
     """
     batches.refuse(door.engine, "embedding a memory anew")
-    door.engine.check_writable()
+    door.engine.reader.check_writable()
     chosen = checked_embedder(embedder)
     embedding = door.embedding if chosen is None else Embedding(chosen)
     work = _Reembedding(door, embedding, progress)
@@ -761,5 +761,5 @@ def reembed(door: Door, embedder: object, progress: Callable[[int, int], None] |
             f"the projects were written to in each of REDO_COUNT_MAX = {REDO_COUNT_MAX} attempts; call again"
         )
     if not work.switched and chosen is not None:
-        door.switch(embedding, lambda: door.engine.head)
+        door.switch(embedding, lambda: door.engine.reader.head)
     return Reembedded(work.embedder.id, work.embedder.dim, work.switched, work.made)

@@ -10,9 +10,9 @@ from refold import checks
 from refold.engine import history
 from refold.engine.batch import Batch
 from refold.engine.engine import open_engine
-from refold.engine.states import Recorded
 from refold.engine.transaction import ANY
 from refold.errors import NotFound, ReadOnly
+from refold.event import Recorded
 from refold.limits import MEMORY_BYTES_DEFAULT, WINDOW_TOKENS_DEFAULT
 from refold.memory import options, store
 from refold.memory.conversation import Conversation, claiming

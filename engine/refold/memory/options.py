@@ -76,8 +76,8 @@ def _nanoseconds_of(moment: dates.datetime, what: str) -> int:
 
 def seq_at(engine: Engine, at: object, head: int | None = None) -> int:
     """Return the seq that ``at`` means: itself, or the last one acknowledged at or before an aware datetime."""
-    last = engine.current_head()
-    return seq_in(engine.log, last, at, last if head is None else head)
+    last = engine.reader.current_head()
+    return seq_in(engine.reader.log, last, at, last if head is None else head)
 
 
 def seq_in(log: Log, head: int, at: object, limit: int) -> int:
@@ -369,8 +369,8 @@ class Door:
         if main._unsettled is not None:  # noqa: SLF001 - its own kind
             main._settle_switch()  # noqa: SLF001
         if main._switches:  # noqa: SLF001
-            with self.engine.state_lock:
-                bounds = self.engine.streams.bounds(self.branch, self.engine.head if at is None else at)
+            with self.engine.reader.state_lock:
+                bounds = self.engine.reader.streams.bounds(self.branch, self.engine.reader.head if at is None else at)
             for branch, seq, switched in reversed(main._switches):  # noqa: SLF001
                 if seq <= bounds.get(branch, 0):
                     return switched
@@ -387,7 +387,7 @@ class Door:
         """
         main = self._main
         with main._switching:  # noqa: SLF001 - its own kind
-            head = self.engine.current_head()
+            head = self.engine.reader.current_head()
             try:
                 seq = commit()
                 if seq is not None:
@@ -402,7 +402,7 @@ class Door:
         if self._unsettled is None:
             return
         branch, head, embedding = self._unsettled
-        for event, stamp in self.engine.all_events(head, None, branch):
+        for event, stamp in self.engine.reader.all_events(head, None, branch):
             if isinstance(event, EmbedderSwitched) and event.model == embedding.embedder.id:
                 self._switches.append((branch, stamp.seq, embedding))
                 break
@@ -444,7 +444,7 @@ class Door:
         if at is None:
             batch = batches.active(self.engine)
             if batch is not None:
-                with self.engine.state_lock:
+                with self.engine.reader.state_lock:
                     return query(batches.state_in_batch(self.engine, batch.pending, self.key(stream)))
         return self.read_written(stream, query, at)
 
@@ -461,7 +461,7 @@ class Door:
 
     def read_written(self, stream: str, query: Callable[[fold.State], T], at: int | None = None) -> T:
         """Return what ``query`` makes of a stream's state, past an open batch."""
-        return self.engine.read(self.key(stream), query, at)
+        return self.engine.reader.read(self.key(stream), query, at)
 
     def take(self, stream: str, event: MessageAppended, at: int | None, occurred_ns: int | None) -> Message | None:
         """Append a message if that needs no look at any state, alone or in this context's batch.
@@ -469,14 +469,14 @@ class Door:
         ``None`` leaves it to ``note``.
         """
         engine = self.engine
-        if at is not None or event.sources or not engine.is_writable:
+        if at is not None or event.sources or not engine.reader.is_writable:
             return None
         if self.branch:
             stream = self.key(stream)
         batch = batches.active(engine)
         if batch is not None:
             pending = batch.pending
-            if stream not in pending.opened and stream not in pending.places and engine.is_open(stream):
+            if stream not in pending.opened and stream not in pending.places and engine.reader.is_open(stream):
                 pending.opened.add(stream)
             return pending.take(stream, event, occurred_ns)
         stamp = engine.append_alone(stream, event, occurred_ns)
@@ -502,8 +502,8 @@ class Door:
         engine = self.engine
         if at is not None:
             self.refuse_frozen(stream, at)
-        if not engine.is_writable:
-            engine.check_writable()
+        if not engine.reader.is_writable:
+            engine.reader.check_writable()
         if expected != ANY:
             expected = _checked_expected(expected)
         request = None if request_id is None else self.request(request_id, stream, asked)
@@ -514,7 +514,7 @@ class Door:
     def _note_in(self, batch: batches.Batch, verb: Verb) -> Noted | None:
         if verb.request is not None:
             try:
-                return self.engine.answered(verb.request)
+                return self.engine.reader.answered(verb.request)
             except LookupError:
                 self._refuse_repeat(batch.pending, verb.request)
         place = batches.note(self.engine, batch.pending, verb)
@@ -522,20 +522,20 @@ class Door:
 
     def request(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> Request:
         """Return a request as the store keeps it; what a branch's elders answered before it was forked counts too."""
-        given, keyed_hash = checks.request_id(request_id), self.engine.keyed_hash
+        given, keyed_hash = checks.request_id(request_id), self.engine.reader.keyed_hash
         asked_hash = keyed_hash(b"asked" + pack_json([stream, *asked]))
         if not self.branch:
             return Request(keyed_hash(b"id" + given), asked_hash)
-        with self.engine.state_lock:
-            bounds = self.engine.streams.bounds(self.branch, self.engine.head)
+        with self.engine.reader.state_lock:
+            bounds = self.engine.reader.streams.bounds(self.branch, self.engine.reader.head)
         own, *elders = [(keyed_hash(reader.request_prefix(branch) + given), until) for branch, until in bounds.items()]
         return Request(own[0], asked_hash, tuple(elders))
 
     def answered(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> list[Event] | None:
         """Return all events of a request that was answered before, ``None`` if it was not; no batch may repeat one."""
         request = self.request(request_id, stream, asked)
-        if self.engine.is_answered(request):
-            return self.engine.answer(request)
+        if self.engine.reader.is_answered(request):
+            return self.engine.reader.answer(request)
         batch = batches.active(self.engine)
         if batch is not None:
             self._refuse_repeat(batch.pending, request)
@@ -561,19 +561,19 @@ class Door:
         """Return the version of a stream, what this context's batch has added included."""
         batch = batches.active(self.engine)
         if batch is None:
-            return self.engine.version(self.key(stream))
+            return self.engine.reader.version(self.key(stream))
         return batches.version_in_batch(self.engine, batch.pending, self.key(stream))
 
     def check_version(self, stream: str, expected: object) -> None:
         """Raise ``WrongVersion`` unless a stream is where the caller of a verb on another stream expects it."""
         if expected != ANY:
-            check_version(stream, self.engine.find(self.key(stream)), 0, _checked_expected(expected))
+            check_version(stream, self.engine.reader.find(self.key(stream)), 0, _checked_expected(expected))
 
     def check_head(self, expected: object) -> None:
         """Raise ``WrongVersion`` unless the whole memory is where the caller expects it: its version is its head."""
         if expected != ANY:
             whole = Slot(0, STORE_STREAM)
-            whole.version = self.engine.head
+            whole.version = self.engine.reader.head
             check_version("the memory", whole, 0, _checked_expected(expected))
 
     def counts(self, count: Callable[[], str]) -> str:
@@ -601,7 +601,7 @@ class Door:
         """Return the seqs that sources stand for."""
         if isinstance(sources, tuple) and not sources:
             return ()
-        seqs = checks.sources(sources, self.engine.head)
+        seqs = checks.sources(sources, self.engine.reader.head)
         if any(seq < 0 for seq in seqs):
             self._check_provisional(sources)
         return seqs

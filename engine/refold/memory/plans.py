@@ -37,7 +37,7 @@ class PlannedWrite(NamedTuple):
         if batch is not None:
             return self._add(batch.pending)
         pending = Pending()
-        pending.erased_count = erased_count(door.engine)
+        pending.erased_count = erased_count(door.engine.reader)
         plan = self.plan()
         door.check_version(self.stream, options.expected)
         pending.reads.update({door.key(name): version for name, version in plan.reads.items()})

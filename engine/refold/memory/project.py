@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from refold import checks
-from refold.engine.states import Recorded
 from refold.engine.transaction import ANY
 from refold.entry import Entry
+from refold.event import Recorded
 from refold.index.ranking import Ranking
 from refold.memory import facts, maintenance, search
 from refold.memory.facts import FactChanges, FactInput, ProjectStream, checked_id
@@ -57,7 +57,7 @@ class Project:
     @property
     def place(self) -> tuple[str, int]:
         """The project's stream and the seq at which the handle stands: what a diff compares."""
-        return self._stream.name, self._door.engine.current_head() if self._at is None else self._at
+        return self._stream.name, self._door.engine.reader.current_head() if self._at is None else self._at
 
     # Writing.
 
@@ -374,7 +374,7 @@ class Project:
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Return the project's events with a seq greater than ``after``, each with its stamp."""
         checks.count(after, "after")
-        return self._door.engine.events(self._door.key(self._stream.name), after, self._at)
+        return self._door.engine.reader.events(self._door.key(self._stream.name), after, self._at)
 
     def at(self, at: "int | datetime.datetime") -> "Project":
         """Return the project as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""

@@ -9,11 +9,10 @@ from msgspec.structs import astuple, force_setattr, replace
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine import reader
-from refold.engine.states import Recorded
 from refold.engine.transaction import Noted
 from refold.entry import ACTIVE, CATEGORIES, STATUSES, Entry, MemoriesRecalled, touched
 from refold.errors import StoreBusy
-from refold.event import Event, pack_json, unpack_json
+from refold.event import Event, Recorded, pack_json, unpack_json
 from refold.fold import State
 from refold.index import index
 from refold.index.columns import product
@@ -64,7 +63,7 @@ def look(place: ProjectStream, wanted: Sought = _PLAIN) -> Sight | None:
     Rows that are not there are filled first; nobody waits for that, unless others write so much meanwhile that what was
     filled is old at once.
     """
-    return place.door.engine.kept.whole(lambda: _look(place, wanted))
+    return place.door.engine.reader.index.whole(lambda: _look(place, wanted))
 
 
 def _look(place: ProjectStream, wanted: Sought) -> Sight | None:
@@ -73,13 +72,13 @@ def _look(place: ProjectStream, wanted: Sought) -> Sight | None:
         found = _glance(place, wanted)
         if not isinstance(found, Missing):
             if found is not None:
-                engine.similarity.touch(found.stock)
+                engine.reader.similarity.touch(found.stock)
             return found
-        engine.similarity.fill(found)
-    with engine.state_lock:
+        engine.reader.similarity.fill(found)
+    with engine.reader.state_lock:
         found = _glance(place, wanted)
         while isinstance(found, Missing):
-            engine.similarity.fill(found)
+            engine.reader.similarity.fill(found)
             found = _glance(place, wanted)
         return found
 
@@ -89,7 +88,7 @@ def _glance(place: ProjectStream, wanted: Sought) -> Sight | Missing | None:
 
     def query(state: State) -> Sight | Missing | None:
         key, facts = door.key(place.name), state.part(FACTS)
-        return door.engine.similarity.glance(key, facts, place.at, pending_events(door), wanted)
+        return door.engine.reader.similarity.glance(key, facts, place.at, pending_events(door), wanted)
 
     return door.read(place.name, query, place.at)
 
@@ -164,7 +163,7 @@ def _search_memories(place: ProjectStream, query: object, asked: Wanted) -> Hits
     question = Question(text, ranking, packed, moment(place, asked.now_ns), asked.top_k, asked.filter, asked.explain)
     for _ in range(REDO_COUNT_MAX):
         attempt = _texts_attempt if question.needs_texts else _search_once
-        hits = place.door.engine.kept.whole(lambda: attempt(place, question, vector))  # noqa: B023 - called at once
+        hits = place.door.engine.reader.index.whole(lambda: attempt(place, question, vector))  # noqa: B023 - called at once
         if hits is not None:
             return hits
     raise too_fast(place)
@@ -222,11 +221,11 @@ def hits_of(
     place: ProjectStream, sight: Sight, question: Question, texts: TextScores | None, found: Matches
 ) -> Hits | None:
     """Return the memories of rows that were found, ``None`` if they changed too much since."""
-    with place.door.engine.state_lock:
+    with place.door.engine.reader.state_lock:
         entries = sight.entries([match.row for match in found.hits])
     if entries is None:
         return None
-    place.door.engine.similarity.keep_grown(sight.stock)
+    place.door.engine.reader.similarity.keep_grown(sight.stock)
     parts = index.parts_of(sight, question, texts, list(zip(found.hits, entries, strict=True)))
     scores = [match.score for match in found.hits]
     return Hits(tuple(map(Hit, entries, scores, parts)), found.exact, question.text, question.ranking.name)
@@ -252,7 +251,7 @@ def moment(place: ProjectStream, now_ns: int | None) -> int:
     if now_ns is not None:
         return now_ns
     engine = place.door.engine
-    return engine.now_ns() if place.at is None else reader.time_at_seq(engine.log, place.at)
+    return engine.reader.now_ns() if place.at is None else reader.time_at_seq(engine.reader.log, place.at)
 
 
 Asked = tuple[str, Ranking, Vector | None, int]
@@ -458,7 +457,7 @@ def search_many(place: ProjectStream, queries: object, vectors: object, options:
 def _search_queries(place: ProjectStream, said: Sequence[str], given: Sequence[object], asked: Wanted) -> list[Hits]:
     posed = _posed(place, said, given, asked)
     for _ in range(REDO_COUNT_MAX):
-        hits = place.door.engine.kept.whole(lambda: _search_many_once(place, posed))
+        hits = place.door.engine.reader.index.whole(lambda: _search_many_once(place, posed))
         if hits is not None:
             return hits
     raise too_fast(place)
@@ -593,7 +592,7 @@ def record(
         checks.invalid("task is empty; say what was tried")
     said = EpisodeRecorded(
         door.sources(options.sources),
-        door.engine.new_id(),
+        door.engine.reader.new_id(),
         one_of(kind, "kind", KINDS),
         None if session is None else checks.text(session, "session", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
         texts[0],
@@ -699,5 +698,7 @@ def _cosines(place: ProjectStream, episodes: Episodes, vector: Vector | None) ->
     door = place.door
     seqs, pending = episodes.vector_seqs(), pending_events(door)
     key = door.key(place.name)
-    rows = door.engine.kept.whole(lambda: door.engine.similarity.vectors(key, episodes.dim, seqs, pending))
+    rows = door.engine.reader.index.whole(
+        lambda: door.engine.reader.similarity.vectors(key, episodes.dim, seqs, pending)
+    )
     return product(rows, unit(vector.packed))

@@ -10,8 +10,6 @@ from refold import checks, fold
 from refold.engine import batch as batches
 from refold.engine.engine import Engine
 from refold.engine.history import changes_between
-from refold.engine.reader import branches_at
-from refold.engine.states import Recorded
 from refold.engine.streams import STORE_STREAM, Slot, guarded, key_of, name_of
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreVersion
 from refold.event import (
@@ -21,6 +19,7 @@ from refold.event import (
     Forked,
     ImportedBody,
     ImportedMessage,
+    Recorded,
     Restored,
     SnapshotNamed,
     Stamp,
@@ -111,12 +110,12 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
             checks.invalid("this Snapshot was made by hand; take one with chat.snapshot() or Snapshot.from_bytes()")
         if not self.stream:
             checks.invalid("the snapshot is of a whole memory; hand that over with memory.at(seq).export(path)")
-        store_id = engine.store_id
+        store_id = engine.reader.store_id
 
         def render(state: fold.State) -> Carried:
             return Carried(store_id, self.stream, self.seq, state.part(WINDOW).tokens, exported(state))
 
-        return engine.read(key_of(self.branch, self.stream), render, self.seq)
+        return engine.reader.read(key_of(self.branch, self.stream), render, self.seq)
 
     @staticmethod
     def from_bytes(rendered: object) -> "Snapshot":
@@ -210,7 +209,7 @@ def snapshot(door: Door, stream: str, name: str | None, at: int | None, options:
     batches.refuse(engine, "a snapshot")
     if name is None:
         refuse_options(options)
-        return Snapshot(stream, engine.last_seq(door.key(stream), at), None, engine, door.branch)
+        return Snapshot(stream, engine.reader.last_seq(door.key(stream), at), None, engine, door.branch)
     name = checked_name(name)
     if at is not None:
         raise ReadOnly(
@@ -244,7 +243,7 @@ def _naming(door: Door, stream: str, name: str, options: Options) -> Callable[[S
 
     def decide(state: State) -> Event | None:
         door.check_version(stream, options.expected)
-        slot = door.engine.slot(door.key(stream))
+        slot = door.engine.reader.slot(door.key(stream))
         if slot is None:
             raise NotFound(f"{stream} has no events yet, so there is no state to name; append something first")
         known = _kept(door, state, slot, name)
@@ -260,18 +259,18 @@ def _naming(door: Door, stream: str, name: str, options: Options) -> Callable[[S
 def _kept(door: Door, state: State, slot: Slot | None, name: str) -> Named | None:
     """Return what was named of a stream, in its own branch or before that was forked, ``None`` if nothing was."""
     snapshots = state.part(SETTINGS).snapshots
-    numbers = () if slot is None else door.engine.streams.numbers(slot)
+    numbers = () if slot is None else door.engine.reader.streams.numbers(slot)
     return next((snapshots[number, name] for number in numbers if (number, name) in snapshots), None)
 
 
 def pointer(door: Door, stream: str, at: int | None) -> tuple[int, int]:
     """Return number and seq of a stream's last event at a seq, which may stand in an elder branch; 0 and 0 for none."""
     engine = door.engine
-    with engine.state_lock:
-        slot = engine.slot(door.key(stream))
+    with engine.reader.state_lock:
+        slot = engine.reader.slot(door.key(stream))
         if slot is None:
             return 0, 0
-        place = engine.streams.place(slot, slot.seq if at is None else at)
+        place = engine.reader.streams.place(slot, slot.seq if at is None else at)
         return place if place[1] else (0, 0)
 
 
@@ -279,13 +278,13 @@ def version(door: Door, stream: str, at: int | None) -> int:
     """Return the version of a stream, live or at a seq; 0 where it has no event."""
     if at is None:
         return door.version(stream)
-    last = door.engine.last_seq(door.key(stream), at)
-    return door.engine.loader.recorded([last])[0].stamp.version if last else 0
+    last = door.engine.reader.last_seq(door.key(stream), at)
+    return door.engine.reader.loader.recorded([last])[0].stamp.version if last else 0
 
 
 def named(door: Door, stream: str, name: str) -> Snapshot:
     """Return the snapshot of a stream that was kept under a name."""
-    slot = door.engine.slot(door.key(stream))
+    slot = door.engine.reader.slot(door.key(stream))
     found = door.read(STORE_STREAM, lambda state: _kept(door, state, slot, name), None)
     if found is None:
         raise NotFound(
@@ -314,7 +313,7 @@ def restoration(
     def decide(state: State) -> Event | None:
         project = project_of(state, opening)
         event = Restored(sources, *base, state.part(SESSION).depth, project)
-        target = door.engine.look_at_base(event, state.kind.name)
+        target = door.engine.reader.look_at_base(event, state.kind.name)
         return None if _same_state(state, target) else event
 
     return decide
@@ -327,7 +326,7 @@ def asked_for(door: Door, snapshot: object) -> list[Any]:
     place = [snapshot.stream, snapshot.seq, *([snapshot.branch] if snapshot.branch else [])]
     if snapshot.origin is None or snapshot.origin is door.engine or is_of_earlier_handle(door, snapshot):
         return place
-    return [*place, door.engine.keyed_hash(snapshot.to_bytes())]
+    return [*place, door.engine.reader.keyed_hash(snapshot.to_bytes())]
 
 
 def _same_state(state: State, target: State) -> bool:
@@ -341,7 +340,7 @@ def _branch_here(door: Door, snapshot: Snapshot) -> int | None:
     if snapshot.origin is door.engine or is_of_earlier_handle(door, snapshot):
         return snapshot.branch
     carried = _content(snapshot)
-    if carried.store_id != door.engine.store_id or carried.seq > door.engine.head:
+    if carried.store_id != door.engine.reader.store_id or carried.seq > door.engine.reader.head:
         return None
     here = door.read_written(carried.stream, exported, carried.seq)
     # A copied store has the same id and may have gone on differently: only the same state is the same place.
@@ -351,9 +350,9 @@ def _branch_here(door: Door, snapshot: Snapshot) -> int | None:
 def is_of_earlier_handle(door: Door, snapshot: Snapshot) -> bool:
     """Return whether a snapshot was taken through a handle on this very store that was closed since."""
     origin = snapshot.origin
-    is_same = isinstance(origin, Engine) and origin.is_closed and origin.store_id == door.engine.store_id
-    is_here = snapshot.seq <= door.engine.head and snapshot.branch <= len(branches_at(door.engine, None))
-    return is_same and is_here
+    reader = door.engine.reader
+    is_same = isinstance(origin, Engine) and origin.reader.is_closed and origin.reader.store_id == reader.store_id
+    return is_same and snapshot.seq <= reader.head and snapshot.branch <= len(reader.branches_at(None))
 
 
 def _content(snapshot: Snapshot) -> Carried:
@@ -399,7 +398,7 @@ def forking(
     batches.refuse(engine, "a fork")
 
     def decide(_: State) -> Event | None:
-        if engine.version(door.key(new_stream)):
+        if engine.reader.version(door.key(new_stream)):
             raise InvalidInput(f"{new_stream} already exists; fork to an id that is new")
         base = pointer(door, stream, seq)
         # The project is what the conversation is, not what it was at a seq: even a fork at 0 is in it.
@@ -422,7 +421,7 @@ def _depth_at(door: Door, stream: str, seq: int) -> int:
     depth: int = door.read_written(stream, lambda state: state.part(SESSION).depth)
     if depth:
         return depth
-    first = next(door.engine.events(door.key(stream), 0))
+    first = next(door.engine.reader.events(door.key(stream), 0))
     if not isinstance(first.event, Forked):
         return 0
     return door.read_written(stream, lambda state: state.part(SESSION).depth, seq)
@@ -466,13 +465,13 @@ class _Shown(NamedTuple):
 
 def steps(engine: Engine, key: str, frozen: Callable[[int], Any], after: int, until: int | None) -> Iterator[Step]:
     """Return the steps of a stream's events with ``after < seq <= until``, at most those that there are now."""
-    last = engine.last_seq(key, after)
-    slot = engine.slot(key)
-    events = engine.events(key, last, until)
+    last = engine.reader.last_seq(key, after)
+    slot = engine.reader.slot(key)
+    events = engine.reader.events(key, last, until)
     if slot is None:
         return iter(())
-    with engine.state_lock:
-        state = engine.loader.state_at(slot, last) if last else fold.empty(slot.kind)
+    with engine.reader.state_lock:
+        state = engine.reader.loader.state_at(slot, last) if last else fold.empty(slot.kind)
     return _steps(engine, key, frozen, state, events)
 
 
@@ -492,7 +491,7 @@ def _steps(
 def _folded(engine: Engine, state: State, event: Event, stamp: Stamp) -> State:
     """Return the state after an event."""
     if isinstance(event, (Forked, Restored)):
-        state = engine.base_state(event, state.kind.name)
+        state = engine.reader.base_state(event, state.kind.name)
     fold.fold(state, stamp, event)
     return state
 

@@ -12,11 +12,10 @@ from refold.engine import batch as batches
 from refold.engine import history, reader
 from refold.engine.batch import refuse
 from refold.engine.reader import Request, Side
-from refold.engine.states import Recorded
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import ANY, Pending
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreBusy, WrongVersion
-from refold.event import BranchForked, Event, Restored, SnapshotNamed
+from refold.event import BranchForked, Event, Recorded, Restored, SnapshotNamed
 from refold.fold import State
 from refold.limits import BASE_DEPTH_MAX, REDO_COUNT_MAX
 from refold.log.protocol import Log
@@ -63,7 +62,7 @@ def _check_erasable(door: Door, what: str, at: int | None) -> None:
     if at is not None:
         raise ReadOnly(f"{what} is frozen at seq {at}; erase through the live handle, which reaches every seq")
     batches.refuse(door.engine, "an erasure")
-    door.engine.check_writable()
+    door.engine.reader.check_writable()
 
 
 def _chosen(value: object, option: str, known: dict[str, bool]) -> bool:
@@ -87,7 +86,7 @@ def copy_store(door: Door, path: object, progress: Callable[[int, int], None] | 
     """Copy the store that a memory stands on, forks included, to a path where nothing is."""
     from refold.engine.backup import backup as make_backup  # noqa: PLC0415 - loaded only by those who move a store
 
-    door.engine.check_open()
+    door.engine.reader.check_open()
     refuse(door.engine, "a backup")
     checked = checked_path(path)
     if door.path is None:
@@ -146,7 +145,7 @@ def side_of(door: Door, head: int, side: Any) -> Side:
     other: Door | None = getattr(side, "_door", None)
     if other is None:
         return Side(door.branch, seq_at(door.engine, side, head))
-    other.engine.check_open()
+    other.engine.reader.check_open()
     _check_own(door, other.engine, side)
     stream, seq = side.place if hasattr(side, "place") else (None, side.head)
     return Side(other.branch, seq, stream)
@@ -168,21 +167,21 @@ def verify(door: Door, progress: Callable[[int, int], None] | None, witness: obj
 
 def counts(memory: "Memory", door: Door) -> str:
     """Return the counts that a memory shows of itself."""
-    fork = f"fork={reader.name_of(door.engine, door.branch)!r}, " if door.branch else ""
+    fork = f"fork={door.engine.reader.branch_name(door.branch)!r}, " if door.branch else ""
     return f"{fork}events={memory.head}, conversations={len(memory.conversations())}"
 
 
 def head(door: Door, at: int | None) -> int:
     """Return the seq of the last event, or the one at which a memory is frozen."""
-    door.engine.check_open()
-    return door.engine.current_head() if at is None else at
+    door.engine.reader.check_open()
+    return door.engine.reader.current_head() if at is None else at
 
 
 def events(door: Door, at: int | None, after: int, until: int | None) -> Iterator[Recorded]:
     """Return the events of all streams of a branch with ``after < seq <= until``."""
     checks.count(after, "after")
     last = at if until is None else seq_at(door.engine, until, head(door, at))
-    return door.engine.all_events(after, last, door.branch)
+    return door.engine.reader.all_events(after, last, door.branch)
 
 
 def snapshot(door: Door, name: str | None, at: int | None, options: Options) -> Snapshot:
@@ -191,7 +190,7 @@ def snapshot(door: Door, name: str | None, at: int | None, options: Options) -> 
     batches.refuse(engine, "a snapshot")
     if name is None:
         memory_snapshot.refuse_options(options)
-        return Snapshot("", engine.current_head() if at is None else at, None, engine, door.branch)
+        return Snapshot("", engine.reader.current_head() if at is None else at, None, engine, door.branch)
     name = memory_snapshot.checked_name(name)
     if at is not None:
         raise ReadOnly(
@@ -209,8 +208,8 @@ def _naming(door: Door, name: str, options: Options) -> Callable[[State], Event 
         door.check_head(options.expected)
         known = state.part(SETTINGS).snapshots.get((_WHOLE, name))
         if known is None:
-            return SnapshotNamed(sources, _WHOLE, engine.head, name)
-        if reader.differing(engine, Side(door.branch, known.seq), Side(door.branch, engine.head)):
+            return SnapshotNamed(sources, _WHOLE, engine.reader.head, name)
+        if engine.reader.differing(Side(door.branch, known.seq), Side(door.branch, engine.reader.head)):
             raise InvalidInput(f"snapshot {name!r} of the memory already stands at seq {known.seq}; give another name")
         return None
 
@@ -233,7 +232,7 @@ def snapshots(door: Door, at: int | None) -> list[Snapshot]:
     engine = door.engine
     known = door.read_written(STORE_STREAM, lambda state: list(state.part(SETTINGS).snapshots.values()), at)
     ordered = sorted(known, key=lambda found: (found.seq, found.stream, found.name))
-    streams = [engine.streams.name_of(found.stream) if found.stream else "" for found in ordered]
+    streams = [engine.reader.streams.name_of(found.stream) if found.stream else "" for found in ordered]
     return [
         Snapshot(stream, found.seq, found.name, engine, door.branch)
         for stream, found in zip(streams, ordered, strict=True)
@@ -244,13 +243,13 @@ def restore(door: Door, target: object, options: Options) -> None:
     """Go on from an earlier state of the whole memory: one commit, one event for each stream that differs."""
     engine = door.engine
     batches.refuse(engine, "a restore of the whole memory")
-    engine.check_writable()
+    engine.reader.check_writable()
     sources = door.sources(options.sources)
     base = _base(door, target)
     asked = ("memory.restore", target if isinstance(target, str) else [base.branch, base.seq])
     request = None if options.request_id is None else door.request(options.request_id, STORE_STREAM, asked)
     for _ in range(REDO_COUNT_MAX):
-        if request is not None and engine.is_answered(request):
+        if request is not None and engine.reader.is_answered(request):
             return
         pending = _restoration(door, base, sources, options.expected, request)
         try:
@@ -284,7 +283,7 @@ def _restoration(
 ) -> Pending:
     """Return the batch that brings every stream back that differs now, if nothing changes before it is written."""
     engine = door.engine
-    head = engine.current_head()
+    head = engine.reader.current_head()
     door.check_head(expected)
     pending = Pending()
     for key, version, event in _restored(door, Side(door.branch, head), base, sources):
@@ -295,8 +294,8 @@ def _restoration(
 
     def stands() -> bool:
         if expected != ANY:
-            return engine.head == head
-        return not reader.differing(engine, Side(door.branch, head), Side(door.branch, engine.head))
+            return engine.reader.head == head
+        return not engine.reader.differing(Side(door.branch, head), Side(door.branch, engine.reader.head))
 
     pending.stands = stands
     return pending
@@ -305,14 +304,14 @@ def _restoration(
 def _restored(door: Door, now: Side, base: Side, sources: tuple[int, ...]) -> Iterator[tuple[str, int, Restored]]:
     """Return key, version and event of the streams whose state is not what it was at the base."""
     engine, elder = door.engine, door.to(base.branch)
-    for stream in sorted(reader.differing(engine, now, base)):
-        if engine.digests_of(door.key(stream), None) == engine.digests_of(elder.key(stream), base.seq):
+    for stream in sorted(engine.reader.differing(now, base)):
+        if engine.reader.digests_of(door.key(stream), None) == engine.reader.digests_of(elder.key(stream), base.seq):
             continue
         place = memory_snapshot.pointer(elder, stream, base.seq)
         # Unlike the restore of one conversation, this one brings back its project too: the whole is as it was.
         depth, _ = door.read_written(stream, _identity)
         _, project = elder.read_written(stream, _identity, base.seq)
-        yield door.key(stream), engine.version(door.key(stream)), Restored(sources, *place, depth, project)
+        yield door.key(stream), engine.reader.version(door.key(stream)), Restored(sources, *place, depth, project)
 
 
 def _identity(state: State) -> tuple[int, str | None]:
@@ -349,7 +348,7 @@ def fork(door: Door, name: str, seq: int | None, options: Options) -> Door:
 
 def _opened(door: Door, name: str) -> Door | None:
     """Return the door to a branch that exists; ``InvalidInput`` if it was not forked from this one."""
-    known = reader.branches_at(door.engine, None)
+    known = door.engine.reader.branches_at(None)
     number = next((number for number, branch in enumerate(known, 1) if branch.name == name), 0)
     if not number:
         return None
@@ -372,7 +371,7 @@ def _forking(door: Door, name: str, seq: int | None, options: Options) -> Callab
             checks.invalid(f"{name!r} is what a fork is called whose name was erased; give another name")
         if reader.depth_of(settings.branches, door.branch) >= BASE_DEPTH_MAX:
             raise LimitExceeded(f"this fork is BASE_DEPTH_MAX = {BASE_DEPTH_MAX} forks deep already; fork an ancestor")
-        return BranchForked(sources, door.branch, engine.head if seq is None else seq, name)
+        return BranchForked(sources, door.branch, engine.reader.head if seq is None else seq, name)
 
     return decide
 
@@ -386,7 +385,7 @@ def ids(door: Door, at: int | None, kind: str, after: str | None, limit: int | N
 def forks(door: Door, at: int | None, after: str | None, limit: int | None) -> list[str]:
     """Return the names of the branches that were forked from this one, directly or through others, sorted."""
     after, limit = paged(after, limit)
-    known = reader.branches_at(door.engine, at)
+    known = door.engine.reader.branches_at(at)
     below = (
         branch.name
         for number, branch in enumerate(known, 1)

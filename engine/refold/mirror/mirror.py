@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from refold import checks
 from refold.engine import batch as batches
-from refold.engine.states import Recorded
 from refold.engine.subscriptions import Subscription
 from refold.errors import (
     Closed,
@@ -29,7 +28,7 @@ from refold.errors import (
     StoreError,
     WrongVersion,
 )
-from refold.event import Erased
+from refold.event import Erased, Recorded
 from refold.limits import MIRROR_FILE_BYTES_MAX, MIRROR_POLL_MS, MIRROR_RECENT_COUNT_MAX, MIRROR_REDO_COUNT_MAX, POLL_MS
 from refold.memory.memory import Memory
 from refold.memory.options import Door, checked_path
@@ -90,7 +89,7 @@ class Rounds:
         self._log = LogReader(door, *self.streams)
         self.directory = MirrorDirectory(path, locks=writes)
         try:
-            owner = Owner(door.engine.store_id.hex(), door.branch, *names)
+            owner = Owner(door.engine.reader.store_id.hex(), door.branch, *names)
             self._stored = self.directory.read_state()
             state = state_of(self._stored, owner, self.directory.path)
             # Without a record it is not known which copies an earlier erasure is in.
@@ -280,7 +279,7 @@ class Rounds:
         edited = [plan for plan in plans if plan.edits]
         self._state.taking = {plan.name: base_of_edits(plan.edits, plan.read.content) for plan in edited}
         self._state.taking_edits = tuple(map(edit_digest, edits))
-        self._state.taking_after = self._door.engine.current_head()
+        self._state.taking_after = self._door.engine.reader.current_head()
         self._store()
         try:
             with self._memory.batch():
@@ -290,7 +289,7 @@ class Rounds:
         except (InvalidInput, LimitExceeded) as error:
             for plan in edited:
                 plan.leave(f"cannot be taken: {error}")
-        self._door.engine.log.flush()
+        self._door.engine.reader.log.flush()
         return True
 
     def _append(self, edits: Sequence[MirrorEdit], log: LogState) -> None:
@@ -463,7 +462,7 @@ class Mirror:
     @property
     def is_alive(self) -> bool:
         """Whether files and log are kept in step."""
-        return not (self._is_ended or self.error or self._door.engine.is_closed)
+        return not (self._is_ended or self.error or self._door.engine.reader.is_closed)
 
     def sync(self) -> MirrorReport:
         """Take what was edited by hand, write what the log has, and return a report.
@@ -496,7 +495,7 @@ class Mirror:
 
         It ends early when the mirror does.
         """
-        seq = self._door.engine.current_head() if seq is None else checks.count(seq, "seq")
+        seq = self._door.engine.reader.current_head() if seq is None else checks.count(seq, "seq")
         self._ring()
         with self._has_moved:
             self._has_moved.wait_for(lambda: self.seq >= seq or not self.is_alive, timeout_seconds)
@@ -538,7 +537,7 @@ class Mirror:
     def _check_open(self) -> None:
         if self._is_ended:
             raise Closed(f"this mirror of {self.path} is closed; open another one with memory.mirror(directory)")
-        self._door.engine.check_open()
+        self._door.engine.reader.check_open()
 
     def _round(self, **options: Any) -> tuple[MirrorReport, bool]:
         """Do a round; return its report, and whether another one is due."""
@@ -576,7 +575,7 @@ class Mirror:
 
     def _run(self) -> None:
         try:
-            while not (self._is_ended or self._door.engine.is_closed):
+            while not (self._is_ended or self._door.engine.reader.is_closed):
                 self._bell.wait(_POLL_SECONDS)
                 self._bell.clear()
                 with self._lock:
@@ -611,7 +610,7 @@ class Mirror:
         moving = {name for name in changed if now.get(name) != self._last.get(name)}
         hot, self._hot, self._last = self._hot, changed, now
         # A fork does not hear of erasures, which are events of the whole store.
-        is_elsewhere = bool(self._door.branch) and self._door.engine.current_head() != self.seq
+        is_elsewhere = bool(self._door.branch) and self._door.engine.reader.current_head() != self.seq
         if not (self._is_due or changed - moving or hot or is_elsewhere):
             return None
         return self._round(trusted=now.keys() - changed - hot, skipped=moving)[0]
@@ -650,8 +649,8 @@ def mirror_of(
     names = checks.name(profile, "profile"), checks.name(journal, "journal")
     if edits not in {"take", "leave"}:
         raise InvalidInput(f"edits is {checks.shown(edits)}; give 'take', or 'leave' for a mirror that only follows")
-    door.engine.check_open()
-    takes = edits == "take" and not (writes and door.engine.log.readonly)
+    door.engine.reader.check_open()
+    takes = edits == "take" and not (writes and door.engine.reader.log.readonly)
     path = checked_path(directory, "directory")
     rounds = Rounds(memory, door, path, names, takes=takes, writes=checks.flag(writes, "writes"))
     try:

@@ -5,10 +5,9 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from refold.engine.states import Recorded
 from refold.engine.streams import STORE_STREAM
 from refold.errors import RefoldError
-from refold.event import Event
+from refold.event import Event, Recorded
 from refold.limits import MIRROR_FILE_BYTES_MAX
 from refold.memory.options import Door
 from refold.memory.options import day_of as checked_day
@@ -82,11 +81,11 @@ class LogReader:
     def read(self) -> LogState:
         """Return the log's side as it is now; of a log that delays its writes, as it is on the disk."""
         engine = self._door.engine
-        engine.check_open()
-        seq = engine.current_head()
+        engine.reader.check_open()
+        seq = engine.reader.current_head()
         state = self._read(seq, None)
-        durable = engine.log.durable_head()
-        return state if durable >= engine.head else self._read(durable, durable)
+        durable = engine.reader.log.durable_head()
+        return state if durable >= engine.reader.head else self._read(durable, durable)
 
     def _read(self, seq: int, at: int | None) -> LogState:
         profile, journal = self._streams
@@ -106,7 +105,7 @@ class LogReader:
 
     def erased(self, at: int | None = None) -> list[int]:
         """Return the seqs of all events of the store that were erased, in the order of their erasure."""
-        return self._door.engine.read(STORE_STREAM, lambda state: list(state.part(SETTINGS).erased), at)
+        return self._door.engine.reader.read(STORE_STREAM, lambda state: list(state.part(SETTINGS).erased), at)
 
     def base(self, state: LogState, name: str) -> PageBase | None:
         """Return the base of a file as the log would write it; ``None`` where there is to be none."""

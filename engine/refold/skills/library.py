@@ -99,7 +99,7 @@ class SkillLibrary:
     def check_writable(self) -> None:
         """Raise ``ReadOnly`` where no mutation could be written."""
         self._door.refuse_frozen(self._stream, self._at)
-        self._door.engine.check_writable()
+        self._door.engine.reader.check_writable()
 
     # Learned skills.
 
@@ -130,7 +130,7 @@ class SkillLibrary:
         """
         given = _Content(name, description, body, tags, sessions)
         cited, decided = self._door.sources(writing.get("sources", ())), _status(status)
-        event = SkillLearned(cited, self._door.engine.new_id(), GENERATED, *given.fields, decided)
+        event = SkillLearned(cited, self._door.engine.reader.new_id(), GENERATED, *given.fields, decided)
 
         def decide(state: State) -> Event:
             if state.part(SKILLS).named(name) is not None:

@@ -98,7 +98,7 @@ def _settle(memory: Memory) -> None:
     """Wait for the graph of the project: what a build has when the store is closed would be a matter of luck."""
     engine = memory._door.engine
     memory.project("project").search("fact", vector=[1.0] * 16)
-    slot = engine.find("project/project")
+    slot = engine.reader.find("project/project")
     assert slot is not None
     assert slot.stock is not None
     slot.stock.shelf.settle()

@@ -73,7 +73,7 @@ def forget_sweeps() -> None:
     """Leave what a sweep that failed has left to do."""
 
     def is_unswept(engine: Engine) -> bool:
-        return engine.log.row("meta", UNSWEPT_KEY) == b""
+        return engine.reader.log.row("meta", UNSWEPT_KEY) == b""
 
     erasure._is_unswept = is_unswept
 

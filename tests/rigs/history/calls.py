@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from refold import Conversation, Memory, Message, RefoldError, WrongVersion
-from refold.engine.states import Recorded
+from refold.event import Recorded
 from refold.message import MessageAppended
 from refold.views.scratchpad import ScratchpadSet
 from tests.rigs.history.record import LOOK_MESSAGES, Answer, Call, Fact, Look, Write

@@ -188,7 +188,7 @@ def _findings(path: Path, lines: list[Said], tally: Tally) -> Iterator[str]:
     asked = {line.name: line for line in lines if not line.is_answer}
     answers = {line.name: line for line in lines if line.is_answer and not line.error}
     with Memory(path) as memory:
-        if memory._door.engine.log.row("meta", UNSWEPT_KEY) is not None:
+        if memory._door.engine.reader.log.row("meta", UNSWEPT_KEY) is not None:
             yield "the store was opened and its file still waits to be swept"
         events = list(memory.events())
         report = memory.verify()

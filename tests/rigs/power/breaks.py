@@ -50,11 +50,9 @@ def witness_ahead() -> None:
     """Let a witness tell of events that are not durable yet."""
     seen = engine_witness._seen
 
-    def see_too_much(reading: Any) -> Any:
-        head = reading.log.head()
-        return (
-            seen(reading)._replace(seq=head, link=engine_witness._link_at(reading.log, head)) if head else seen(reading)
-        )
+    def see_too_much(reader: Any) -> Any:
+        head = reader.log.head()
+        return seen(reader)._replace(seq=head, link=engine_witness._link_at(reader.log, head)) if head else seen(reader)
 
     engine_witness._seen = see_too_much
 

@@ -138,7 +138,7 @@ def _erasure_findings(memory: Memory, acknowledged: frozenset[int]) -> Iterator[
     """Check that what was said to be erased is, and that opening the store has finished what was cut off."""
     for seq in sorted(acknowledged.difference(_erased(memory))):
         yield f"the erasure of seq {seq} was acknowledged, and the event is there"
-    if memory._door.engine.log.row("meta", UNSWEPT_KEY) is not None:
+    if memory._door.engine.reader.log.row("meta", UNSWEPT_KEY) is not None:
         yield "the store was opened and its file still waits to be swept"
 
 

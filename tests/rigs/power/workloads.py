@@ -229,7 +229,7 @@ def erase(worker: Worker) -> Done:
 
 def commit_end(memory: Memory, seq: int) -> int:
     """Return the last seq of the commit that wrote a seq."""
-    row = memory._door.engine.log.commit_at(seq)
+    row = memory._door.engine.reader.log.commit_at(seq)
     return last_seq_of(row) if row else 0
 
 

@@ -1,0 +1,348 @@
+"""What is cached of streams: checkpoint rows and digests on their way into the log, and which states stay in RAM.
+
+A stream in RAM weighs what was read or written to get it there: an estimate, kept as a running sum in ``Streams``. Over
+the bound, the streams that were not touched lately leave at their checkpoint; they come back from rows and tail when
+somebody asks. Which ones are in RAM changes no answer.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from refold import fold
+from refold.engine.loader import Loader
+from refold.engine.streams import APPLIED_KEY, Checkpoint, Checkpoints, Slot, Streams, number_key
+from refold.errors import RefoldError, StoreCorrupt
+from refold.limits import (
+    CHECKPOINT_EVENTS,
+    CHECKPOINT_ROWS_MAX,
+    LOADED_PARTS_COUNT,
+    PACKED_SLICE_COUNT,
+    RELIEVED_COUNT,
+    TAIL_EVENTS_MAX,
+)
+from refold.log.protocol import Log, Row
+from refold.log.record import SEQ
+
+if TYPE_CHECKING:
+    from refold.index.index import Similarity
+
+# Digests of the views of live streams: computed when a hash is asked for, kept until the stream moves, and stored.
+#
+# A stored digest is a cache like a checkpoint: with it, hashing a store loads only the streams that have moved since.
+
+_ENCODE: Final = msgspec.msgpack.Encoder().encode
+_DECODE_DIGESTS: Final = msgspec.msgpack.Decoder(tuple[int, list[tuple[str, bytes]]]).decode
+
+
+def digests_of(packed: bytes) -> tuple[int, list[tuple[str, bytes]]]:
+    """Return the seq and the digests that a stored row holds."""
+    try:
+        return _DECODE_DIGESTS(packed)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreCorrupt(
+            f"a row of digests cannot be read ({error}); run `refold verify` and restore a backup"
+        ) from error
+
+
+class Digests:
+    """The digests of all streams: those stored, and those computed since the last flush."""
+
+    def __init__(self, log: Log, streams: Streams, loader: Loader) -> None:
+        self._log = log
+        self._streams = streams
+        self._loader = loader
+        self._fresh: dict[int, Slot] = {}
+
+    def of(self, slot: Slot) -> list[tuple[str, bytes]]:
+        """Return the digests of a stream's views at its last event."""
+        if slot.base is not None and not slot.number:
+            elder = self._streams.at_number(slot.base[0])
+            if elder.seq != slot.seq:
+                return fold.digests(self._loader.live(slot))
+            slot = elder
+        if slot.digest is None:
+            row = self._log.row("digests", number_key(slot.number))
+            slot.digest = None if row is None else digests_of(row)
+        if slot.digest is None or slot.digest[0] != slot.seq:
+            slot.digest = (slot.seq, fold.digests(self._loader.live(slot)))
+            self._fresh[slot.number] = slot
+        return slot.digest[1]
+
+    def take(self) -> list[Row]:
+        """Return rows for what was computed since the last call and still is the digest of the stream's last event."""
+        fresh, self._fresh = self._fresh, {}
+        return [
+            ("digests", number_key(slot.number), _ENCODE(slot.digest))
+            for slot in fresh.values()
+            if slot.digest is not None and slot.digest[0] == slot.seq
+        ]
+
+
+# Keeping checkpoints: when a stream gets a row, and how the tail of the log stays short.
+
+
+class _Underway(NamedTuple):
+    """A row that is being packed: of which stream, and where that stood when it was begun."""
+
+    slot: Slot
+    seq: int
+    version: int
+    events_count: int
+    """How many events it had since its last kept row."""
+    kept: bool
+    packing: fold.Packing
+
+
+class Keeper:
+    """Packs states into checkpoint rows; what it packs waits in ``Checkpoints`` for the next commit."""
+
+    def __init__(self, log: Log, streams: Streams, checkpoints: Checkpoints, loader: Loader) -> None:
+        self._log = log
+        self._streams = streams
+        self._checkpoints = checkpoints
+        self._loader = loader
+        self._underway: dict[int, _Underway] = {}
+        """By number, the streams whose states are being packed, a slice with each commit."""
+        self.tail_due = 0
+        """The seq up to which the tail is within its bound for certain."""
+
+    def folded(self, slot: Slot) -> None:
+        """Take note that an event of the stream was folded; pack a kept row where one is due."""
+        dirty = self._streams.dirty
+        if slot.number not in dirty:
+            dirty[slot.number] = slot.seq
+        if len(slot.seqs) >= (slot.due or CHECKPOINT_EVENTS) and slot.number not in self._underway:
+            self._begin(slot, kept=True)
+
+    def rebased(self, slot: Slot) -> None:
+        """Pack a kept row where a stream went on from another place: no later read has to walk there again.
+
+        That of a fork waits for the first event that is its own: making a fork builds no state.
+        """
+        if slot.state is None:
+            slot.due = len(slot.seqs) + 1
+        else:
+            self._begin(slot, kept=True)
+
+    def settle(self, slot: Slot) -> None:
+        """Pack a row for a stream, so that none of its events is without one."""
+        self._pack(slot, kept=False)
+
+    def settles(self, slot: Slot) -> bool:
+        """Pack some of a row for a stream that is about to leave RAM; return whether it may."""
+        if slot.number not in self._underway:
+            self._begin(slot, kept=False)
+        else:
+            self._step(slot.number)
+        return slot.number not in self._streams.dirty
+
+    def proceed(self, count: int) -> None:
+        """Go on packing the stream that has waited longest, now that a commit of so many events was folded.
+
+        A slice with each commit: who writes never waits for the whole of a large state.
+        """
+        steps = 1 + 2 * count // PACKED_SLICE_COUNT
+        while steps and self._underway:
+            self._step(next(iter(self._underway)))
+            steps -= 1
+
+    def shorten_tail(self, head: int, count: int) -> None:
+        """Pack up to ``count`` streams, those that have waited longest, once the tail is over its bound.
+
+        A slice with each commit: who writes never waits for the whole tail.
+        """
+        self.tail_due = self._streams.applied_seq(head) + TAIL_EVENTS_MAX
+        if head > self.tail_due:
+            for number in list(islice(self._streams.dirty, count)):
+                if number not in self._underway:
+                    self._begin(self._streams.at_number(number), kept=False)
+
+    def _pack(self, slot: Slot, *, kept: bool) -> None:
+        """Pack a row at once."""
+        self._begin(slot, kept=kept)
+        while slot.number in self._underway:
+            self._step(slot.number)
+
+    def _begin(self, slot: Slot, *, kept: bool) -> None:
+        """Pack a row of the state as it is now, the first slice at once; what was under way is not needed any more."""
+        self._underway.pop(slot.number, None)
+        if not slot.seqs:
+            # A kept row stands at the stream's last event; the tail, scanned after a crash, could not know it.
+            self._streams.dirty.pop(slot.number, None)
+            return
+        packing = fold.Packing(self._loader.live(slot))
+        underway = _Underway(slot, slot.seq, slot.version, len(slot.seqs), kept, packing)
+        if packing.is_done:
+            self._put(underway)
+        else:
+            self._underway[slot.number] = underway
+
+    def _step(self, number: int) -> None:
+        """Pack a slice more of what is under way, and put the row once that was the last."""
+        underway = self._underway[number]
+        underway.packing.step()
+        if underway.packing.is_done:
+            self._put(self._underway.pop(number))
+
+    def _put(self, packed: _Underway) -> None:
+        slot, count = packed.slot, packed.events_count
+        inline, pointed = packed.packing.result()
+        row = Checkpoint(packed.seq, packed.version, packed.kept, inline, pointed, slot.seqs[:count])
+        self._checkpoints.put(slot.number, row, replaces=slot.floating)
+        slot.floating = 0 if packed.kept else packed.seq
+        self._cover(slot.number, slot.seqs[count:])
+        if packed.kept:
+            slot.seqs, slot.due = slot.seqs[count:], row.due
+            self._streams.bytes += slot.weigh(len(inline), len(pointed))
+
+    def _cover(self, number: int, left: Sequence[int]) -> None:
+        """Take note that a row covers a stream but for its last events, at the seqs in ``left``."""
+        dirty = self._streams.dirty
+        dirty.pop(number, None)
+        if left:
+            in_order = sorted([*dirty.items(), (number, left[0])], key=itemgetter(1))
+            dirty.clear()
+            dirty.update(in_order)
+
+    def is_packing(self, slot: Slot) -> bool:
+        """Return whether a row of a stream is under way."""
+        return slot.number in self._underway
+
+    def applied(self, head: int) -> Row:
+        """Return the row that says up to which seq everything is covered once the waiting rows are stored."""
+        return "checkpoints", APPLIED_KEY, SEQ.pack(self._streams.applied_seq(head))
+
+    def rest(self, head: int, rows: list[Row]) -> Iterator[list[Row]]:
+        """Return the rows to store, page by page, so that the next opening has no tail to scan.
+
+        Every stream that is loaded and has events without a row gets one. The row that says so goes last: rows that
+        were cut off before it only make the next opening slower.
+        """
+        for number in list(self._streams.dirty):
+            slot = self._streams.loaded(number)
+            if slot is not None:
+                self._pack(slot, kept=False)
+        rows += self._checkpoints.waiting()
+        if rows:
+            rows.append(self.applied(head))
+        for begin in range(0, len(rows), CHECKPOINT_ROWS_MAX):
+            yield rows[begin : begin + CHECKPOINT_ROWS_MAX]
+        self._checkpoints.written()
+
+
+T = TypeVar("T")
+
+
+class LazyIndex:
+    """The index of the memories' vectors and words: made at the first search, dropped when the log is read again."""
+
+    def __init__(self, make: Callable[[], "Similarity"]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._similarity: Similarity | None = None
+        self.is_torn = False
+        """Whether a change of its rows was cut off: they are dropped before they are used again."""
+
+    @property
+    def similarity(self) -> "Similarity":
+        """The index, made if there is none."""
+        if self.is_torn:
+            self.forget()
+        similarity = self._similarity
+        if similarity is None:
+            with self._lock:
+                similarity = self._similarity = self._similarity or self._make()
+        return similarity
+
+    def whole(self, use: Callable[[], T]) -> T:
+        """Call `use`, which reads or changes rows, and return its result; what cuts it off tears the rows."""
+        try:
+            return use()
+        except RefoldError:
+            raise
+        except BaseException:
+            self.is_torn = True
+            raise
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it takes in RAM."""
+        return 0 if self._similarity is None else self._similarity.nbytes
+
+    def forget(self) -> None:
+        """Drop everything, and end the threads that work on it."""
+        similarity, self._similarity = self._similarity, None
+        self.is_torn = False
+        if similarity is not None:
+            similarity.close()
+
+    def disown(self) -> None:
+        """Drop everything in a process that forked: the threads are in the other one."""
+        self._similarity = None
+
+    def graph_rows(self) -> list[Row]:
+        """Return the rows of graphs that the store does not have yet; the state lock is held."""
+        if self._similarity is None:
+            return []
+        return [("graphs", number_key(number), blob) for number, blob in self._similarity.new_graphs()]
+
+
+class Residents:
+    """The hand that goes round the streams in RAM and lets those leave that nobody has touched since it last passed.
+
+    A second chance instead of a list by last use: a touch costs one attribute and no lock.
+    """
+
+    def __init__(self, log: Log, streams: Streams, keeper: Keeper, index: LazyIndex, bytes_max: int) -> None:
+        self._log = log
+        self._relieved = 0
+        """How often streams had come or left when the log was last asked to let go of what it has read."""
+        self._streams = streams
+        self._keeper = keeper
+        self._index = index
+        self._bytes_max = bytes_max
+
+    @property
+    def is_over(self) -> bool:
+        """Whether streams should leave: what the vectors of memories take is not there for them, but for a part."""
+        room_bytes = max(self._bytes_max - self._index.nbytes, self._bytes_max // LOADED_PARTS_COUNT)
+        return self._streams.bytes > room_bytes
+
+    def trim(self, count: int) -> None:
+        """Let up to ``count`` streams leave; never while a commit is under way, which may be writing to one of them."""
+        queue = self._streams.queue
+        passes = 2 * len(queue)
+        while self.is_over and count and passes:
+            slot = queue.popleft()
+            passes -= 1
+            if slot.is_used:
+                slot.is_used = False
+                queue.append(slot)
+            elif self._leaves(slot):
+                count -= 1
+            elif self._keeper.is_packing(slot):
+                queue.appendleft(slot)
+                return  # It is large, and leaves soon: nobody else has to.
+            else:
+                queue.append(slot)
+
+    def relieve(self) -> None:
+        """Let the log let go of what it has read, now and then: pages that were mapped count as this process's."""
+        if self._streams.traffic - self._relieved >= RELIEVED_COUNT:
+            self._relieved = self._streams.traffic
+            self._log.relieve()
+
+    def _leaves(self, slot: Slot) -> bool:
+        """Let a stream leave if a row covers its last event, or can be made to."""
+        if slot.number in self._streams.dirty:
+            if slot.state is None:
+                return False
+            if not self._keeper.settles(slot):
+                return False
+        self._streams.forget(slot)
+        return True

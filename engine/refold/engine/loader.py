@@ -1,0 +1,294 @@
+"""The loader: events read from the log, and the state of a stream at a seq built from them.
+
+The nearest checkpoint, the events after it, and through base pointers. The same ``fold`` runs here as on a live write.
+A fork or a restore starts from the state of another place; the chain of such places is walked with a list, not by
+recursion, so that it may be of any length.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import starmap
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+import msgspec
+
+from refold import fold
+from refold.engine.streams import (
+    STORE_STREAM,
+    UNREADABLE,
+    Checkpoint,
+    Checkpoints,
+    Slot,
+    Streams,
+    guarded,
+    kind_of,
+)
+from refold.errors import StoreCorrupt
+from refold.event import FLAG_BASE, Event, Forked, Recorded, Restored, Stamp
+from refold.limits import PAGE_EVENTS
+from refold.log.protocol import Log
+from refold.log.record import ARRAY_BEGIN, STAMP, branch_of
+from refold.views.store import SETTINGS, Branch
+
+_ARRAY: Final[Callable[[bytes], bytes]] = itemgetter(slice(ARRAY_BEGIN, None))
+"""A record's array, cut out by C code."""
+
+
+_STRETCH_EVENTS: Final = 32
+"""Events that are read first when looking back for a base pointer."""
+
+
+class _Segment(NamedTuple):
+    """A stretch of one stream that is folded onto what came before it."""
+
+    checkpoint: Checkpoint | None
+    events: list[tuple[Event, Stamp]]
+
+
+class Loader:
+    """Reads events and builds states; it keeps nothing but what ``Streams`` keeps."""
+
+    def __init__(self, log: Log, streams: Streams, checkpoints: Checkpoints) -> None:
+        self._log = log
+        self._streams = streams
+        self._checkpoints = checkpoints
+        self.bytes_read = self._events_read = 0
+        """What was read since somebody set them to 0: what a state weighs that was built from it."""
+        streams.branches = self.branches
+
+    def branches(self) -> Sequence[Branch]:
+        """Return the branches of the store, the first of which is branch 1."""
+        slot = self._streams.find(STORE_STREAM)
+        if slot is None:
+            return ()
+        slot.is_used = True
+        return self.live(slot).part(SETTINGS).branches
+
+    @guarded
+    def recorded(self, seqs: Sequence[int]) -> list[Recorded]:
+        """Return the events at the seqs, in the given order."""
+        return list(starmap(Recorded, self._read(seqs, self._log.read_at(seqs))))
+
+    @guarded
+    def vectors(self, seqs: Sequence[int]) -> list[bytes]:
+        """Return the vectors that the events at the seqs hold, as raw float32; needs no lock."""
+        records = self._log.read_at(seqs)
+        events = decoded(records, _heads(seqs, records))
+        return [getattr(event, "vector") for event in events]  # noqa: B009 - several kinds of events have one
+
+    @guarded
+    def page(self, first_seq: int, limit: int, bounds: Mapping[int, int] | None = None) -> list[Recorded]:
+        """Return those of ``limit`` events from ``first_seq`` on that count within the bounds of branches."""
+        seqs, records = counted(first_seq, self._log.read_at(range(first_seq, first_seq + limit)), bounds)
+        return list(starmap(Recorded, self._read(seqs, records)))
+
+    @guarded
+    def numbered(self, first_seq: int, limit: int) -> list[tuple[int, Event, Stamp]]:
+        """Return up to ``limit`` events of the whole log from ``first_seq`` on, with the numbers of their streams."""
+        seqs = range(first_seq, first_seq + limit)
+        records = self._log.read_at(seqs)
+        events = self._read(seqs, records)
+        return [(head[0], *pair) for head, pair in zip(_heads(seqs, records), events, strict=True)]
+
+    def _read(self, seqs: Sequence[int], records: list[bytes]) -> list[tuple[Event, Stamp]]:
+        """Return the events of records with their stamps; plain pairs, because most are folded and forgotten."""
+        heads = _heads(seqs, records)
+        self.bytes_read += sum(map(len, records))
+        self._events_read += len(records)
+        names = self._streams.name_of
+        stamps = [
+            Stamp(seq, names(number), version, time_ns, occurred_ns, cause, actor, flags)
+            for seq, (number, version, time_ns, occurred_ns, cause, actor, flags, _) in zip(seqs, heads, strict=True)
+        ]
+        return list(zip(decoded(records, heads), stamps, strict=True))
+
+    @guarded
+    def replayed(self, until: int, bounds: Mapping[int, int] | None = None) -> dict[int, fold.State]:
+        """Return the state of every stream, by number, after folding the log from its first event to ``until``.
+
+        ``bounds`` says up to where the events of which branches count; without it all do. One pass over the log in
+        pages, each decoded in one sweep; no checkpoint takes part if this loader's streams have none. A fork or a
+        restore starts from a state that is folded on the side, from the first event too.
+        """
+        states = _States(self._streams.name_of)
+        apply = fold.fold
+        begin = 0
+        while begin < until:
+            page = self._log.read_at(range(begin + 1, min(begin + PAGE_EVENTS, until) + 1))
+            seqs, records = counted(begin + 1, page, bounds)
+            begin += len(page)
+            heads = _heads(seqs, records)
+            names = states.names
+            for seq, (number, version, time_ns, occurred_ns, cause, actor, flags, _), event in zip(
+                seqs, heads, decoded(records, heads), strict=True
+            ):
+                if flags & FLAG_BASE:
+                    states[number] = self.base_state(event, states[number].kind.name)
+                state = states[number]
+                apply(state, Stamp(seq, names[number], version, time_ns, occurred_ns, cause, actor, flags), event)
+        return states
+
+    def seqs_between(self, slot: Slot, after: int, until: int) -> Iterator[int]:
+        """Return the seqs of a stream's events with ``after < seq <= until``, in order, inherited ones included."""
+        stretches: list[tuple[Slot, int]] = []
+        while slot.base is not None and after < slot.base[1]:
+            stretches.append((slot, until))
+            number, seq = slot.base
+            slot, until = self._streams.at_number(number), min(until, seq)
+        yield from self._streams.own_seqs(slot, after, until)
+        while stretches:
+            slot, until = stretches.pop()
+            yield from self._streams.own_seqs(slot, after, until)
+
+    def last_seq(self, slot: Slot, seq: int) -> int:
+        """Return the seq of the stream's last event at or before ``seq``, 0 where there is none."""
+        return slot.seq if seq >= slot.seq else self._streams.place(slot, seq)[1]
+
+    def base_state(self, base: Event, kind: str) -> fold.State:
+        """Return the state that a fork or a restore starts from."""
+        assert isinstance(base, (Forked, Restored)), base
+        if not base.base_seq:
+            return fold.empty(kind)
+        return self.state_at(self._streams.at_number(base.base_stream), base.base_seq)
+
+    def live(self, slot: Slot) -> fold.State:
+        """Return the live state of a stream, loaded if it is not."""
+        if slot.state is None:
+            self.bytes_read = self._events_read = 0
+            state = self.state_at(slot, slot.seq)
+            try:
+                self._streams.loaded_from(slot, self.bytes_read, self._events_read)
+                slot.state = state
+            except BaseException:
+                self._streams.is_torn = True
+                raise
+        return slot.state
+
+    @guarded
+    def state_at(self, slot: Slot, seq: int) -> fold.State:
+        """Return the state of a stream at a seq, built anew: changing it changes nothing else."""
+        segments = self._segments(slot, seq)
+        first = segments.pop()
+        state = self._unpacked(slot.kind, first.checkpoint)
+        self._fold(state, first.events)
+        while segments:
+            self._fold(state, segments.pop().events)
+        return state
+
+    def _segments(self, slot: Slot, seq: int) -> list[_Segment]:
+        """Return the stretches to fold, last one first.
+
+        Each but the first begins with a base pointer, or goes on from what a branch inherited.
+        """
+        segments: list[_Segment] = []
+        while True:
+            slot = self._streams.holder(slot, seq)
+            checkpoint = self._checkpoints.before(slot.number, seq)
+            after = checkpoint.seq if checkpoint is not None else 0
+            seqs = list(self._streams.own_seqs(slot, after, seq))
+            events = self._since_base(seqs)
+            base = events[0][0] if events else None
+            is_inherited = checkpoint is None and slot.base is not None
+            if not isinstance(base, (Forked, Restored)) and not is_inherited:
+                segments.append(_Segment(checkpoint, events))
+                return segments
+            segments.append(_Segment(None, events))
+            if not isinstance(base, (Forked, Restored)):
+                assert slot.base is not None, slot.key
+                number, seq = slot.base
+                slot = self._streams.at_number(number)
+                continue
+            if not base.base_seq:
+                segments.append(_Segment(None, []))
+                return segments
+            if base.base_seq >= events[0][1].seq:
+                raise StoreCorrupt(
+                    f"seq {events[0][1].seq} goes on from seq {base.base_seq}, behind itself; run `refold verify`"
+                )
+            slot, seq = self._streams.at_number(base.base_stream), base.base_seq
+
+    def _since_base(self, seqs: Sequence[int]) -> list[tuple[Event, Stamp]]:
+        """Return the events from the last base pointer on, all of them if there is none.
+
+        They are read from the end in stretches that double: in a chain of restores the base is near, and reading all
+        events at every link of the chain would cost the cube of its length.
+        """
+        events: list[tuple[Event, Stamp]] = []
+        end, size = len(seqs), _STRETCH_EVENTS
+        while end:
+            wanted = seqs[max(end - size, 0) : end]
+            stretch = self._read(wanted, self._log.read_at(wanted))
+            place = _last_base(stretch)
+            if place is not None:
+                return stretch[place:] + events
+            events = stretch + events
+            end, size = end - len(wanted), 2 * size
+        return events
+
+    def _unpacked(self, kind: str, checkpoint: Checkpoint | None) -> fold.State:
+        if checkpoint is None:
+            return fold.empty(kind)
+        events = self.recorded(checkpoint.pointed)
+        try:
+            return fold.unpack(kind, checkpoint.inline, events)
+        except (*UNREADABLE, StopIteration) as error:
+            raise StoreCorrupt(
+                f"a checkpoint row at seq {checkpoint.seq} holds no state ({error}); run `refold verify`"
+            ) from error
+
+    def _fold(self, state: fold.State, events: Sequence[tuple[Event, Stamp]]) -> None:
+        for event, stamp in events:
+            fold.fold(state, stamp, event)
+
+
+class _States(dict[int, fold.State]):
+    """States by stream number, empty at first sight; keeps each stream's name.
+
+    The first own event of a branch's stream takes over the state of the stream that it goes on from.
+    """
+
+    def __init__(self, name_of: Callable[[int], str]) -> None:
+        super().__init__()
+        self.names: dict[int, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._name_of = name_of
+
+    def __missing__(self, number: int) -> fold.State:
+        name = self.names[number] = self._name_of(number)
+        elder = self._numbers.get(name)
+        state = self[number] = fold.empty(kind_of(name)) if elder is None else self.pop(elder)
+        self._numbers[name] = number
+        return state
+
+
+def counted(
+    first_seq: int, records: list[bytes], bounds: Mapping[int, int] | None
+) -> tuple[Sequence[int], list[bytes]]:
+    """Return the seqs and records, from ``first_seq`` on, that count: those up to the bound of their branch."""
+    if bounds is None:
+        return range(first_seq, first_seq + len(records)), records
+    _heads(range(first_seq, first_seq + len(records)), records)
+    pairs = [pair for pair in enumerate(records, first_seq) if pair[0] <= bounds.get(branch_of(pair[1]), 0)]
+    return [seq for seq, _ in pairs], [record for _, record in pairs]
+
+
+def _heads(seqs: Sequence[int], records: list[bytes]) -> list[tuple[int, ...]]:
+    """Return the front of each record's header; ``StoreCorrupt`` where a record is too short to have one."""
+    if records and min(map(len, records)) < ARRAY_BEGIN:
+        raise StoreCorrupt(f"a record at or behind seq {seqs[0]} is cut off; run `refold verify` and restore a backup")
+    return list(map(STAMP.unpack_from, records))
+
+
+def decoded(records: Sequence[bytes], heads: Iterable[tuple[int, ...]]) -> list[Event]:
+    """Return the events of records: all in one sweep, one by one only where a tag is unknown or bytes are damaged."""
+    try:
+        return list(map(fold.decode_known, map(_ARRAY, records)))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return [fold.decode(_ARRAY(record), head[-1]) for record, head in zip(records, heads, strict=True)]
+
+
+def _last_base(events: Sequence[tuple[Event, Stamp]]) -> int | None:
+    for place in range(len(events) - 1, -1, -1):
+        if events[place][1].flags & FLAG_BASE:
+            return place
+    return None

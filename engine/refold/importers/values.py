@@ -7,9 +7,8 @@ from refold import Memory, fold
 from refold.engine import reader, transfer
 from refold.engine.engine import Engine
 from refold.engine.jsonl import event_to_json
-from refold.engine.states import Recorded
 from refold.entry import Entry
-from refold.event import FLAG_OCCURRED
+from refold.event import FLAG_OCCURRED, Recorded
 from refold.message import Message
 
 _MESSAGE_FIELDS: Final = ("seq", "role", "content", "name", "tool_calls", "tool_call_id", "tokens", "metadata")

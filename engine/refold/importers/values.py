@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from refold import Memory, fold
-from refold.engine import reader, transfer
+from refold.engine import transfer
 from refold.engine.engine import Engine
 from refold.engine.jsonl import event_to_json
 from refold.entry import Entry
@@ -53,7 +53,7 @@ def event_json(memory: Memory, recorded: Recorded) -> dict[str, Any]:
         line["erased"] = True
     if isinstance(event, fold.Unknown):
         return {**line, "event": {"tag": event.tag}}
-    return {**line, "event": event_to_json(event, reader.names(_engine(memory)), erased=stamp.erased)}
+    return {**line, "event": event_to_json(event, _engine(memory).reader.names(), erased=stamp.erased)}
 
 
 def export_lines(memory: Memory) -> Iterator[bytes]:
@@ -64,12 +64,12 @@ def export_lines(memory: Memory) -> Iterator[bytes]:
 def stream_events(memory: Memory, stream: str, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
     """Return the events of one stream, named in full, with ``after < seq <= until``."""
     key = memory._door.key(stream)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    return _engine(memory).events(key, after, memory.head if until is None else until)
+    return _engine(memory).reader.events(key, after, memory.head if until is None else until)
 
 
 def stream_name(memory: Memory, number: int) -> str:
     """Return the name of the stream that an event refers to by number."""
-    return _engine(memory).streams.name_of(number)
+    return _engine(memory).reader.streams.name_of(number)
 
 
 def _engine(memory: Memory) -> Engine:

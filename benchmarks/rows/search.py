@@ -12,14 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import workloads
 from floors import BareGraph, BareProduct
+from msgspec.structs import replace
 from rounds import Job, Target, alternate, median
 from rows.table import Options, Row, compared, limited, recalled, skipped
 
-from refold.index.columns import DAY_NS, SEED, Array, normalised
+from refold.index.cache import IndexCache
+from refold.index.columns import DAY_NS, Array, normalised
 from refold.index.hnsw import library
-from refold.index.rows import Filters, Moment
-from refold.index.search import Query, Wish
-from refold.index.vectors import Crossover, Shelf, Shelves
+from refold.index.ranking import Filter, Query
+from refold.index.search import nearest, search, search_many
+from refold.index.table import Crossover, TableView, VectorTable
 
 EXACT = "refold, exact hybrid"
 CATEGORY = "refold, one of five categories"
@@ -71,12 +73,19 @@ def keywords(rows: int, each: int, generator: np.random.Generator) -> list[list[
     return [[WORDS[word] for word in line] for line in drawn.tolist()]
 
 
+def _queries(found: Array, words: list[list[str]]) -> list[Query]:
+    return [
+        Query(vector=vector, words=tuple(line), now_ns=NOW_NS, top_k=TOP)
+        for vector, line in zip(found, words, strict=True)
+    ]
+
+
 class Searches:
     """One shelf, its floors, and queries that take turns; every job answers the next one."""
 
     def __init__(self, rows: int) -> None:
         generator = np.random.default_rng(workloads.SEED)
-        self.shelf = Shelf(DIMENSIONS, "benchmark", crossover=NEVER)
+        self.shelf = VectorTable(DIMENSIONS, "benchmark", crossover=NEVER)
         self.vectors = vectors(rows, 1)
         self.words = keywords(rows, 6, generator)
         self.shelf.extend(
@@ -88,21 +97,21 @@ class Searches:
             accessed_ns=NOW_NS - (generator.random(rows) * 90 * DAY_NS).astype(np.int64),
         )
         self.shelf.remove(rows + 1, generator.choice(rows, rows // GONE_SHARE, replace=False))
-        self.queries = list(map(Query, vectors(QUERIES, 2), keywords(QUERIES, 4, generator)))
-        self.wish = Wish(now_ns=NOW_NS, top_k=TOP)
-        matrix = self.shelf.now().frame.matrix
+        self.queries = _queries(vectors(QUERIES, 2), keywords(QUERIES, 4, generator))
+        matrix = self.shelf.view().columns.matrix
         self.product = BareProduct(matrix, self.vectors[0])
         self.half_product = BareProduct(matrix[: rows // 2], self.vectors[0])
         self.turn = cycle(self.queries)
         self._seqs = count(rows + 2)
 
-    def search(self, wish: Wish | None = None, moment: Moment | None = None) -> Any:
+    def search(self, chosen: Filter | None = None, view: TableView | None = None) -> Any:
         """Answer the next query."""
-        return self.shelf.search(next(self.turn), wish or self.wish, moment=moment)
+        query = next(self.turn)
+        return search(self.shelf, replace(query, filter=chosen) if chosen else query, view=view)
 
     def nearest(self) -> Any:
         """Return the nearest rows for the next query."""
-        return self.shelf.nearest(next(self.turn).vector, self.wish)
+        return nearest(self.shelf, next(self.turn))
 
     def add(self) -> int:
         """Add a row like those that are there."""
@@ -120,51 +129,51 @@ class Searches:
     def exact_jobs(self) -> dict[str, Job]:
         """Return the exact searches and their floor."""
         rows = len(self.shelf)
-        narrow = Wish(now_ns=NOW_NS, top_k=TOP, filters=Filters(categories=(CATEGORIES[1],)))
-        half, end = self.shelf.moment(rows // 2), self.shelf.moment(rows)
+        narrow = Filter(categories=(CATEGORIES[1],))
+        half, end = self.shelf.view_at(rows // 2), self.shelf.view_at(rows)
         return {
             EXACT: Job(self.search),
             CATEGORY: Job(partial(self.search, narrow)),
-            HALF: Job(partial(self.search, moment=half)),
-            END: Job(partial(self.search, moment=end)),
-            MANY: Job(lambda: self.shelf.search_many(self.queries[:32], self.wish), 32),
+            HALF: Job(partial(self.search, view=half)),
+            END: Job(partial(self.search, view=end)),
+            MANY: Job(lambda: search_many(self.shelf.view(), self.queries[:32], [None] * 32), 32),
             PRODUCT: Job(self.product.multiply),
             HALF_PRODUCT: Job(self.half_product.multiply),
         }
 
     def grow(self) -> int:
         """Let a graph be built from now on, and return how long the first took, in nanoseconds."""
-        self.shelf._grower.fixed = ALWAYS
+        self.shelf.builder.fixed = ALWAYS
         begin = time.perf_counter_ns()
         self.nearest()
-        self.shelf.settle()
+        self.shelf.builder.settle()
         return time.perf_counter_ns() - begin
 
     def bare_graph(self) -> BareGraph:
         """Return hnswlib's index of the rows of the graph, as broad as ours."""
-        moment = self.shelf.now()
+        moment = self.shelf.view()
         assert moment.graph is not None
-        return BareGraph(moment.frame.matrix[moment.graph.rows], moment.graph.breadth)
+        return BareGraph(moment.columns.matrix[moment.graph.rows], moment.graph.breadth)
 
     def recalls(self) -> tuple[float, float, int]:
         """Return which shares of the exact answers the certified and the nearest search give, and how many scan."""
         hybrid = near = scans = 0
         for query in self.queries:
-            found = self.shelf.search(query, self.wish)
+            found = search(self.shelf, query)
             scans += found.scanned
-            hybrid += shared(found, self.shelf.search(query, self.wish, exact=True))
-            exact = self.shelf.nearest(query.vector, self.wish, exact=True)
-            near += shared(self.shelf.nearest(query.vector, self.wish), exact)
+            hybrid += shared(found, search(self.shelf, query, exact=True))
+            exact = nearest(self.shelf, query, exact=True)
+            near += shared(nearest(self.shelf, query), exact)
         whole = TOP * len(self.queries)
         return hybrid / whole, near / whole, scans
 
     def bare_recall(self, bare: BareGraph) -> float:
         """Return which share of the exact answers hnswlib's index gives."""
-        graph = self.shelf.now().graph
+        graph = self.shelf.view().graph
         assert graph is not None
         found = 0
         for query in self.queries:
-            exact = self.shelf.nearest(query.vector, self.wish, exact=True)
+            exact = nearest(self.shelf, query, exact=True)
             (asked,) = normalised(np.array([query.vector]), DIMENSIONS)
             labels, _ = bare.nearest(asked, TOP)
             found += len({hit.row for hit in exact.hits} & set(np.asarray(graph.rows)[labels[0]].tolist()))
@@ -215,7 +224,7 @@ def _with_graph(searches: Searches, options: Options, said: str) -> Iterator[Row
     asked = cycle(normalised(np.array([query.vector for query in searches.queries]), DIMENSIONS))
     jobs = {
         CERTIFIED: Job(searches.search),
-        EXACT: Job(lambda: searches.shelf.search(next(searches.turn), searches.wish, exact=True)),
+        EXACT: Job(lambda: search(searches.shelf, next(searches.turn), exact=True)),
         NEAREST: Job(searches.nearest),
         GRAPH: Job(lambda: bare.nearest(next(asked), TOP)),
     }
@@ -241,9 +250,9 @@ def _checkpoint_rows(searches: Searches, built_ns: int, said: str) -> Iterator[R
     begin = time.perf_counter_ns()
     searches.shelf.graph_from_bytes(blob)
     opened_ns = time.perf_counter_ns() - begin
-    graph = searches.shelf.now().graph
+    graph = searches.shelf.view().graph
     assert graph is not None
-    bytes_each = len(blob) / graph.covered
+    bytes_each = len(blob) / graph.row_count
     note = f"{bytes_each:.0f} bytes for each vector"
     job = f"checkpoint of a graph, {said}"
     yield Row(job, None, "-", target=f"at most {GRAPH_BYTES} B a vector", is_met=bytes_each <= GRAPH_BYTES, note=note)
@@ -298,7 +307,7 @@ def reranked(real: Real) -> tuple[float, dict[int, float], float]:
     """Return what a search takes, the recall of re-ranking by candidates, and that of our search with a graph."""
     generator = np.random.default_rng(workloads.SEED)
     size = len(real.rows)
-    shelf = Shelf(real.rows.shape[1], "real", crossover=ALWAYS)
+    shelf = VectorTable(real.rows.shape[1], "real", crossover=ALWAYS)
     shelf.extend(
         np.arange(1, size + 1),
         real.rows,
@@ -307,18 +316,17 @@ def reranked(real: Real) -> tuple[float, dict[int, float], float]:
         importance=generator.random(size),
         accessed_ns=NOW_NS - (generator.random(size) * 90 * DAY_NS).astype(np.int64),
     )
-    wish = Wish(now_ns=NOW_NS, top_k=TOP, scoring=SEED)
     found: dict[int, int] = dict.fromkeys(CANDIDATES, 0)
-    queries = list(map(Query, real.questions, real.asked))
-    shelf.nearest(queries[0].vector, wish)
-    shelf.settle()
+    queries = _queries(real.questions, real.asked)
+    nearest(shelf, queries[0])
+    shelf.builder.settle()
     ours, times = 0, list[int]()
     for query in queries:
-        exact = shelf.search(query, wish, exact=True)
+        exact = search(shelf, query, exact=True)
         begin = time.perf_counter_ns()
-        ours += shared(shelf.search(query, wish), exact)
+        ours += shared(search(shelf, query), exact)
         times.append(time.perf_counter_ns() - begin)
-        products = shelf.now().frame.matrix @ np.asarray(query.vector)
+        products = shelf.view().columns.matrix @ np.asarray(query.vector)
         order = np.argsort(-products)
         for candidates in CANDIDATES:
             found[candidates] += len({hit.row for hit in exact.hits} & set(order[:candidates].tolist()))
@@ -329,14 +337,13 @@ def reranked(real: Real) -> tuple[float, dict[int, float], float]:
 
 def projects_row(projects: int) -> Row:
     """Search in turn in many projects whose vectors do not fit the bound together."""
-    shelves = Shelves[Shelf](BOUND_BYTES)
-    wish = Wish(now_ns=NOW_NS)
-    query = Query(vectors(1, 3)[0])
+    shelves = IndexCache[VectorTable](BOUND_BYTES)
+    query = Query(vector=vectors(1, 3)[0], now_ns=NOW_NS)
     before, peak, times = _resident_bytes(), 0, list[int]()
     for place in range(projects):
         fill = _filler(place)
         begin = time.perf_counter_ns()
-        assert shelves.get(place, fill).search(query, wish).hits
+        assert search(shelves.get(place, fill), query).hits
         times.append(time.perf_counter_ns() - begin)
         peak = max(peak, _resident_bytes() - before)
         assert shelves.nbytes <= BOUND_BYTES
@@ -346,9 +353,9 @@ def projects_row(projects: int) -> Row:
     return limited(f"fill and search a cold one, {size}", median(times), None, note)
 
 
-def _filler(place: int) -> Callable[[], Shelf]:
-    def fill() -> Shelf:
-        shelf = Shelf(DIMENSIONS, "benchmark", crossover=NEVER)
+def _filler(place: int) -> Callable[[], VectorTable]:
+    def fill() -> VectorTable:
+        shelf = VectorTable(DIMENSIONS, "benchmark", crossover=NEVER)
         seqs = np.arange(1, PROJECT_ROWS + 1)
         made = np.random.default_rng(place).standard_normal((PROJECT_ROWS, DIMENSIONS), np.float32)
         shelf.extend(seqs, made, categories=["fact"], importance=0.5, accessed_ns=NOW_NS)

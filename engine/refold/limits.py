@@ -63,9 +63,6 @@ EMBEDDING_REQUEST_TEXTS_COUNT: Final = 256
 EMBEDDING_WAIT_SECONDS_MAX: Final = 30
 """How long the embedder of an endpoint waits between two attempts, whatever it is asked for."""
 
-STEMS_COUNT_MAX: Final = 65_536
-"""Words whose stems a stemmer keeps."""
-
 # How the log is folded, checkpointed and read.
 CHECKPOINT_EVENTS: Final = 256
 """A stream gets a checkpoint row after this many events, or after as many as its last row pointed at, if more."""
@@ -251,23 +248,8 @@ KEYWORDS_COUNT_MAX: Final = 4_096
 CONTEXT_BYTES_MAX: Final = 65_536
 """The excerpt that says where a memory came from, in UTF-8."""
 
-REPLACED_ENTRIES_COUNT: Final = 4_096
-"""Memories that changed last, as they were before: a search that began earlier may have found one."""
-
-MOMENTS_COUNT_MAX: Final = 16
-"""Earlier moments of a project that stay laid out for a search."""
-
-VECTORS_READ_COUNT: Final = 1_024
-"""Vectors that are read from the log at a time."""
-
 FILLS_COUNT_MAX: Final = 3
 """How often the vectors of a project are laid out while others write to it, before they have to wait for it."""
-
-GRAPH_GROWTH_RATIO: Final = 2
-"""A graph that has grown by this factor since it was stored is stored with the next commit, not only at the end."""
-
-LOST_RATIO_MAX: Final = 0.25
-"""Rows of a stored graph that may be gone; their vectors are read only for its sake."""
 
 # Delayed durability.
 DELAY_MS_MAX: Final = 50
@@ -303,22 +285,7 @@ assert HASHED_DIMENSIONS * 4 < EMBEDDING_CACHE_BYTES_MAX
 
 # Looking for near vectors.
 VECTOR_DIMENSIONS_MAX: Final = 8_192
-"""Numbers of one vector: what a caller may give, an embedder may make, and a shelf takes."""
-
-VECTOR_ROWS_MAX: Final = 2**31
-"""Vectors of one project."""
-
-SELECTIONS_COUNT_MAX: Final = 16
-"""Filters whose rows are kept for those who search with them again."""
-
-SPARE_ROWS: Final = 16
-"""Rows, beyond as many as are asked for, that are strong in all but the cosine and raise the bound of a search."""
-
-STATUSES_COUNT_MAX: Final = 255
-"""Statuses that rows of a project may have."""
-
-SCORED_ROWS: Final = 4_096
-"""Rows that are scored in double precision at a time."""
+"""Numbers of one vector: what a caller may give, an embedder may make, and a table takes."""
 
 QUERIES_COUNT_MAX: Final = 4_096
 """Queries of one call: all are answered of one state, which others change meanwhile."""
@@ -326,81 +293,16 @@ QUERIES_COUNT_MAX: Final = 4_096
 QUERIES_BYTES_MAX: Final = 64 * 1024**2
 """Products of the queries that are multiplied with all rows at once."""
 
-# A compaction holds so many bytes of products of pairs at once; shorter rows of so many numbers tell pairs that are not
-# alike; so many rows tell in which directions most of the others differ, and fewer are compared whole.
-PAIRS_BYTES_MAX: Final = 8 * 1024**2
-NARROW_DIMENSIONS: Final = 64
-SAMPLED_ROWS: Final = 1_024
-
-GRAPH_LINKS_COUNT: Final = 16
-"""Links of a row in each layer of a graph, and half of those in the lowest."""
-
-GRAPH_CONSTRUCTION_COUNT: Final = 100
-"""Candidates that a graph compares while it is built; twice as many cost 1.6 times the time for 0.001 of recall."""
-
-GRAPH_BREADTH_COUNT: Final = 100
-"""Candidates that a search in a graph keeps, at least."""
-
-GRAPH_BREADTH_COUNT_MAX: Final = 800
-"""A graph that needs more candidates than this to find the nearest rows is not used."""
-
 GRAPHS_READ_COUNT: Final = 4
 """How many stored graphs are read at once to be checked: each may be of many megabytes."""
 
-GRAPH_RECALL_RATIO_MIN: Final = 0.98
-"""How many of the nearest rows a graph has to find."""
-
-GRAPH_PROBES_COUNT: Final = 32
-"""Rows whose neighbours a new graph is asked for."""
-
-GRAPH_BLOCK_ROWS: Final = 512
-"""Rows that are built into a graph between two looks at whether it is still wanted."""
-
-GRAPH_LAYERS_COUNT_MAX: Final = 64
-"""Layers of a graph; one of 2**31 rows has eight."""
-
-GRAPH_FRESH_ROWS_MIN: Final = 2_000
-"""Rows behind a graph, or a twentieth of its own if that is more, before it is built on."""
-
-GRAPH_GONE_RATIO_MAX: Final = 0.25
-"""Rows of a graph that may be gone before it is built anew: they cost time as long as they are in it."""
-
-CERTIFIED_ROWS: Final = 400
-"""Near rows that a search for the best scores begins with."""
-
-CALIBRATED_ROWS_MIN: Final = 2_048
-"""With fewer rows no graph is worth its cost on any machine."""
-
-NEAREST_NS: Final = 100_000
-"""What asking a graph for the nearest rows takes: passes over all rows that take longer are replaced by it."""
-
-HYBRID_NS: Final = 1_500_000
-"""What a certified search takes."""
-
-SHELVES_BYTES_DEFAULT: Final = 512 * 1024**2
-"""What shelves may take in RAM together, and the largest of them in any case, where nobody says how much."""
-
 # What of ``memory_bytes`` the vectors of projects, with their memories, and those of episodes may take, and what stays
 # for loaded streams in any case: one part of so many.
-STOCKED_PARTS_COUNT: Final = 2
+INDEX_PARTS_COUNT: Final = 2
 EPISODES_PARTS_COUNT: Final = 8
 LOADED_PARTS_COUNT: Final = 4
 
-# What a memory takes in RAM beside its vector and its content, roughly; what more, once its text was compared; and what
-# its terms take then for each of its letters.
-STOCKED_BYTES: Final = 1_000
-COMPARED_BYTES: Final = 500
-COMPARED_RATIO: Final = 8
-
-LARGE_COLUMN_BYTES: Final = 4 * 1024**2
-"""A column of so many bytes is given room for as many again; copying a smaller one keeps nobody waiting."""
-
-assert GRAPH_BREADTH_COUNT <= CERTIFIED_ROWS <= GRAPH_BREADTH_COUNT_MAX
-assert CALIBRATED_ROWS_MIN < SCORED_ROWS <= QUERIES_BYTES_MAX
-assert 2 * GRAPH_LINKS_COUNT < 2**8, "counts of links are stored in a byte"
-assert NEAREST_NS < HYBRID_NS
-assert NARROW_DIMENSIONS < SAMPLED_ROWS
-assert 1 / STOCKED_PARTS_COUNT + 1 / EPISODES_PARTS_COUNT + 1 / LOADED_PARTS_COUNT <= 1
+assert 1 / INDEX_PARTS_COUNT + 1 / EPISODES_PARTS_COUNT + 1 / LOADED_PARTS_COUNT <= 1
 
 
 # Every bound of the files that are read beside a store: those of skills, those of a mirror.

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from refold import Memory, Project, WrongVersion
-from refold.index import index, vectors
-from refold.index.vectors import Crossover
+from refold.index import index, table
+from refold.index.table import Crossover
 from tests.index.scan import needs_hnswlib, texts_like
 from tests.support.bounds import lowered
 
@@ -50,7 +50,7 @@ class Worker(threading.Thread):
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
     """A store in which graphs are built all the time, rows are packed in many slices, and projects leave RAM."""
     monkeypatch.setattr(index, "_MEASURED", Crossover(1, 1))
-    monkeypatch.setattr(vectors, "GRAPH_FRESH_ROWS_MIN", 20)
+    monkeypatch.setattr(table, "GRAPH_FRESH_ROWS_MIN", 20)
     with (
         lowered(CHECKPOINT_EVENTS=16, PACKED_SLICE_COUNT=8, TAIL_EVENTS_MAX=200, PACKED_COUNT_MIN=1),
         Memory(tmp_path / "store", durability="delayed", memory_bytes=2**20) as memory,

@@ -19,7 +19,6 @@ from refold.evaluation.retrieval import (
     Answer,
     Embedded,
     answers,
-    columns_of,
     embedded,
     figures,
     grid_of,
@@ -27,8 +26,9 @@ from refold.evaluation.retrieval import (
     ranks,
     stored,
     swept,
+    texts_of,
 )
-from refold.index.ranking import RANKINGS, best
+from refold.index.ranking import RANKINGS
 from tests.support.command import Run, running
 from tests.support.paths import DATA
 
@@ -217,10 +217,10 @@ def test_a_rank_is_the_place_among_the_best(scores: list[int], data: some.DataOb
     question = Question("cat", "all", evidence, len(scores))
     vectors = numpy.zeros((len(scores), 2), dtype=numpy.float32)
     each = Embedded(Case("own", "chat", items, (question,)), vectors, vectors[:1])
-    columns = columns_of(each, LEXICAL)
+    texts = texts_of(each, LEXICAL)
     total = numpy.asarray(scores, dtype=numpy.float32) + numpy.float32(1e-8)
-    order = [row for row, _ in best(total, columns, len(scores))]
-    assert sorted(ranks(total, columns, each, question)) == sorted(order.index(row) + 1 for row in evidence)
+    order = [row for row, _ in texts.best(total, len(scores))]
+    assert sorted(ranks(total, texts, each, question)) == sorted(order.index(row) + 1 for row in evidence)
 
 
 def test_vectors_of_files_have_to_fit(tmp_path: Path) -> None:

@@ -8,13 +8,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
-from refold.index.columns import DAY_NS, Array, Scoring
+from refold.index.columns import DAY_NS, Array
 from refold.index.hnsw import library
-from refold.index.search import Match, Query, Wish
-from refold.index.vectors import Shelf
+from refold.index.ranking import Filter, Query, Ranking
+from refold.index.search import Match, Matches, nearest, search, search_many
+from refold.index.table import TableView, VectorTable
 
 BEGIN_NS = 1_764_000_000_000_000_000
 MODEL = "test-model"
@@ -46,7 +48,36 @@ def unit(vector: Sequence[float] | Array) -> Array:
     return stored
 
 
-def score_of(row: Plain, query: Query, scoring: Scoring, now_ns: int) -> float:
+def ask(vector: Any = None, words: Iterable[str] = ()) -> Query:
+    """What is looked for; how, is another query's business."""
+    return Query(vector=vector, words=tuple(words))
+
+
+def joined(query: Query, wish: Query) -> Query:
+    return msgspec.structs.replace(wish, vector=query.vector, words=query.words)
+
+
+def searched(
+    table: VectorTable,
+    query: Query,
+    wish: Query,
+    *,
+    view: TableView | None = None,
+    extra: Any = None,
+    exact: bool = False,
+) -> Matches:
+    return search(table, joined(query, wish), view=view, extra=extra, exact=exact)
+
+
+def searched_many(table: VectorTable, queries: Sequence[Query], wish: Query) -> list[Matches]:
+    return search_many(table.view(), [joined(query, wish) for query in queries], [None] * len(queries))
+
+
+def near(table: VectorTable, vector: Any, wish: Query, *, exact: bool = False) -> Matches:
+    return nearest(table, joined(ask(vector), wish), exact=exact)
+
+
+def score_of(row: Plain, query: Query, ranking: Ranking, now_ns: int, extra: Any = None) -> float:
     """The score of one row, in Python's numbers."""
     cosine = 0.0
     if query.vector is not None:
@@ -54,28 +85,28 @@ def score_of(row: Plain, query: Query, scoring: Scoring, now_ns: int) -> float:
     asked, own = set(query.keywords), set(row.keywords)
     overlap = len(asked & own) / len(asked | own) if asked | own else 0.0
     days = max(now_ns - row.accessed_ns, 0) / DAY_NS
-    recency = math.exp(-scoring.rate * days) if scoring.fading == "exponential" else 1 / (1 + scoring.rate * days)
-    score = scoring.cosine * max(min(cosine, 1.0), -1.0) + scoring.keywords * overlap
-    score += scoring.importance * row.importance
-    extra = 0.0 if query.extra is None else float(np.float32(query.extra[row.place]))
-    return round(score + scoring.recency * recency + extra, 9)
+    is_exponential = ranking.recency_curve == "exponential"
+    recency = ranking.recency_weekly ** (days / 7) if is_exponential else 1 / (1 + ranking.recency_rate * days)
+    score = ranking.cosine * max(min(cosine, 1.0), -1.0) + ranking.keywords * overlap
+    score += ranking.importance * row.importance
+    added = 0.0 if extra is None else float(np.float32(extra[row.place]))
+    return round(score + ranking.recency * recency + added, 9)
 
 
-def is_found(row: Plain, wish: Wish) -> bool:
-    """Whether the filters allow a row."""
-    filters = wish.filters
+def is_found(row: Plain, chosen: Filter) -> bool:
+    """Whether a filter allows a row."""
     return (
-        (filters.categories is None or row.category in filters.categories)
-        and (filters.statuses is None or row.status in filters.statuses)
-        and (filters.min_importance is None or row.importance >= filters.min_importance)
-        and (filters.rows is None or row.place in filters.rows)
+        (chosen.categories is None or row.category in chosen.categories)
+        and (chosen.statuses is None or row.status in chosen.statuses)
+        and (chosen.min_importance is None or row.importance >= chosen.min_importance)
+        and (chosen.rows is None or row.place in chosen.rows)
     )
 
 
-def scanned(rows: Iterable[Plain], query: Query, wish: Wish) -> list[tuple[int, float]]:
+def scanned(rows: Iterable[Plain], query: Query, wish: Query, extra: Any = None) -> list[tuple[int, float]]:
     """Places and scores of the best rows, by looking at every one of them."""
-    allowed = [row for row in rows if is_found(row, wish)]
-    scored = [(score_of(row, query, wish.scoring, wish.now_ns), row) for row in allowed]
+    allowed = [row for row in rows if is_found(row, wish.filter)]
+    scored = [(score_of(row, query, wish.ranking, wish.now_ns or 0, extra), row) for row in allowed]
     scored.sort(key=lambda pair: (-pair[0], -pair[1].importance, pair[1].seq, pair[1].place))
     return [(row.place, score) for score, row in scored[: wish.top_k]]
 
@@ -107,7 +138,7 @@ def texts_like(count: int, dimensions: int, seed: int) -> Array:
     return found
 
 
-def filled(shelf: Shelf, count: int, seed: int, *, first_seq: int = 1) -> list[Plain]:
+def filled(shelf: VectorTable, count: int, seed: int, *, first_seq: int = 1) -> list[Plain]:
     """Adds rows from a seed to a shelf, one seq each, and returns them."""
     generator = np.random.default_rng(seed)
     vectors = texts_like(count, shelf.dimensions, seed)
@@ -128,7 +159,7 @@ def filled(shelf: Shelf, count: int, seed: int, *, first_seq: int = 1) -> list[P
     return rows
 
 
-def put(shelf: Shelf, rows: Sequence[Plain]) -> None:
+def put(shelf: VectorTable, rows: Sequence[Plain]) -> None:
     """Adds rows to a shelf, all with one call."""
     shelf.extend(
         [row.seq for row in rows],

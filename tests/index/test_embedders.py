@@ -39,9 +39,8 @@ def test_the_vectors_of_fixed_texts_never_change() -> None:
 
 @pytest.mark.parametrize("seed", ["0", "1", "random"])
 def test_the_vectors_do_not_depend_on_the_hash_seed(seed: str) -> None:
-    program = (
-        "import hashlib, sys; from refold.embedders import HashedEmbedder as H; from tests import test_embedders as t"
-    )
+    program = "import hashlib; from refold.embedders import HashedEmbedder as H"
+    program += "; from tests.index import test_embedders as t"
     program += "; print(hashlib.sha256(H().embed(t.TEXTS).tobytes()).hexdigest())"
     environment = {**os.environ, "PYTHONHASHSEED": seed}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ import pytest
 
 from refold import Memory
 from refold.index import index
-from refold.index.vectors import Crossover
+from refold.index.table import Crossover
 from tests.index.scan import needs_hnswlib, texts_like, unit
 from tests.support.bounds import lowered
 
@@ -52,9 +52,9 @@ def standing(directory: Path, wanted: Iterable[bytes]) -> list[bytes]:
 def grow(memory: Memory) -> None:
     """Lets a graph be built over what is there, and stored."""
     memory.project("p").search("x", vector=ALL[0])
-    stock = memory._door.engine.reader.similarity._stocks.all()
-    for _, held in stock:
-        held.shelf.settle()
+    stock = memory._door.engine.reader.indexes._projects.all()
+    for held in stock:
+        held.table.builder.settle()
     memory.flush()
 
 
@@ -197,7 +197,7 @@ def test_erasing_while_a_graph_is_built_and_a_row_is_under_way(path: Path, monke
         engine = memory._door.engine
         slot = engine.reader.find("project/p")
         assert slot is not None
-        monkeypatch.setattr("refold.index.vectors.GRAPH_FRESH_ROWS_MIN", 1)
+        monkeypatch.setattr("refold.index.table.GRAPH_FRESH_ROWS_MIN", 1)
         while not engine.reader.keeper.is_packing(slot):
             project.update(project.list()[0], importance=0.5 + memory.head / 10_000)
             assert memory.head < 5_000

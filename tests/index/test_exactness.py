@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from refold import Hits, Memory, Project
-from refold.index import index, search, vectors
+from refold.index import index, search
 from refold.index.ranking import Ranking
 from refold.index.search import Matches
-from refold.index.vectors import Crossover
+from refold.index.table import Crossover
 from tests.index.scan import needs_hnswlib, texts_like
 
 COUNT = 1_200
@@ -59,12 +59,13 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Matches]:
     """What the shelf answered, search by search."""
     found: list[Matches] = []
+    find = search.search
 
     def noted(*given: Any, **named: Any) -> Matches:
-        found.append(search.answer(*given, **named))
+        found.append(find(*given, **named))
         return found[-1]
 
-    monkeypatch.setattr(vectors, "answer", noted)
+    monkeypatch.setattr(index, "search", noted)
     return found
 
 
@@ -86,15 +87,15 @@ def grow(project: Project) -> None:
     slot = project._door.engine.reader.find("project/p")
     assert slot is not None
     assert slot.stock is not None
-    slot.stock.shelf.settle()
-    assert slot.stock.shelf.now().graph is not None
+    slot.stock.table.builder.settle()
+    assert slot.stock.table.view().graph is not None
 
 
 @pytest.fixture
 def passed_over(project: Project, made: list[Matches], monkeypatch: pytest.MonkeyPatch) -> list[Hits]:
     """What is found without a graph."""
     with monkeypatch.context() as patch:
-        patch.setattr(search, "certified", lambda *_: None)
+        patch.setattr(search.Scan, "certified", lambda *_: None)
         found = searched(project)
     assert all(matches.scanned for matches in made)
     grow(project)

@@ -16,10 +16,10 @@ import pytest
 from refold import Hits, Memory, Project
 from refold.engine.streams import number_key
 from refold.index import index
-from refold.index.index import Similarity
-from refold.index.project import Stock
+from refold.index.index import Indexes
+from refold.index.project import ProjectIndex
 from refold.index.ranking import Ranking
-from refold.index.vectors import Crossover, Shelf
+from refold.index.table import Crossover, VectorTable
 from tests.index.scan import needs_hnswlib, texts_like
 from tests.support.bounds import Clock
 
@@ -84,8 +84,8 @@ def changed(project: Project, draw: random.Random) -> None:
     VERBS[verb](project, draw.choice(held) if held else "", draw)
 
 
-def stocks(memory: Memory) -> Similarity:
-    return memory._door.engine.reader.similarity
+def stocks(memory: Memory) -> Indexes:
+    return memory._door.engine.reader.indexes
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -131,8 +131,8 @@ def test_an_earlier_moment_comes_from_the_rows_that_are_there(clock: Clock, monk
     project.search("tea", vector=vector(draw))
     for _ in range(20):
         add(project, draw)
-    made: list[Stock] = []
-    monkeypatch.setattr(Stock, "fill", lambda stock, *_: made.append(stock))
+    made: list[ProjectIndex] = []
+    monkeypatch.setattr(ProjectIndex, "fill", lambda stock, *_: made.append(stock))
     assert len(memory.at(9).project("p").search("tea", vector=vector(draw), min_importance=0, top_k=50)) == 9
     assert made == []
 
@@ -171,14 +171,14 @@ def test_a_batch_searches_what_it_has_added(clock: Clock) -> None:
 
 def test_cold_projects_leave_and_come_back(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory(clock_ns=clock)
-    monkeypatch.setattr(stocks(memory)._stocks, "_bytes_max", 1)
+    monkeypatch.setattr(stocks(memory)._projects, "_bytes_max", 1)
     draw = random.Random(4)
     now_ns = memory._door.engine.reader.now_ns() + DAY_NS
     for name in "abc":
         for _ in range(5):
             add(memory.project(name), draw)
     first = {name: answers(memory.project(name), now_ns) for name in "abc"}
-    assert len(stocks(memory)._stocks) == 1
+    assert len(stocks(memory)._projects) == 1
     for name in "abc":
         add(memory.project(name), draw)
         memory.project(name).delete(memory.project(name).list()[-1])
@@ -233,15 +233,15 @@ def grown(path: Path, count: int = 300) -> bytes:
 
 def grow(memory: Memory) -> None:
     memory.project("p").search("x", vector=[1.0] * DIMENSIONS)
-    shelf_of(memory).settle()
+    shelf_of(memory).builder.settle()
 
 
-def shelf_of(memory: Memory) -> Shelf:
+def shelf_of(memory: Memory) -> VectorTable:
     """The shelf of a project that was searched."""
     slot = memory._door.engine.reader.find("project/p")
     assert slot is not None
     assert slot.stock is not None
-    return slot.stock.shelf
+    return slot.stock.table
 
 
 def graph_of(memory: Memory) -> bytes:
@@ -272,7 +272,7 @@ def test_a_graph_is_stored_and_used_when_the_store_is_opened_again(store: Path) 
     with Memory(store) as memory:
         before = found(memory)
         shelf = shelf_of(memory)
-        assert shelf.now().graph is not None
+        assert shelf.view().graph is not None
         project = memory.project("p")
         for entry in project.list()[:20]:
             project.delete(entry)
@@ -282,8 +282,8 @@ def test_a_graph_is_stored_and_used_when_the_store_is_opened_again(store: Path) 
         assert after != before
     with Memory(store) as memory:
         assert found(memory) == after
-        assert shelf_of(memory).now().graph is not None
-        assert shelf_of(memory).builds_count == 1
+        assert shelf_of(memory).view().graph is not None
+        assert shelf_of(memory).builder.builds_count == 1
 
 
 @needs_hnswlib
@@ -324,8 +324,8 @@ def test_a_graph_that_does_not_fit_is_built_anew(store: Path, tmp_path: Path, ki
         told_of = [(finding.check, "number 1" in finding.message) for finding in memory.verify().findings]
         assert told_of == ([] if kind == "foreign" else [("graphs", True)])
         expected = found(memory)
-        shelf_of(memory).settle()
-        assert shelf_of(memory).builds_count == 1
+        shelf_of(memory).builder.settle()
+        assert shelf_of(memory).builder.builds_count == 1
     with Memory(store) as memory:
         assert graph_of(memory) != other
         assert found(memory) == expected

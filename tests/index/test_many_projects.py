@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from refold import Memory
-from refold.index.index import Similarity
+from refold.index.index import Indexes
 from tests.index.scan import texts_like
 from tests.support.bounds import lowered
 
@@ -69,8 +69,8 @@ with Memory(path, memory_bytes=memory_bytes, durability=durability) as memory:
 with Memory(path, memory_bytes=memory_bytes) as memory:
     cold_ns = [search(memory, number) for number in draw.sample(range(projects), min(projects, 1_000))]
     warm_ns = [search(memory, 7) for _ in range(50)]
-    similarity = memory._door.engine.reader.similarity
-    held_bytes, in_ram = similarity.nbytes + memory._door.engine.reader.streams.bytes, len(similarity._stocks)
+    similarity = memory._door.engine.reader.indexes
+    held_bytes, in_ram = similarity.nbytes + memory._door.engine.reader.streams.bytes, len(similarity._projects)
     count = sum(memory.project(f"p{number}").count() for number in range(0, projects, max(1, projects // 100)))
 print(json.dumps({
     "base_bytes": base_bytes, "filled_bytes": filled_bytes, "peak_bytes": peak_bytes, "held_bytes": held_bytes,
@@ -150,11 +150,11 @@ def told(memory: Memory, number: int, ranking: str = "seed") -> list[Any]:
 
 def held_bytes(memory: Memory) -> int:
     engine = memory._door.engine
-    return engine.reader.streams.bytes + engine.reader.similarity.nbytes
+    return engine.reader.streams.bytes + engine.reader.indexes.nbytes
 
 
-def similarity_of(memory: Memory) -> Similarity:
-    return memory._door.engine.reader.similarity
+def similarity_of(memory: Memory) -> Indexes:
+    return memory._door.engine.reader.indexes
 
 
 @pytest.mark.parametrize("ranking", ["seed", "window"])
@@ -163,7 +163,7 @@ def test_rows_and_streams_share_one_bound(tmp_path: Path, ranking: str) -> None:
     with lowered(EVICTED_COUNT_MIN=2), Memory(tmp_path / "store", memory_bytes=bound, durability="delayed") as memory:
         fill(memory, 40)
         first = {number: told(memory, number, ranking) for number in range(40)}
-        assert 1 < len(similarity_of(memory)._stocks) < 20
+        assert 1 < len(similarity_of(memory)._projects) < 20
         assert held_bytes(memory) <= bound + bound // 8
         memory.project("p1").add("one more", vector=[1.0] * DIMENSIONS)
         again = {number: told(memory, number, ranking) for number in range(2, 40)}
@@ -184,13 +184,13 @@ def test_texts_that_are_compared_and_memories_count(tmp_path: Path) -> None:
 
 def test_what_is_searched_again_and_again_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled: list[Any] = []
-    fill_one = Similarity.fill
+    fill_one = Indexes.fill
 
-    def noted(similarity: Similarity, missing: Any) -> None:
+    def noted(similarity: Indexes, missing: Any) -> None:
         filled.append(missing.key)
         fill_one(similarity, missing)
 
-    monkeypatch.setattr(Similarity, "fill", noted)
+    monkeypatch.setattr(Indexes, "fill", noted)
     with Memory(tmp_path / "store", memory_bytes=2 * MIB, durability="delayed") as memory:
         fill(memory, 40)
         hot = memory._door.engine.reader.find("project/p0")
@@ -198,7 +198,7 @@ def test_what_is_searched_again_and_again_stays(tmp_path: Path, monkeypatch: pyt
         for number in range(1, 40):
             told(memory, 0)
             told(memory, number)
-        assert len(similarity_of(memory)._stocks) < 30, "nothing had to leave"
+        assert len(similarity_of(memory)._projects) < 30, "nothing had to leave"
         assert filled.count(hot.number) == 1
         assert len(filled) == 40
 
@@ -208,13 +208,13 @@ def test_a_project_that_grows_makes_others_leave(tmp_path: Path) -> None:
         fill(memory, 12)
         for number in range(12):
             told(memory, number)
-        assert len(similarity_of(memory)._stocks) == 12
+        assert len(similarity_of(memory)._projects) == 12
         vectors = texts_like(1_000, DIMENSIONS, 2)
         with memory.batch():
             for place, vector in enumerate(vectors):
                 memory.project("p11").add(f"grown {place}", vector=vector)
         told(memory, 11)
-        assert len(similarity_of(memory)._stocks) < 12
+        assert len(similarity_of(memory)._projects) < 12
         assert similarity_of(memory).nbytes <= 3 * MIB // 2
 
 

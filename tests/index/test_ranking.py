@@ -11,20 +11,21 @@ from hypothesis import strategies as st
 
 from refold.errors import InvalidInput
 from refold.index.columns import product
-from refold.index.ranking import RANKINGS, SIGNALS, Columns, Query, Ranking, best, month_of, ranking_of, score
-from refold.index.text import light, porter, question_share, terms_of, unstemmed
+from refold.index.ranking import RANKINGS, SIGNALS, Query, Ranking, ranking_of
+from refold.index.text import Text, TextIndex, light, month_of, porter, question_share, terms_of, unstemmed
 from refold.text import keywords
 
 DAY_NS = 86_400 * 10**9
 
 
-def columns_of(*texts: str, **fields: Any) -> Columns:
+def texts_of(
+    *contents: str, importance: float = 0.5, session: str | None = None, occurred_ns: int | None = None
+) -> TextIndex:
     """One row for each text, with its keywords; every other value is the same in all."""
-    columns = Columns()
-    values = {"importance": 0.5, "accessed_ns": 0, **fields}
-    for row, text in enumerate(texts):
-        columns.add(row, text, keywords=keywords(text), **values)
-    return columns
+    texts = TextIndex()
+    for row, content in enumerate(contents):
+        texts.add(row, Text(content, session, occurred_ns), keywords=keywords(content), importance=importance)
+    return texts
 
 
 def cosines(*numbers: float) -> Any:
@@ -52,10 +53,10 @@ SEED = {
 def test_the_formula_of_the_seed_computed_by_hand(name: str) -> None:
     words, importance, query, cosine, days, expected = SEED[name]
     now_ns = 100 * DAY_NS
-    columns = Columns()
+    texts = TextIndex()
     accessed_ns = now_ns - round(days * DAY_NS)
-    columns.add(0, "another text", keywords=words, importance=importance, accessed_ns=accessed_ns)
-    total, parts = score(RANKINGS["seed"], Query(text=query, now_ns=now_ns, cosine=cosines(cosine)), columns)
+    texts.add(0, Text("another text"), keywords=words, importance=importance, accessed_ns=accessed_ns)
+    total, parts = texts.score(Query(text=query, now_ns=now_ns, ranking=RANKINGS["seed"]), cosines(cosine))
     assert float(total[0]) == pytest.approx(expected, abs=1e-6)
     assert list(parts) == ["cosine", "keywords", "importance", "recency"]
     assert total.dtype == numpy.float32
@@ -63,12 +64,12 @@ def test_the_formula_of_the_seed_computed_by_hand(name: str) -> None:
 
 
 def test_given_keywords_stand_in_place_of_those_of_the_query_and_case_does_not_count() -> None:
-    columns = Columns()
-    columns.add(0, "text", keywords=("PNPM", "pnpm", "Npm"), importance=0, accessed_ns=0)
-    given = Query(text="text", keywords=("Pnpm", "YARN"))
-    assert score(Ranking(keywords=1), given, columns)[0].tolist() == pytest.approx([1 / 3])
-    assert score(Ranking(keywords=1), Query(text="text", keywords=()), columns)[0].tolist() == [0]
-    assert score(Ranking(keywords=1), Query(text="a pnpm"), columns)[0].tolist() == [0.5]
+    texts = TextIndex()
+    texts.add(0, Text("text"), keywords=("PNPM", "pnpm", "Npm"), importance=0, accessed_ns=0)
+    given = Query(text="text", words=("Pnpm", "YARN"), ranking=Ranking(keywords=1))
+    assert texts.score(given)[0].tolist() == pytest.approx([1 / 3])
+    assert texts.score(Query(text="text", words=(), ranking=Ranking(keywords=1)))[0].tolist() == [0]
+    assert texts.score(Query(text="a pnpm", ranking=Ranking(keywords=1)))[0].tolist() == [0.5]
 
 
 VARIANTS = {
@@ -80,21 +81,21 @@ VARIANTS = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_variants_of_the_seed_computed_by_hand(name: str) -> None:
-    columns = columns_of("tea")
-    total, _ = score(RANKINGS[name], Query(now_ns=14 * DAY_NS, cosine=cosines(0.5)), columns)
+    texts = texts_of("tea")
+    total, _ = texts.score(Query(now_ns=14 * DAY_NS, ranking=RANKINGS[name]), cosines(0.5))
     assert float(total[0]) == pytest.approx(VARIANTS[name], abs=1e-6)
 
 
 def test_coverage_with_neighbours_computed_by_hand() -> None:
     # Of four rows one has "paint" and none "sunset"; "when", "did" and "you" are no terms.
-    columns = columns_of("When did you paint", "Yesterday", "Lovely", "Yesterday", session="s")
+    texts = texts_of("When did you paint", "Yesterday", "Lovely", "Yesterday", session="s")
     paint, sunset = numpy.log(1 + 3.5 / 1.5), numpy.log(1 + 4.5 / 0.5)
     gate = 1 / (1 + (1 / 80) ** 2)
     expected = [
         gate**0 * share * paint / (paint + sunset) for share in (1, 0.8 * gate**2, 0.5 * gate**2, 0.2 * gate**2)
     ]
     ranking = Ranking(coverage=1)
-    assert score(ranking, Query(text="paint a sunset"), columns)[0].tolist() == pytest.approx(expected, abs=1e-6)
+    assert texts.score(Query(text="paint a sunset", ranking=ranking))[0].tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_preset_never_changes_under_its_name() -> None:
@@ -119,14 +120,14 @@ def test_a_preset_never_changes_under_its_name() -> None:
 
 
 def test_every_preset_has_its_own_name_and_ranks_what_answers_first() -> None:
-    columns = columns_of("Ada drinks green tea", "Bob sold his boat", "The weather in Oslo was bad", now := "ok")
-    query = Query(text="Who drinks tea?", now_ns=0, cosine=cosines(0.9, 0.1, 0.0, 0.0))
+    texts = texts_of("Ada drinks green tea", "Bob sold his boat", "The weather in Oslo was bad", now := "ok")
+    query, found = Query(text="Who drinks tea?", now_ns=0), cosines(0.9, 0.1, 0.0, 0.0)
     assert now == "ok"
     for name, ranking in RANKINGS.items():
         assert ranking.name == name
-        total, parts = score(ranking, query, columns)
+        total, parts = texts.score(msgspec.structs.replace(query, ranking=ranking), found)
         assert list(parts) == list(ranking.weights())
-        assert best(total, columns, 1)[0][0] == 0
+        assert texts.best(total, 1)[0][0] == 0
 
 
 LANGUAGES = {
@@ -171,23 +172,23 @@ LANGUAGES = {
 @pytest.mark.parametrize("stemmer", ["porter", "light", "none"])
 def test_a_word_is_found_in_any_script_without_a_session(language: str, signal: str, stemmer: str) -> None:
     answer, query, other = LANGUAGES[language]
-    columns = columns_of(other, answer, other)
+    texts = texts_of(other, answer, other)
     weight: Any = {signal: 1.0}
-    total, _ = score(Ranking(**weight, stemmer=stemmer), Query(text=query), columns)
+    total, _ = texts.score(Query(text=query, ranking=Ranking(**weight, stemmer=stemmer)))
     assert total[1] > 0.2
     assert total[0] == total[2] < total[1] / 2
 
 
 def test_a_row_without_a_session_has_no_neighbours() -> None:
     ranking = Ranking(coverage=1)
-    assert score(ranking, Query(text="tea"), columns_of("tea", "yes"))[0][1] == 0
-    assert score(ranking, Query(text="tea"), columns_of("tea", "yes", session="s"))[0][1] > 0.7
+    assert texts_of("tea", "yes").score(Query(text="tea", ranking=ranking))[0][1] == 0
+    assert texts_of("tea", "yes", session="s").score(Query(text="tea", ranking=ranking))[0][1] > 0.7
 
 
 def test_a_month_is_found_only_where_it_is_known_when_something_happened() -> None:
-    columns = columns_of("We went hiking", occurred_ns=1_684_000_000 * 10**9)
-    columns.add(1, "We went hiking", keywords=(), importance=0.5, accessed_ns=0)
-    total, _ = score(Ranking(coverage=1), Query(text="hiking in May 2023"), columns)
+    texts = texts_of("We went hiking", occurred_ns=1_684_000_000 * 10**9)
+    texts.add(1, Text("We went hiking"), importance=0.5, accessed_ns=0)
+    total, _ = texts.score(Query(text="hiking in May 2023", ranking=Ranking(coverage=1)))
     assert total[0] == 1
     assert total[1] < 0.5
 
@@ -198,37 +199,37 @@ def test_a_month_is_that_of_the_calendar(seconds: int) -> None:
 
 
 def test_equal_scores_stand_by_importance_and_then_by_seq() -> None:
-    columns = Columns()
+    texts = TextIndex()
     for row, importance in enumerate([0.1, 0.9, 0.5, 0.9]):
-        columns.add(row, "tea", keywords=(), importance=importance, accessed_ns=0)
+        texts.add(row, Text("tea"), importance=importance, accessed_ns=0)
     total = cosines(0.7, 0.7, 0.7, 0.7)
-    assert [row for row, _ in best(total, columns, 4)] == [1, 3, 2, 0]
-    assert [row for row, _ in best(total, columns, 2)] == [1, 3]
+    assert [row for row, _ in texts.best(total, 4)] == [1, 3, 2, 0]
+    assert [row for row, _ in texts.best(total, 2)] == [1, 3]
     # What rounding on another machine could change does not count.
-    assert [row for row, _ in best(cosines(0.7000001, 0.7, 0.7, 0.6999999), columns, 1)] == [1]
-    assert best(total, columns, 9)[-1] == (0, 0.7)
+    assert [row for row, _ in texts.best(cosines(0.7000001, 0.7, 0.7, 0.6999999), 1)] == [1]
+    assert texts.best(total, 9)[-1] == (0, 0.7)
 
 
 def test_the_best_are_taken_among_some_rows_and_never_a_removed_one() -> None:
-    columns = columns_of("a", "b", "c", "d")
+    texts = texts_of("a", "b", "c", "d")
     total = cosines(0.1, 0.2, 0.3, 0.4)
-    columns.remove(3)
-    assert [row for row, _ in best(total, columns, 2)] == [2, 1]
-    assert [row for row, _ in best(total, columns, 2, numpy.array([0, 1]))] == [1, 0]
-    assert best(total, columns, 0) == []
-    assert best(total, columns, 3, numpy.array([], dtype=int)) == []
-    assert best(cosines(), Columns(), 3) == []
+    texts.remove(3)
+    assert [row for row, _ in texts.best(total, 2)] == [2, 1]
+    assert [row for row, _ in texts.best(total, 2, numpy.array([0, 1]))] == [1, 0]
+    assert texts.best(total, 0) == []
+    assert texts.best(total, 3, numpy.array([], dtype=int)) == []
+    assert TextIndex().best(cosines(), 3) == []
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.integers(1, 30))
 def test_the_best_are_those_of_a_whole_sort(numbers: list[int], count: int) -> None:
-    columns = Columns()
+    texts = TextIndex()
     for row, number in enumerate(numbers):
-        columns.add(row, "", keywords=(), importance=(number * 7 % 3) / 2, accessed_ns=0)
+        texts.add(row, Text(""), importance=(number * 7 % 3) / 2, accessed_ns=0)
     total = cosines(*[number % 2 / 3 for number in numbers])
-    importance = columns.importance().tolist()
+    importance = texts.importance.values.tolist()
     whole = sorted(range(len(numbers)), key=lambda row: (-float(total[row]), -importance[row], row))
-    assert [row for row, _ in best(total, columns, count)] == whole[:count]
+    assert [row for row, _ in texts.best(total, count)] == whole[:count]
 
 
 QUESTIONS = {
@@ -353,27 +354,19 @@ def test_rankings_are_found_by_name_or_as_themselves() -> None:
 @pytest.mark.parametrize("cosine", [None, cosines(1), cosines(1, 2, 3)])
 def test_a_ranking_that_weighs_the_cosine_needs_one_for_each_row(cosine: Any) -> None:
     with pytest.raises(InvalidInput, match="for 2 rows"):
-        score(RANKINGS["seed"], Query(text="tea", cosine=cosine), columns_of("a", "b"))
+        texts_of("a", "b").score(Query(text="tea", ranking=RANKINGS["seed"]), cosine)
 
 
 def test_a_row_comes_in_order_once_and_goes_once() -> None:
-    columns = columns_of("a")
+    texts = texts_of("a")
     for row in (0, 2):
         with pytest.raises(InvalidInput, match=f"row {row} cannot be added where there are 1"):
-            columns.add(row, "b", keywords=(), importance=0, accessed_ns=0)
-    columns.remove(0)
+            texts.add(row, Text("b"), importance=0, accessed_ns=0)
+    texts.remove(0)
     for row in (0, 5):
         with pytest.raises(InvalidInput, match=f"row {row} is not live"):
-            columns.remove(row)
-    assert (len(columns), columns.size, columns.is_live(0), columns.is_live(7)) == (0, 1, False, False)
-
-
-def test_importance_and_access_change_in_place() -> None:
-    columns = columns_of("a")
-    columns.set_importance(0, 1.0)
-    columns.set_accessed(0, 10 * DAY_NS)
-    total, _ = score(RANKINGS["browse"], Query(now_ns=20 * DAY_NS), columns)
-    assert float(total[0]) == pytest.approx(0.8 + 0.1)
+            texts.remove(row)
+    assert (len(texts), texts.size, texts.live_rows().tolist()) == (0, 1, [])
 
 
 def test_a_product_tells_of_no_number_that_is_not_its_own() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from refold import EmbeddingMismatch, Hits, InvalidInput, Memory, Project
 from refold.index import index
-from refold.index.project import Stock
+from refold.index.project import ProjectIndex
 from refold.index.ranking import Ranking
-from refold.index.vectors import Crossover
+from refold.index.table import Crossover
 from refold.memory.search import DEFAULTS
 from tests.index.scan import texts_like
 from tests.support.bounds import lowered
@@ -101,7 +101,7 @@ def test_with_a_graph_as_well(memory: Memory, monkeypatch: pytest.MonkeyPatch) -
     slot = memory._door.engine.reader.find("project/p")
     assert slot is not None
     assert slot.stock is not None
-    slot.stock.shelf.settle()
+    slot.stock.table.builder.settle()
     assert_same(project, given)
 
 
@@ -240,14 +240,14 @@ def test_memories_that_changed_too_much_meanwhile_are_searched_again(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost: list[int] = []
-    entries_at = Stock.entries_at
+    entries_at = ProjectIndex.entries_at
 
-    def forgetful(stock: Stock, seq: int, rows: Any) -> Any:
+    def forgetful(stock: ProjectIndex, seq: int, rows: Any) -> Any:
         lost.append(seq)
         return None if len(lost) == 2 else entries_at(stock, seq, rows)
 
     project, given = memory.project("p"), asked(memory)
     expected = alone(project, given)
-    monkeypatch.setattr(Stock, "entries_at", forgetful)
+    monkeypatch.setattr(ProjectIndex, "entries_at", forgetful)
     assert project.search_many(QUERIES, **given, now=0) == expected
     assert len(lost) == 2 + len(QUERIES)

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold.index.ranking import Columns, Query, Ranking, score
+from refold.index.ranking import Query, Ranking
+from refold.index.text import Text, TextIndex
 from tests.index import formulas as ranked
 
 ALL: Any = dict.fromkeys(("keywords", "bm25", "idf_cosine", "coverage", "question", "importance", "recency"), 1.0)
@@ -43,27 +45,25 @@ steps = st.lists(
 )
 
 
-def put(columns: Columns, row: int, memory: ranked.Memory) -> None:
-    columns.add(
+def put(texts: TextIndex, row: int, memory: ranked.Memory) -> None:
+    texts.add(
         row,
-        memory.text,
+        Text(memory.text, memory.session, memory.occurred_ns),
         keywords=memory.keywords,
         importance=memory.importance,
         accessed_ns=memory.accessed_ns,
-        session=memory.session,
-        occurred_ns=memory.occurred_ns,
     )
 
 
-def rebuilt(rows: ranked.Rows, size: int) -> Columns:
-    """Columns of the same rows, made in one go; a row that is gone leaves a number behind."""
-    columns = Columns()
+def rebuilt(rows: ranked.Rows, size: int) -> TextIndex:
+    """Texts of the same rows, made in one go; a row that is gone leaves a number behind."""
+    texts = TextIndex()
     filler = ranked.Memory("filler", ("filler",), 0, 0, "filler", 0)
     for row in range(size):
-        put(columns, row, rows.get(row, filler))
+        put(texts, row, rows.get(row, filler))
         if row not in rows:
-            columns.remove(row)
-    return columns
+            texts.remove(row)
+    return texts
 
 
 @settings(deadline=None)
@@ -71,67 +71,67 @@ def rebuilt(rows: ranked.Rows, size: int) -> Columns:
 def test_an_index_kept_row_by_row_equals_one_built_anew_and_the_formulas(
     steps: list[Any], query: str, given: tuple[str, ...], days: int
 ) -> None:
-    columns = Columns()
+    texts = TextIndex()
     rows: ranked.Rows = {}
     size = 0
-    asked = Query(text=query, keywords=given, now_ns=days * ranked.DAY_NS)
+    asked = Query(text=query, words=given, now_ns=days * ranked.DAY_NS)
     for kind, *arguments in steps:
         live = sorted(rows)
         if kind == "add":
-            put(columns, size, arguments[0])
+            put(texts, size, arguments[0])
             rows[size] = arguments[0]
             size += 1
         elif kind == "score":
-            score(arguments[0], asked, columns)
+            texts.score(msgspec.structs.replace(asked, ranking=arguments[0]))
         elif live:
             row = live[arguments[0] % len(live)]
-            columns.remove(row)
+            texts.remove(row)
             del rows[row]
             if kind == "change":
-                put(columns, row, arguments[1])
+                put(texts, row, arguments[1])
                 rows[row] = arguments[1]
-    assert (len(columns), columns.size) == (len(rows), size)
-    assert columns.live_rows().tolist() == sorted(rows)
+    assert (len(texts), texts.size) == (len(rows), size)
+    assert texts.live_rows().tolist() == sorted(rows)
     for ranking in RANKINGS:
-        total, parts = score(ranking, asked, columns)
-        other_total, other_parts = score(ranking, asked, rebuilt(rows, size))
+        total, parts = texts.score(msgspec.structs.replace(asked, ranking=ranking))
+        other_total, other_parts = rebuilt(rows, size).score(msgspec.structs.replace(asked, ranking=ranking))
         live = sorted(rows)
         assert total[live].tolist() == other_total[live].tolist()
         assert {name: part[live].tolist() for name, part in parts.items()} == {
             name: part[live].tolist() for name, part in other_parts.items()
         }
         for row in live:
-            expected = ranked.signals(rows, row, query, given, ranking=ranking, now_ns=asked.now_ns)
+            expected = ranked.signals(rows, row, query, given, ranking=ranking, now_ns=days * ranked.DAY_NS)
             assert {name: float(part[row]) for name, part in parts.items()} == pytest.approx(expected, abs=1e-5)
             assert float(total[row]) == pytest.approx(sum(expected.values()), abs=1e-5)
 
 
 def test_a_row_in_the_midst_of_a_session_leaves_its_neighbours_side_by_side() -> None:
     ranking = Ranking(coverage=1.0, neighbours=(0.8,), gate_terms=0, damping=0)
-    columns = Columns()
+    texts = TextIndex()
     for row, text in enumerate(["alpha", "beta", "gamma"]):
-        put(columns, row, ranked.Memory(text, (), 0, 0, "s", None))
-    assert score(ranking, Query(text="alpha"), columns)[0].tolist() == pytest.approx([1, 0.8, 0])
-    columns.remove(1)
-    assert score(ranking, Query(text="alpha"), columns)[0][[0, 2]].tolist() == pytest.approx([1, 0.8])
-    put(columns, 1, ranked.Memory("delta", (), 0, 0, "s", None))
-    assert score(ranking, Query(text="alpha"), columns)[0].tolist() == pytest.approx([1, 0.8, 0])
-    assert score(ranking, Query(text="gamma"), columns)[0].tolist() == pytest.approx([0, 0.8, 1])
-    assert score(ranking, Query(text="delta"), columns)[0].tolist() == pytest.approx([0.8, 1, 0.8])
+        put(texts, row, ranked.Memory(text, (), 0, 0, "s", None))
+    assert texts.score(Query(text="alpha", ranking=ranking))[0].tolist() == pytest.approx([1, 0.8, 0])
+    texts.remove(1)
+    assert texts.score(Query(text="alpha", ranking=ranking))[0][[0, 2]].tolist() == pytest.approx([1, 0.8])
+    put(texts, 1, ranked.Memory("delta", (), 0, 0, "s", None))
+    assert texts.score(Query(text="alpha", ranking=ranking))[0].tolist() == pytest.approx([1, 0.8, 0])
+    assert texts.score(Query(text="gamma", ranking=ranking))[0].tolist() == pytest.approx([0, 0.8, 1])
+    assert texts.score(Query(text="delta", ranking=ranking))[0].tolist() == pytest.approx([0.8, 1, 0.8])
 
 
 def test_a_hundred_thousand_words_in_one_text_are_one_row() -> None:
-    columns = Columns()
-    put(columns, 0, ranked.Memory("tea " * 100_000, (), 0, 0, None, None))
-    put(columns, 1, ranked.Memory("tea", (), 0, 0, None, None))
-    total, parts = score(Ranking(coverage=1.0, bm25=1.0), Query(text="tea"), columns)
+    texts = TextIndex()
+    put(texts, 0, ranked.Memory("tea " * 100_000, (), 0, 0, None, None))
+    put(texts, 1, ranked.Memory("tea", (), 0, 0, None, None))
+    total, parts = texts.score(Query(text="tea", ranking=Ranking(coverage=1.0, bm25=1.0)))
     assert parts["coverage"][0] < 0.01 < parts["coverage"][1]
     assert numpy.isfinite(total).all()
 
 
 def test_the_nearest_neighbour_counts_where_several_have_a_term() -> None:
     ranking = Ranking(coverage=1.0, neighbours=(0.8, 0.5), gate_terms=0, damping=0)
-    columns = Columns()
+    texts = TextIndex()
     for row, text in enumerate(["tea", "yes", "no", "tea"]):
-        put(columns, row, ranked.Memory(text, (), 0, 0, "s", None))
-    assert score(ranking, Query(text="tea"), columns)[0].tolist() == pytest.approx([1, 0.8, 0.8, 1])
+        put(texts, row, ranked.Memory(text, (), 0, 0, "s", None))
+    assert texts.score(Query(text="tea", ranking=ranking))[0].tolist() == pytest.approx([1, 0.8, 0.8, 1])

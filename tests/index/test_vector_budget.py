@@ -1,4 +1,4 @@
-"""Shelves of many projects in a bound of RAM; graphs kept in a store, and stores from before they were."""
+"""Tables of many projects in a bound of RAM; graphs kept in a store, and stores from before they were."""
 
 import gc
 import threading
@@ -12,22 +12,23 @@ import pytest
 
 from refold import Memory
 from refold.engine.streams import number_key
+from refold.index.cache import IndexCache
 from refold.index.hnsw import seqs_of
-from refold.index.search import Query, Wish
-from refold.index.vectors import Crossover, Shelf, Shelves
+from refold.index.ranking import Query
+from refold.index.table import Crossover, VectorTable
 from refold.log.directory import open_directory
 from refold.log.inspect import look
 from refold.log.lmdb_log import LmdbLog
-from tests.index.scan import BEGIN_NS, MODEL, filled, needs_hnswlib, told
+from tests.index.scan import BEGIN_NS, MODEL, ask, filled, near, needs_hnswlib, searched, told
 
 DIMENSIONS = 32
-WISH = Wish(now_ns=BEGIN_NS)
+WISH = Query(now_ns=BEGIN_NS)
 
 
-def filler(seed: int, fills: list[int], count: int = 100) -> Callable[[], Shelf]:
-    def fill() -> Shelf:
+def filler(seed: int, fills: list[int], count: int = 100) -> Callable[[], VectorTable]:
+    def fill() -> VectorTable:
         fills.append(seed)
-        shelf = Shelf(DIMENSIONS, MODEL)
+        shelf = VectorTable(DIMENSIONS, MODEL)
         filled(shelf, count, seed)
         return shelf
 
@@ -37,8 +38,8 @@ def filler(seed: int, fills: list[int], count: int = 100) -> Callable[[], Shelf]
 def test_cold_shelves_leave_and_come_back_the_same() -> None:
     fills: list[int] = []
     one_bytes = filler(0, [])().nbytes
-    shelves = Shelves[Shelf](bytes_max=3 * one_bytes + one_bytes // 2)
-    first = [told(shelves.get(seed, filler(seed, fills)).search(Query(None), WISH).hits) for seed in range(10)]
+    shelves = IndexCache[VectorTable](bytes_max=3 * one_bytes + one_bytes // 2)
+    first = [told(searched(shelves.get(seed, filler(seed, fills)), ask(None), WISH).hits) for seed in range(10)]
     assert len(shelves) == 3
     assert shelves.nbytes <= 3 * one_bytes + one_bytes // 2
     assert fills == list(range(10))
@@ -47,7 +48,7 @@ def test_cold_shelves_leave_and_come_back_the_same() -> None:
     assert fills == [*range(10), 0]
     shelves.get(7, filler(7, fills))
     assert fills == [*range(10), 0]
-    again = [told(shelves.get(seed, filler(seed, fills)).search(Query(None), WISH).hits) for seed in range(10)]
+    again = [told(searched(shelves.get(seed, filler(seed, fills)), ask(None), WISH).hits) for seed in range(10)]
     assert again == first
     shelves.close()
     assert (len(shelves), shelves.nbytes) == (0, 0)
@@ -55,15 +56,15 @@ def test_cold_shelves_leave_and_come_back_the_same() -> None:
 
 def test_a_shelf_that_left_gives_its_memory_back_at_once() -> None:
     """Without waiting for a collection of cycles, which comes late where few objects hold much memory."""
-    shelves = Shelves[Shelf](bytes_max=1)
+    shelves = IndexCache[VectorTable](bytes_max=1)
     left = weakref.ref(shelves.get(0, filler(0, [])))
     gc.collect()
     gc.disable()
     try:
         shelf = left()
         assert shelf is not None
-        assert shelf.search(Query(np.ones(DIMENSIONS), ["word1"]), WISH).hits
-        assert shelf.nearest(np.ones(DIMENSIONS), WISH).hits
+        assert searched(shelf, ask(np.ones(DIMENSIONS), ["word1"]), WISH).hits
+        assert near(shelf, np.ones(DIMENSIONS), WISH).hits
         del shelf
         shelves.get(1, filler(1, []))
         assert left() is None
@@ -72,7 +73,7 @@ def test_a_shelf_that_left_gives_its_memory_back_at_once() -> None:
 
 
 def test_one_shelf_may_be_larger_than_the_bound() -> None:
-    shelves = Shelves[Shelf](bytes_max=1)
+    shelves = IndexCache[VectorTable](bytes_max=1)
     fills: list[int] = []
     assert shelves.get(1, filler(1, fills)) is shelves.get(1, filler(1, fills))
     shelves.get(2, filler(2, fills))
@@ -83,7 +84,7 @@ def test_one_shelf_may_be_larger_than_the_bound() -> None:
 def test_a_shelf_that_grows_pushes_others_out() -> None:
     fills: list[int] = []
     one_bytes = filler(0, [])().nbytes
-    shelves = Shelves[Shelf](bytes_max=4 * one_bytes)
+    shelves = IndexCache[VectorTable](bytes_max=4 * one_bytes)
     for seed in range(3):
         shelves.get(seed, filler(seed, fills))
     filled(shelves.get(2, filler(2, fills)), 150, 9, first_seq=1_000)
@@ -94,10 +95,10 @@ def test_a_shelf_that_grows_pushes_others_out() -> None:
 
 def test_a_dropped_shelf_is_filled_again() -> None:
     fills: list[int] = []
-    shelves = Shelves[Shelf]()
+    shelves = IndexCache[VectorTable](2**30)
     shelf = shelves.get("name", filler(3, fills))
-    shelves.drop("name")
-    shelves.drop("name")
+    shelves.drop("name", shelf)
+    shelves.drop("name", shelf)
     assert shelves.nbytes == 0
     assert shelves.get("name", filler(3, fills)) is not shelf
     assert fills == [3, 3]
@@ -106,7 +107,7 @@ def test_a_dropped_shelf_is_filled_again() -> None:
 def test_a_shelf_is_filled_once_however_many_ask() -> None:
     fills: list[int] = []
     fill, arrived = filler(4, fills), threading.Barrier(6)
-    shelves, found = Shelves[Shelf](), list[Shelf]()
+    shelves, found = IndexCache[VectorTable](2**30), list[VectorTable]()
 
     def ask() -> None:
         arrived.wait()
@@ -122,26 +123,26 @@ def test_a_shelf_is_filled_once_however_many_ask() -> None:
 
 
 def test_filling_that_fails_leaves_nothing_and_is_tried_again() -> None:
-    shelves = Shelves[Shelf]()
+    shelves = IndexCache[VectorTable](2**30)
 
-    def fail() -> Shelf:
+    def fail() -> VectorTable:
         raise ZeroDivisionError
 
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             shelves.get("name", fail)
     assert len(shelves) == 0
-    assert shelves.get("name", filler(1, [])).search(Query(None), WISH).hits
+    assert searched(shelves.get("name", filler(1, [])), ask(None), WISH).hits
 
 
 @needs_hnswlib
 def test_a_graph_is_kept_in_a_store_with_the_position_of_its_log(tmp_path: Path) -> None:
     with Memory(tmp_path / "store") as memory:
         memory.conversation("chat").append("user", "hello", tokens=1)
-    shelf = Shelf(DIMENSIONS, MODEL, crossover=Crossover(1, 1))
+    shelf = VectorTable(DIMENSIONS, MODEL, crossover=Crossover(1, 1))
     filled(shelf, 900, 5)
-    shelf.nearest(np.ones(DIMENSIONS), WISH)
-    shelf.settle()
+    near(shelf, np.ones(DIMENSIONS), WISH)
+    shelf.builder.settle()
     blob = shelf.graph_to_bytes(2)
     assert blob is not None
     log = LmdbLog(open_directory(str(tmp_path / "store"), readonly=False, seed={}))
@@ -150,7 +151,7 @@ def test_a_graph_is_kept_in_a_store_with_the_position_of_its_log(tmp_path: Path)
     with Memory(tmp_path / "store") as memory:
         kept = memory._door.engine.reader.log.row("graphs", number_key(1))
         assert kept is not None
-        again = Shelf(DIMENSIONS, MODEL, crossover=Crossover(1, 1))
+        again = VectorTable(DIMENSIONS, MODEL, crossover=Crossover(1, 1))
         filled(again, 900, 5)
         assert again.graph_from_bytes(kept) == 2
         assert len(seqs_of(kept)) == 900

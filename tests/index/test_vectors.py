@@ -3,18 +3,18 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from refold import EmbeddingMismatch, InvalidInput
 from refold.index import columns
-from refold.index.columns import DAY_NS, SEED, Scoring
-from refold.index.rows import Filters
-from refold.index.search import Query, Wish
-from refold.index.vectors import Past, Shelf
+from refold.index.columns import DAY_NS
+from refold.index.ranking import RANKINGS, Filter, Query, Ranking
+from refold.index.table import PastValues, VectorTable
 from tests.index.scan import (
     BEGIN_NS,
     CATEGORIES,
@@ -22,46 +22,51 @@ from tests.index.scan import (
     WORDS,
     Plain,
     alive_at,
+    ask,
     assert_same,
     filled,
     gone,
+    near,
     put,
     scanned,
+    searched,
+    searched_many,
     told,
     unit,
 )
 
-WISH = Wish(now_ns=BEGIN_NS)
+WISH = Query(now_ns=BEGIN_NS)
 DIMENSIONS = 6
 STATUSES = ("active", "pending_review", "archived")
 
 weights = st.sampled_from([0.0, 0.15, 0.4, 1.0, -0.3])
 scorings = st.builds(
-    Scoring,
+    Ranking,
+    importance=st.sampled_from([0.2, 0.5, 1.0]),
     cosine=weights,
     keywords=weights,
-    importance=weights,
     recency=weights,
-    fading=st.sampled_from(["hyperbolic", "exponential"]),
-    rate=st.sampled_from([0.0, 0.1, 2.5]),
+    recency_curve=st.sampled_from(["hyperbolic", "exponential"]),
+    recency_rate=st.sampled_from([0.0, 0.1, 2.5]),
+    recency_weekly=st.sampled_from([1.0, 0.95, 0.1]),
 )
 filters = st.builds(
-    Filters,
+    Filter,
     categories=st.none() | st.lists(st.sampled_from(CATEGORIES), max_size=2).map(tuple),
     statuses=st.none() | st.just(("active",)) | st.just(("archived", "pending_review", "unheard_of")),
     min_importance=st.none() | st.sampled_from([0.25, 0.5]),
 )
 wishes = st.builds(
-    Wish,
+    Query,
     now_ns=st.sampled_from([BEGIN_NS, BEGIN_NS + 40 * DAY_NS, BEGIN_NS - 60 * DAY_NS]),
     top_k=st.sampled_from([0, 1, 3, 10, 1_000]),
-    scoring=st.just(SEED) | scorings,
-    filters=st.just(Filters()) | filters,
+    ranking=st.just(RANKINGS["seed"]) | scorings,
+    filter=st.just(Filter()) | filters,
 )
 # Few different numbers, so that many rows tie.
 vectors = st.lists(st.sampled_from([-1.0, 0.0, 1.0, 2.0]), min_size=DIMENSIONS, max_size=DIMENSIONS).filter(any)
 asked_words = st.lists(st.sampled_from([*WORDS[:5], "unknown"]), max_size=4)
-queries = st.tuples(st.none() | vectors, asked_words).map(lambda pair: Query(*pair))
+queries = st.tuples(st.none() | vectors, asked_words).map(lambda pair: ask(*pair))
 rows_drawn = st.builds(
     Plain,
     place=st.just(0),
@@ -80,11 +85,11 @@ class ShelfMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.shelf = Shelf(DIMENSIONS, MODEL)
+        self.shelf = VectorTable(DIMENSIONS, MODEL)
         self.seq = 0
         self.rows: list[Plain] = []
         self.pasts: list[tuple[int, list[Plain]]] = []
-        self.moment = (self.shelf.now(), list(self.rows))
+        self.moment = (self.shelf.view(), list(self.rows))
 
     def teardown(self) -> None:
         self.shelf.close()
@@ -141,83 +146,51 @@ class ShelfMachine(RuleBasedStateMachine):
     @rule()
     def hold(self) -> None:
         """Keeps a moment, which has to stay what it is."""
-        self.moment = (self.shelf.now(), list(self.rows))
-
-    @rule()
-    def compact(self) -> None:
-        """Goes on with another shelf without the rows that are gone, as of now."""
-        other = self.shelf.compacted(self.seq)
-        alive = [row for row in self.rows if row.died is None]
-        assert len(other) == len(alive)
-        assert self.shelf.is_worn == (2 * len(alive) < len(self.rows))
-        assert not other.is_worn
-        self.shelf.close()
-        self.shelf = other
-        self.rows = [replace(row, place=place) for place, row in enumerate(alive)]
-        self.moment = (other.now(), list(self.rows))
-        for at in (at for at, _ in self.pasts if at < self.seq):
-            with pytest.raises(InvalidInput, match="fill another"):
-                other.moment(at)
-        self.pasts = [(self.seq, list(self.rows))]
+        self.moment = (self.shelf.view(), list(self.rows))
 
     @rule(query=queries, wish=wishes)
-    def search(self, query: Query, wish: Wish) -> None:
+    def search(self, query: Query, wish: Query) -> None:
         alive = alive_at(self.rows, self.seq)
-        found = self.shelf.search(query, wish)
+        found = searched(self.shelf, query, wish)
         assert found.exact
         assert_same(found.hits, scanned(alive, query, wish))
         moment, rows = self.moment
-        assert_same(self.shelf.search(query, wish, moment=moment).hits, scanned(_alive(rows), query, wish))
+        assert_same(searched(self.shelf, query, wish, view=moment).hits, scanned(_alive(rows), query, wish))
 
     @rule(query=queries, wish=wishes, seed=st.integers(0, 100))
-    def search_with_extra_scores(self, query: Query, wish: Wish, seed: int) -> None:
+    def search_with_extra_scores(self, query: Query, wish: Query, seed: int) -> None:
         extra = np.random.default_rng(seed).integers(0, 3, len(self.rows)) / 4
-        query = query._replace(extra=extra)
-        assert_same(self.shelf.search(query, wish).hits, scanned(_alive(self.rows), query, wish))
+        found = searched(self.shelf, query, wish, extra=extra)
+        assert_same(found.hits, scanned(_alive(self.rows), query, wish, extra))
 
     @rule(many=st.lists(queries, max_size=4), wish=wishes)
-    def search_many(self, many: list[Query], wish: Wish) -> None:
-        found = self.shelf.search_many(many, wish)
-        assert [told(one.hits) for one in found] == [told(self.shelf.search(query, wish).hits) for query in many]
+    def search_many(self, many: list[Query], wish: Query) -> None:
+        found = searched_many(self.shelf, many, wish)
+        assert [told(one.hits) for one in found] == [told(searched(self.shelf, query, wish).hits) for query in many]
 
     @rule(data=st.data(), query=queries, wish=wishes)
-    def search_as_of(self, data: st.DataObject, query: Query, wish: Wish) -> None:
+    def search_as_of(self, data: st.DataObject, query: Query, wish: Query) -> None:
         if self.pasts:
             at, rows = data.draw(st.sampled_from(self.pasts))
             stale = self.shelf.stale(at)
-            moment = self.shelf.moment(at, _past([rows[place] for place in stale]))
-            assert_same(self.shelf.search(query, wish, moment=moment).hits, scanned(_alive(rows), query, wish))
-
-    @rule(data=st.data(), query=queries, wish=wishes)
-    def search_in_a_fork(self, data: st.DataObject, query: Query, wish: Wish) -> None:
-        """Some rows alone, with columns of their own."""
-        if self.rows:
-            rows = data.draw(st.lists(st.sampled_from(self.rows), unique_by=lambda row: row.place, min_size=1))
-            mine = [replace(row, importance=0.5, status="active") for row in rows]
-            found = self.shelf.search(query, wish, moment=self.shelf.view(_past(mine)))
-            assert_same(found.hits, scanned(mine, query, wish))
+            moment = self.shelf.view_at(at, _past([rows[place] for place in stale]))
+            assert_same(searched(self.shelf, query, wish, view=moment).hits, scanned(_alive(rows), query, wish))
 
     @rule(vector=vectors, wish=wishes)
-    def nearest(self, vector: list[float], wish: Wish) -> None:
-        plain = Scoring(cosine=1.0, keywords=0.0, importance=0.0, recency=0.0)
-        cosine = Wish(now_ns=wish.now_ns, top_k=wish.top_k, scoring=plain, filters=wish.filters)
-        found = self.shelf.nearest(vector, wish)
+    def nearest(self, vector: list[float], wish: Query) -> None:
+        plain = Ranking(cosine=1.0)
+        cosine = Query(now_ns=wish.now_ns, top_k=wish.top_k, ranking=plain, filter=wish.filter)
+        found = near(self.shelf, vector, wish)
         assert found.exact
-        assert_same(found.hits, scanned(_alive(self.rows), Query(vector), cosine))
-
-    @invariant()
-    def seqs_lead_to_rows(self) -> None:
-        seqs = [row.seq for row in self.rows]
-        first = [seqs.index(seq) for seq in seqs]
-        assert self.shelf.rows_of([*seqs, self.seq + 1]).tolist() == [*first, -1]
+        assert_same(found.hits, scanned(_alive(self.rows), ask(vector), cosine))
 
 
 def _alive(rows: list[Plain]) -> list[Plain]:
     return [row for row in rows if row.died is None]
 
 
-def _past(rows: list[Plain]) -> Past:
-    return Past(
+def _past(rows: list[Plain]) -> PastValues:
+    return PastValues(
         np.array([row.place for row in rows], np.intp),
         [row.importance for row in rows],
         [row.accessed_ns for row in rows],
@@ -229,15 +202,15 @@ TestShelfMachine = ShelfMachine.TestCase
 TestShelfMachine.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 
 
-def added(shelf: Shelf, seq: int, vector: object, **options: object) -> int:
+def added(shelf: VectorTable, seq: int, vector: object, **options: object) -> int:
     given: dict[str, object] = {"category": "fact", "importance": 0.5, "accessed_ns": BEGIN_NS, **options}
     return shelf.add(seq, vector, **given)  # type: ignore[arg-type]
 
 
 def test_the_formula_of_the_seed_by_hand() -> None:
-    shelf = Shelf(2, MODEL)
+    shelf = VectorTable(2, MODEL)
     added(shelf, 7, [3.0, 4.0], keywords=("pnpm", "node"), importance=0.9, accessed_ns=BEGIN_NS - 10 * DAY_NS)
-    (hit,) = shelf.search(Query([1.0, 0.0], ["pnpm", "yarn", "npm"]), WISH).hits
+    (hit,) = searched(shelf, ask([1.0, 0.0], ["pnpm", "yarn", "npm"]), WISH).hits
     assert (hit.row, hit.seq) == (0, 7)
     assert hit.cosine == pytest.approx(0.6)
     assert hit.keywords == pytest.approx(1 / 4)
@@ -247,55 +220,58 @@ def test_the_formula_of_the_seed_by_hand() -> None:
 
 
 def test_ties_go_to_the_higher_importance_and_then_to_the_lower_seq() -> None:
-    shelf = Shelf(2, MODEL)
+    shelf = VectorTable(2, MODEL)
     for seq in range(1, 60):
         added(shelf, seq, [1.0, 1.0], importance=0.25)
     for seq in range(60, 120):
         added(shelf, seq, [1.0, 1.0], importance=0.75)
-    balanced = Scoring(cosine=1.0, keywords=0.0, importance=0.0, recency=0.0)
-    found = shelf.search(Query([2.0, 2.0]), Wish(now_ns=BEGIN_NS, top_k=62, scoring=balanced))
+    balanced = Ranking(cosine=1.0)
+    found = searched(shelf, ask([2.0, 2.0]), Query(now_ns=BEGIN_NS, top_k=62, ranking=balanced))
     assert [hit.seq for hit in found.hits] == [*range(60, 120), 1, 2]
 
 
 def test_rows_of_the_future_count_as_accessed_now() -> None:
-    shelf = Shelf(2, MODEL)
+    shelf = VectorTable(2, MODEL)
     added(shelf, 1, [1.0, 0.0], accessed_ns=BEGIN_NS + 50 * DAY_NS)
     added(shelf, 2, [1.0, 0.0], accessed_ns=BEGIN_NS)
     for fading in ("hyperbolic", "exponential"):
-        hits = shelf.search(Query(None), Wish(now_ns=BEGIN_NS, scoring=Scoring(fading=fading))).hits
+        hits = searched(
+            shelf,
+            ask(None),
+            Query(now_ns=BEGIN_NS, ranking=msgspec.structs.replace(RANKINGS["seed"], recency_curve=fading)),
+        ).hits
         assert [hit.recency for hit in hits] == [1.0, 1.0]
 
 
 def test_a_shelf_without_rows_finds_nothing() -> None:
-    shelf = Shelf(2, MODEL)
-    assert shelf.search(Query([1.0, 0.0], ["word"]), WISH).hits == ()
-    assert shelf.nearest([1.0, 0.0], WISH).hits == ()
-    assert shelf.search_many([Query([1.0, 0.0])], WISH)[0].hits == ()
-    assert shelf.moment(5).count == 0
-    assert shelf.rows_of([1]).tolist() == [-1]
+    shelf = VectorTable(2, MODEL)
+    assert searched(shelf, ask([1.0, 0.0], ["word"]), WISH).hits == ()
+    assert near(shelf, [1.0, 0.0], WISH).hits == ()
+    assert searched_many(shelf, [ask([1.0, 0.0])], WISH)[0].hits == ()
+    assert shelf.view_at(5).count == 0
     assert shelf.graph_to_bytes(0) is None
 
 
 def test_many_keywords_are_counted_like_few() -> None:
-    shelf = Shelf(2, MODEL)
+    shelf = VectorTable(2, MODEL)
     words = [f"term{place}" for place in range(700)]
     sizes = [0, 3, 255, 256, 700]
     for seq, size in enumerate(sizes, 1):
         added(shelf, seq, [1.0, 0.0], keywords=words[:size])
-    overlap = Scoring(cosine=0.0, keywords=1.0, importance=0.0, recency=0.0)
+    overlap = Ranking(keywords=1.0)
     for asked in (3, 255, 300, 700):
-        hits = shelf.search(Query(None, words[:asked]), Wish(now_ns=BEGIN_NS, scoring=overlap)).hits
+        hits = searched(shelf, ask(None, words[:asked]), Query(now_ns=BEGIN_NS, ranking=overlap)).hits
         expected = {seq: min(size, asked) / max(size, asked) for seq, size in enumerate(sizes, 1)}
         assert {hit.seq: hit.keywords for hit in hits} == pytest.approx(expected)
 
 
 def test_common_keywords_go_on_being_counted_while_rows_come() -> None:
-    shelf = Shelf(2, MODEL)
-    overlap = Wish(now_ns=BEGIN_NS, top_k=300, scoring=Scoring(cosine=0.0, keywords=1.0, importance=0.0, recency=0.0))
+    shelf = VectorTable(2, MODEL)
+    overlap = Query(now_ns=BEGIN_NS, top_k=300, ranking=Ranking(keywords=1.0))
     for seq in range(1, 200):
         added(shelf, seq, [1.0, 0.0], keywords=["every", f"third{seq % 3}"])
         if seq % 7 == 0:
-            hits = shelf.search(Query(None, ["every", "third0"]), overlap).hits
+            hits = searched(shelf, ask(None, ["every", "third0"]), overlap).hits
             assert {hit.seq: hit.keywords for hit in hits} == {
                 place: 1.0 if place % 3 == 0 else pytest.approx(1 / 3) for place in range(1, seq + 1)
             }
@@ -318,30 +294,30 @@ def test_common_keywords_go_on_being_counted_while_rows_come() -> None:
 )
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
 def test_what_is_no_vector_is_refused_and_changes_nothing(vector: object, error: type[Exception], words: str) -> None:
-    shelf = Shelf(2, MODEL)
+    shelf = VectorTable(2, MODEL)
     added(shelf, 1, [1.0, 0.0])
     calls: list[Callable[[], object]] = [
         lambda: added(shelf, 2, vector),
-        lambda: shelf.search(Query(vector), WISH),
-        lambda: shelf.nearest(vector, WISH),
-        lambda: shelf.search_many([Query(vector)], WISH),
+        lambda: searched(shelf, ask(vector), WISH),
+        lambda: near(shelf, vector, WISH),
+        lambda: searched_many(shelf, [ask(vector)], WISH),
     ]
     for call in calls:
         with pytest.raises(error, match=words):
             call()
-    assert [hit.seq for hit in shelf.search(Query([1.0, 0.0]), WISH).hits] == [1]
+    assert [hit.seq for hit in searched(shelf, ask([1.0, 0.0]), WISH).hits] == [1]
     assert len(shelf) == 1
 
 
 def test_a_subnormal_vector_has_a_direction() -> None:
-    shelf = Shelf(2, MODEL)
+    shelf = VectorTable(2, MODEL)
     added(shelf, 1, [1e-42, 0.0])
-    (hit,) = shelf.nearest([3e38, 3e38], WISH).hits
+    (hit,) = near(shelf, [3e38, 3e38], WISH).hits
     assert hit.cosine == pytest.approx(0.5**0.5)
 
 
 def test_what_cannot_be_a_row_is_refused() -> None:
-    shelf = Shelf(2, MODEL)
+    shelf = VectorTable(2, MODEL)
     added(shelf, 5, [1.0, 0.0])
     with pytest.raises(InvalidInput, match="order of their seqs"):
         added(shelf, 4, [1.0, 0.0])
@@ -354,29 +330,26 @@ def test_what_cannot_be_a_row_is_refused() -> None:
         shelf.extend([6, 7], np.eye(2), keywords=[["one"]], **given)  # type: ignore[arg-type]
     for place in range(254):
         shelf.change(6, [0], status=f"status {place}")
-    with pytest.raises(InvalidInput, match="STATUSES_COUNT_MAX"):
+    with pytest.raises(InvalidInput, match="one more than 255"):
         shelf.change(6, [0], status="another")
     assert len(shelf) == 1
     for dimensions in (0, 10_000):
         with pytest.raises(InvalidInput, match="VECTOR_DIMENSIONS_MAX"):
-            Shelf(dimensions, MODEL)
+            VectorTable(dimensions, MODEL)
 
 
 def test_what_cannot_be_a_score_is_refused() -> None:
-    shelf = Shelf(2, MODEL)
+    shelf = VectorTable(2, MODEL)
     added(shelf, 5, [1.0, 0.0])
-    for scoring in (Scoring(cosine=float("nan")), Scoring(rate=float("inf")), Scoring(rate=-0.1)):
-        with pytest.raises(InvalidInput, match="of a score"):
-            shelf.search(Query([1.0, 0.0]), Wish(now_ns=BEGIN_NS, scoring=scoring))
     for extra in ([float("nan")], [1.0, 2.0]):
         with pytest.raises(InvalidInput, match="finite number for each of the 1 rows"):
-            shelf.search(Query([1.0, 0.0], extra=extra), WISH)
+            searched(shelf, ask([1.0, 0.0]), WISH, extra=extra)
     with pytest.raises(InvalidInput, match="top_k is -1"):
-        shelf.search(Query([1.0, 0.0]), Wish(now_ns=BEGIN_NS, top_k=-1))
+        searched(shelf, ask([1.0, 0.0]), Query(now_ns=BEGIN_NS, top_k=-1))
 
 
 def test_a_moment_wants_to_know_what_changed_since() -> None:
-    shelf = Shelf(2, MODEL)
+    shelf = VectorTable(2, MODEL)
     added(shelf, 1, [1.0, 0.0], importance=0.5)
     added(shelf, 2, [1.0, 0.0], importance=0.5)
     shelf.change(3, [1], importance=0.1)
@@ -384,30 +357,30 @@ def test_a_moment_wants_to_know_what_changed_since() -> None:
     assert shelf.stale(3).tolist() == []
     assert shelf.stale(1).tolist() == []
     with pytest.raises(InvalidInput, match=r"row 1 and 0 more were changed after seq 2"):
-        shelf.moment(2)
-    then = shelf.moment(2, Past([1], [0.5], [BEGIN_NS], ["active"]))
-    assert [hit.importance for hit in shelf.search(Query(None), WISH, moment=then).hits] == [0.5, 0.5]
+        shelf.view_at(2)
+    then = shelf.view_at(2, PastValues([1], [0.5], [BEGIN_NS], ["active"]))
+    assert [hit.importance for hit in searched(shelf, ask(None), WISH, view=then).hits] == [0.5, 0.5]
 
 
 def test_scores_are_the_same_alone_and_among_many() -> None:
     """However a row is found: in another matrix, among other candidates, with other queries."""
-    shelf, alone = Shelf(64, MODEL), Shelf(64, MODEL)
+    shelf, alone = VectorTable(64, MODEL), VectorTable(64, MODEL)
     rows = filled(shelf, 3_000, 11)
-    query = Query(rows[17].vector + rows[90].vector, WORDS[:3])
-    wish = Wish(now_ns=BEGIN_NS, top_k=40)
-    found = shelf.search(query, wish).hits
+    query = ask(rows[17].vector + rows[90].vector, WORDS[:3])
+    wish = Query(now_ns=BEGIN_NS, top_k=40)
+    found = searched(shelf, query, wish).hits
     best = sorted(hit.row for hit in found)
     put(alone, [rows[place] for place in best])
-    again = alone.search(query, wish).hits
+    again = searched(alone, query, wish).hits
     assert [(hit.seq, hit.score, hit.cosine) for hit in again] == [(hit.seq, hit.score, hit.cosine) for hit in found]
-    others = [Query(row.vector) for row in rows[:30]]
-    assert shelf.search_many([*others, query], wish)[-1] == shelf.search(query, wish)
+    others = [ask(row.vector) for row in rows[:30]]
+    assert searched_many(shelf, [*others, query], wish)[-1] == searched(shelf, query, wish)
 
 
 @pytest.mark.parametrize("category", [None, *CATEGORIES])
 def test_large_shelves_are_scanned_like_small_ones(category: str | None) -> None:
     """Rows enough for gathered products, listed rows and partitions."""
-    shelf = Shelf(16, MODEL)
+    shelf = VectorTable(16, MODEL)
     rows = filled(shelf, 4_000, 5)
     rare = [replace(row, category="rare", place=4_000 + row.place, seq=5_000) for row in rows[:50]]
     put(shelf, rare)
@@ -415,32 +388,32 @@ def test_large_shelves_are_scanned_like_small_ones(category: str | None) -> None
     places = range(0, 4_000, 9)
     shelf.remove(6_000, list(places))
     gone(rows, places, 6_000)
-    filters = Filters(categories=None if category is None else (category, "rare"), min_importance=0.1)
+    filters = Filter(categories=None if category is None else (category, "rare"), min_importance=0.1)
     for top_k in (1, 10, 500):
-        wish = Wish(now_ns=BEGIN_NS, top_k=top_k, filters=filters)
-        query = Query(rows[3].vector, WORDS[2:5])
-        assert_same(shelf.search(query, wish).hits, scanned(_alive(rows), query, wish))
-    listed = Filters(rows=np.arange(100, 200))
-    wish = Wish(now_ns=BEGIN_NS, filters=listed)
-    assert_same(shelf.search(query, wish).hits, scanned(_alive(rows), query, wish))
+        wish = Query(now_ns=BEGIN_NS, top_k=top_k, filter=filters)
+        query = ask(rows[3].vector, WORDS[2:5])
+        assert_same(searched(shelf, query, wish).hits, scanned(_alive(rows), query, wish))
+    listed = Filter(rows=np.arange(100, 200))
+    wish = Query(now_ns=BEGIN_NS, filter=listed)
+    assert_same(searched(shelf, query, wish).hits, scanned(_alive(rows), query, wish))
 
 
 def test_the_stored_vector_has_length_one_whichever_way_it_came() -> None:
-    one, many = Shelf(48, MODEL), Shelf(48, MODEL)
+    one, many = VectorTable(48, MODEL), VectorTable(48, MODEL)
     rows = filled(many, 200, 3)
     for row in rows:
         added(one, row.seq, row.vector)
-    assert np.array_equal(one.now().frame.matrix, many.now().frame.matrix)
-    assert np.array_equal(one.now().frame.matrix, np.array([unit(row.vector) for row in rows]))
+    assert np.array_equal(one.view().columns.matrix, many.view().columns.matrix)
+    assert np.array_equal(one.view().columns.matrix, np.array([unit(row.vector) for row in rows]))
 
 
 def test_a_row_after_many_copies_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit would wait for that."""
     monkeypatch.setattr(columns, "LARGE_COLUMN_BYTES", 0)
-    shelf = Shelf(8, MODEL)
+    shelf = VectorTable(8, MODEL)
     filled(shelf, 1_000, 5)
-    matrix = shelf.now().frame.matrix
+    matrix = shelf.view().columns.matrix
     filled(shelf, 900, 6, first_seq=2_000)
-    assert np.shares_memory(shelf.now().frame.matrix, matrix)
+    assert np.shares_memory(shelf.view().columns.matrix, matrix)
     shelf.change(9_000, [3], importance=0.1)
-    assert np.shares_memory(shelf.now().frame.matrix, matrix)
+    assert np.shares_memory(shelf.view().columns.matrix, matrix)

@@ -10,7 +10,7 @@ from refold import Entry, InvalidInput, Memory, NotFound, Project
 from refold.embedders import HashedEmbedder
 from refold.engine.engine import Engine
 from refold.engine.transaction import Pending
-from refold.index.project import Stock
+from refold.index.project import ProjectIndex
 from refold.index.ranking import Ranking
 from tests.support.bounds import Clock
 from tests.support.embedder import BETWEEN, ONE, TWO, Told
@@ -265,14 +265,14 @@ class TestHandles:
         memory = Memory(embedder=Told())
         project = memory.project()
         project.add("base", vector=ONE)
-        made: list[Stock] = []
-        original = Stock.__init__
+        made: list[ProjectIndex] = []
+        original = ProjectIndex.__init__
 
-        def counted(stock: Stock, *arguments: Any) -> None:
+        def counted(stock: ProjectIndex, *arguments: Any) -> None:
             made.append(stock)
             original(stock, *arguments)
 
-        monkeypatch.setattr(Stock, "__init__", counted)
+        monkeypatch.setattr(ProjectIndex, "__init__", counted)
         with memory.batch():
             for number in range(30):
                 assert project.upsert(f"text {number}", vector=[1.0, 0.01 * number]).outcome == "merged"

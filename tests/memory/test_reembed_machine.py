@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from refold import Entry, Memory, RefoldError
-from refold.index.project import exact, unit
+from refold.index.project import exact_cosine, unit
 from refold.views.facts import FACTS
 from tests.memory.test_reembed import Letters
 from tests.support.bounds import Clock, seeded_bytes
@@ -147,7 +147,7 @@ class ReembeddingMachine(RuleBasedStateMachine):
             if vectors.get(entry.vector_seq):
                 units[entry.id] = unit(vectors[entry.vector_seq])
                 own = unit(packed(embedder.embed([entry.content])[0]))
-                assert exact(own, units[entry.id]) == 1.0, (entry, len(units[entry.id]))
+                assert exact_cosine(own, units[entry.id]) == 1.0, (entry, len(units[entry.id]))
         self._check_search(units)
 
     def _check_search(self, units: dict[str, Any]) -> None:
@@ -155,7 +155,7 @@ class ReembeddingMachine(RuleBasedStateMachine):
         asked = unit(packed(embedder.embed(["hag"])[0]))
         for hit in self.project.search("hag", now=0):
             own = units.get(hit.entry.id)
-            assert hit.parts["cosine"] == pytest.approx(0.0 if own is None else exact(own, asked), abs=2e-6)
+            assert hit.parts["cosine"] == pytest.approx(0.0 if own is None else exact_cosine(own, asked), abs=2e-6)
 
 
 def packed(numbers: list[float]) -> bytes:

@@ -5,26 +5,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 
-from refold import limits
-
 START_NS = 1_795_000_000_000_000_000
 """A moment in November 2026."""
 
 
 @contextmanager
 def lowered(**bounds: int) -> Iterator[None]:
-    """Gives bounds of ``refold.limits`` other values in every module that has imported them by name."""
+    """Gives bounds other values in every module that has them by name."""
     modules = [module for name, module in sorted(sys.modules.items()) if name.startswith("refold.")]
     places = [(module, name) for module in modules for name in bounds if hasattr(module, name)]
     assert {name for _, name in places} == set(bounds), "a bound that no loaded module uses"
-    known = {name: getattr(limits, name) for name in bounds}
+    known = [getattr(module, name) for module, name in places]
     for module, name in places:
         setattr(module, name, bounds[name])
     try:
         yield
     finally:
-        for module, name in places:
-            setattr(module, name, known[name])
+        for (module, name), value in zip(places, known, strict=True):
+            setattr(module, name, value)
 
 
 class Clock:

@@ -29,7 +29,7 @@ from refold.log.protocol import Log, Row
 from refold.log.record import SEQ
 
 if TYPE_CHECKING:
-    from refold.index.index import Similarity
+    from refold.index.index import Indexes
 
 # Digests of the views of live streams: computed when a hash is asked for, kept until the stream moves, and stored.
 #
@@ -241,23 +241,23 @@ T = TypeVar("T")
 class LazyIndex:
     """The index of the memories' vectors and words: made at the first search, dropped when the log is read again."""
 
-    def __init__(self, make: Callable[[], "Similarity"]) -> None:
+    def __init__(self, make: Callable[[], "Indexes"]) -> None:
         self._make = make
         self._lock = threading.Lock()
-        self._similarity: Similarity | None = None
+        self._indexes: Indexes | None = None
         self.is_torn = False
         """Whether a change of its rows was cut off: they are dropped before they are used again."""
 
     @property
-    def similarity(self) -> "Similarity":
+    def indexes(self) -> "Indexes":
         """The index, made if there is none."""
         if self.is_torn:
             self.forget()
-        similarity = self._similarity
-        if similarity is None:
+        indexes = self._indexes
+        if indexes is None:
             with self._lock:
-                similarity = self._similarity = self._similarity or self._make()
-        return similarity
+                indexes = self._indexes = self._indexes or self._make()
+        return indexes
 
     def whole(self, use: Callable[[], T]) -> T:
         """Call `use`, which reads or changes rows, and return its result; what cuts it off tears the rows."""
@@ -272,24 +272,24 @@ class LazyIndex:
     @property
     def nbytes(self) -> int:
         """The bytes that it takes in RAM."""
-        return 0 if self._similarity is None else self._similarity.nbytes
+        return 0 if self._indexes is None else self._indexes.nbytes
 
     def forget(self) -> None:
         """Drop everything, and end the threads that work on it."""
-        similarity, self._similarity = self._similarity, None
+        indexes, self._indexes = self._indexes, None
         self.is_torn = False
-        if similarity is not None:
-            similarity.close()
+        if indexes is not None:
+            indexes.close()
 
     def disown(self) -> None:
         """Drop everything in a process that forked: the threads are in the other one."""
-        self._similarity = None
+        self._indexes = None
 
     def graph_rows(self) -> list[Row]:
         """Return the rows of graphs that the store does not have yet; the state lock is held."""
-        if self._similarity is None:
+        if self._indexes is None:
             return []
-        return [("graphs", number_key(number), blob) for number, blob in self._similarity.new_graphs()]
+        return [("graphs", number_key(number), blob) for number, blob in self._indexes.new_graphs()]
 
 
 class Residents:

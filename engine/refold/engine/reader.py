@@ -37,7 +37,7 @@ from refold.log.record import BRANCH, COMMIT, NO_LINK, SEQ, STAMP, CommitRow, br
 from refold.views.store import SETTINGS, Branch
 
 if TYPE_CHECKING:
-    from refold.index.index import Similarity
+    from refold.index.index import Indexes
 
 T = TypeVar("T")
 
@@ -275,10 +275,10 @@ class Reader:
             self._frozen.move_to_end(place)
         return state
 
-    def _new_index(self) -> "Similarity":
-        from refold.index.index import Similarity, Source  # noqa: PLC0415 - loaded only by those who search
+    def _new_index(self) -> "Indexes":
+        from refold.index.index import Indexes, Source  # noqa: PLC0415 - loaded only by those who search
 
-        return Similarity(
+        return Indexes(
             Source(
                 name=self.store_id.hex(),
                 readonly=self.log.readonly,
@@ -298,9 +298,9 @@ class Reader:
         return self.streams.place(slot, seq)
 
     @property
-    def similarity(self) -> "Similarity":
+    def indexes(self) -> "Indexes":
         """What is kept of the vectors of memories."""
-        return self.index.similarity
+        return self.index.indexes
 
     def _await_fold(self) -> None:
         """Let this process's own commit be folded if another one has already committed behind it.

@@ -29,7 +29,7 @@ from refold.log.record import BRANCH, SEQ, STAMP
 from refold.views.store import Branch
 
 if TYPE_CHECKING:
-    from refold.index.project import Stock
+    from refold.index.project import ProjectIndex
 
 
 P = ParamSpec("P")
@@ -318,7 +318,7 @@ class Slot:
         self.seq = self.seq_written = 0
         """Where the stream stands; ``_written`` runs ahead while a commit is under way."""
         self.state: fold.State | None = None
-        self.stock: Stock | None = None
+        self.stock: ProjectIndex | None = None
         """The project's memories on a shelf, told of every event; ``None`` as long as nobody searches them."""
         self.seqs: list[int] = []
         """The seqs of the stream's events since its last kept checkpoint row."""
@@ -366,7 +366,7 @@ def told(slot: Slot, stamp: Stamp, event: Event) -> None:
         return
     try:
         assert slot.state is not None, slot.name
-        slot.stock.follow(slot.state, stamp, event)
+        slot.stock.apply(slot.state, stamp, event)
     except Exception:
         import logging  # noqa: PLC0415 - only a failure needs it
 

@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from refold.evaluation.cases import IMPORTANCE, Question
 from refold.evaluation.retrieval import Embedded, Interval, interval
-from refold.index.ranking import RANKINGS, Columns, Query, Ranking, best, score
+from refold.index.ranking import RANKINGS, Query, Ranking
+from refold.index.text import Text, TextIndex
 from refold.text import keywords
 
 # Eviction policies as data, replayed over what a conversation weighed: what is left when something is needed.
@@ -379,28 +380,26 @@ class Eviction(Struct, frozen=True):
 def trace_of(embedded: Embedded, ranking: Ranking) -> Trace:
     """Return a case as pieces and needs; what is recalled, and what a search would give, is looked up as it arrives."""
     case = embedded.case
-    columns = Columns()
+    texts = TextIndex()
     seen: set[str] = set()
     pieces: list[Piece] = []
     needs: list[Need] = []
     waiting = _asked(embedded)
     for place, item in enumerate(case.items):
-        needs += [_need(embedded, columns, ranking, *each) for each in waiting.pop(place, ())]
-        recalled = _recall_rows(columns, item.text) if item.role == "user" else ()
+        needs += [_need(embedded, texts, ranking, *each) for each in waiting.pop(place, ())]
+        recalled = _recall_rows(texts, item.text) if item.role == "user" else ()
         words = set(keywords(item.text))
         news = len(words - seen) / len(words) if words else 0.0
         seen |= words
         pieces.append(Piece(item.tokens, item.role, item.call_ids, item.answers, item.pinned, news, recalled))
-        columns.add(
+        texts.add(
             place,
-            item.text,
+            Text(item.text, item.session, item.occurred_ns),
             keywords=tuple(words),
             importance=IMPORTANCE,
             accessed_ns=item.accessed_ns,
-            session=item.session,
-            occurred_ns=item.occurred_ns,
         )
-    needs += [_need(embedded, columns, ranking, *each) for arrived in sorted(waiting) for each in waiting[arrived]]
+    needs += [_need(embedded, texts, ranking, *each) for arrived in sorted(waiting) for each in waiting[arrived]]
     return Trace(case.name, tuple(pieces), tuple(needs))
 
 
@@ -413,11 +412,11 @@ def _asked(embedded: Embedded) -> dict[int, list[tuple[Question, Any]]]:
     return waiting
 
 
-def _need(embedded: Embedded, columns: Columns, ranking: Ranking, question: Question, vector: Any) -> Need:
-    cosine = embedded.items[: len(columns)] @ vector
-    now_ns = int(columns.accessed_ns().max(initial=0))
-    total, _ = score(ranking, Query(text=question.text, now_ns=now_ns, cosine=cosine), columns)
-    ranked = array("I", (row for row, _ in best(total, columns, min(len(columns), RANKED_MAX))))
+def _need(embedded: Embedded, texts: TextIndex, ranking: Ranking, question: Question, vector: Any) -> Need:
+    cosine = embedded.items[: len(texts)] @ vector
+    now_ns = int(texts.accessed_ns.values.max(initial=0))
+    total, _ = texts.score(Query(text=question.text, ranking=ranking, now_ns=now_ns), cosine)
+    ranked = array("I", (row for row, _ in texts.best(total, min(len(texts), RANKED_MAX))))
     units = embedded.case.units
     evidence = question.evidence
     if units is not None:
@@ -425,11 +424,11 @@ def _need(embedded: Embedded, columns: Columns, ranking: Ranking, question: Ques
     return Need(question.arrived, evidence, ranked)
 
 
-def _recall_rows(columns: Columns, text: str) -> tuple[int, ...]:
-    if not len(columns):
+def _recall_rows(texts: TextIndex, text: str) -> tuple[int, ...]:
+    if not len(texts):
         return ()
-    total, _ = score(_LOOKING, Query(text=text), columns)
-    return tuple(row for row, points in best(total, columns, RECALLED) if points > 0)
+    total, _ = texts.score(Query(text=text, ranking=_LOOKING))
+    return tuple(row for row, points in texts.best(total, RECALLED) if points > 0)
 
 
 def evictions(

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from refold.embedders import Embedder, HashedEmbedder, MiniLmEmbedder, WordLlamaEmbedder
 from refold.errors import InvalidInput, NotFound
 from refold.evaluation.cases import Case, Question
-from refold.index.ranking import RANKINGS, SIGNALS, Columns, Query, Ranking, best, score
-from refold.index.text import terms_of
+from refold.index.ranking import RANKINGS, SIGNALS, Query, Ranking
+from refold.index.text import Text, TextIndex, terms_of, weighted
 from refold.text import keywords
 
 if TYPE_CHECKING:
@@ -247,70 +247,69 @@ def answers(embedded: Sequence[Embedded], system: System) -> list[Answer]:
     """Return the answer of a system to every question that has evidence, asked when its items have arrived."""
     found: list[Answer] = []
     for each in embedded:
-        for question, query, columns in asked(each, system):
-            total, _ = score(system.ranking, query, columns)
-            found.append(Answer(question.category, ranks(total, columns, each, question)))
+        for question, query, cosine, texts in asked(each, system):
+            total, _ = texts.score(query, cosine)
+            found.append(Answer(question.category, ranks(total, texts, each, question)))
     return found
 
 
-def columns_of(embedded: Embedded, system: System) -> Columns:
+def texts_of(embedded: Embedded, system: System) -> TextIndex:
     """Return the items of a case as rows that rankings score."""
-    columns = Columns()
-    _grow(columns, embedded, system, len(embedded.case.items))
-    return columns
+    texts = TextIndex()
+    _grow(texts, embedded, system, len(embedded.case.items))
+    return texts
 
 
-def _grow(columns: Columns, embedded: Embedded, system: System, arrived: int) -> None:
+def _grow(texts: TextIndex, embedded: Embedded, system: System, arrived: int) -> None:
     """Let items arrive until there are so many."""
-    for row in range(len(columns), arrived):
+    for row in range(len(texts), arrived):
         item = embedded.case.items[row]
-        columns.add(
+        texts.add(
             row,
-            item.text,
+            Text(item.text, item.session, item.occurred_ns if system.is_dated else None),
             keywords=system.keywords(item.text) if item.words is None else item.words,
             importance=item.importance,
             accessed_ns=item.accessed_ns,
-            session=item.session,
-            occurred_ns=item.occurred_ns if system.is_dated else None,
         )
 
 
-def asked(embedded: Embedded, system: System) -> Iterator[tuple[Question, Query, Columns]]:
-    """Yield every question that has evidence, the first asked first, with the rows that are there then.
+def asked(embedded: Embedded, system: System) -> Iterator[tuple[Question, Query, "NDArray[float32]", TextIndex]]:
+    """Yield every question that has evidence, the first asked first, with its cosines and the rows that are there then.
 
     It is asked at the moment of the last of them: what comes later neither competes nor says how rare a word is, and no
     neighbour stands there yet.
     """
-    columns = Columns()
+    texts = TextIndex()
     pairs = zip(embedded.case.questions, embedded.questions, strict=True)
     for question, vector in sorted(pairs, key=lambda pair: pair[0].arrived):
         if question.evidence:
-            _grow(columns, embedded, system, question.arrived)
-            cosine = embedded.items[: len(columns)] @ vector
-            now_ns = int(columns.accessed_ns().max(initial=0))
+            _grow(texts, embedded, system, question.arrived)
+            cosine = embedded.items[: len(texts)] @ vector
+            now_ns = int(texts.accessed_ns.values.max(initial=0))
             words = system.keywords(question.text)
-            yield question, Query(text=question.text, keywords=words, now_ns=now_ns, cosine=cosine), columns
+            query = Query(text=question.text, ranking=system.ranking, now_ns=now_ns, words=words)
+            yield question, query, cosine, texts
 
 
-def ranks(total: "NDArray[float32]", columns: Columns, embedded: Embedded, question: Question) -> tuple[int, ...]:
+def ranks(total: "NDArray[float32]", texts: TextIndex, embedded: Embedded, question: Question) -> tuple[int, ...]:
     """Return where the evidence stands, in no order; a unit stands where its best item does.
 
     What comes after the question is not known yet: an agent's own call is answered from what was said before it.
     """
     units = embedded.case.units
     if units is None:
-        return _counted(total, columns, question)
-    rows = (row for row, _ in best(total, columns, len(columns)))
+        return _counted(total, texts, question)
+    rows = (row for row, _ in texts.best(total, len(texts)))
     order = dict.fromkeys(units[row] for row in rows if row < question.arrived)
     return tuple(rank for rank, unit in enumerate(order, 1) if unit in question.evidence)
 
 
-def _counted(total: "NDArray[float32]", columns: Columns, question: Question) -> tuple[int, ...]:
+def _counted(total: "NDArray[float32]", texts: TextIndex, question: Question) -> tuple[int, ...]:
     """Return the ranks of items by counting who stands before each, as ``best`` orders them."""
     import numpy  # noqa: PLC0415 - loads when the first query comes
 
     points = numpy.round(total[: question.arrived].astype(numpy.float64), _DECIMALS)
-    importance = columns.importance()[: question.arrived]
+    importance = texts.importance.values[: question.arrived]
     found: list[int] = []
     for row in question.evidence:
         equal = points == points[row]
@@ -385,11 +384,11 @@ def swept(
     shapes = _shapes(rankings)
     found: dict[str, list[Answer]] = {ranking.name: [] for ranking in rankings}
     for done, each in enumerate(embedded, 1):
-        for question, query, columns in asked(each, system):
+        for question, query, cosine, texts in asked(each, system):
             for shape, sharing in shapes.items():
-                _, parts = score(shape, query, columns)
+                _, parts = texts.score(replace(query, ranking=shape), cosine)
                 for ranking in sharing:
-                    answer = ranks(_weighed(ranking, parts), columns, each, question)
+                    answer = ranks(weighted(ranking, parts, texts.size), texts, each, question)
                     found[ranking.name].append(Answer(question.category, answer))
         if progress:
             progress(done, len(embedded))
@@ -405,12 +404,3 @@ def _shapes(rankings: Sequence[Ranking]) -> dict[Ranking, list[Ranking]]:
     for ranking in rankings:
         shapes.setdefault(replace(ranking, name="shape", **ones), []).append(ranking)
     return shapes
-
-
-def _weighed(ranking: Ranking, parts: "dict[str, NDArray[float32]]") -> "NDArray[float32]":
-    import numpy  # noqa: PLC0415 - loads when the first query comes
-
-    total = numpy.zeros_like(next(iter(parts.values())))
-    for signal, weight in ranking.weights().items():
-        total += numpy.float32(weight) * parts[signal]
-    return total

@@ -1,65 +1,53 @@
-"""Columns of numbers that grow, vectors of length 1, keyword postings, and the signals of the seed's score.
+"""Columns of numbers that grow, vectors of length 1, and postings: which rows have which term.
 
-Who asks for a view gets the values as they are at that moment, for good: what is appended later lies behind the view,
-and a change of a value that somebody may hold is made in a copy.
+Who asks for a view of a column gets the values as they are at that moment, for good: what is appended later lies behind
+the view, and a value that somebody may hold is changed in a copy.
 """
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterable
 from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-import msgspec
-import numpy
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from refold.errors import EmbeddingMismatch, InvalidInput
-from refold.limits import LARGE_COLUMN_BYTES
-
-# Columns that grow by doubling.
-
-
-def grown(column: "NDArray[Any]", size: int, filler: float) -> "NDArray[Any]":
-    """Return a column of at least ``size`` places with what it held; new places hold the filler."""
-    if size <= len(column):
-        return column
-    import numpy  # noqa: PLC0415 - loads when the first row comes
-
-    wider = numpy.full(max(size, 2 * len(column), 16), filler, dtype=column.dtype)
-    wider[: len(column)] = column
-    return wider
-
-
-# Products of vectors, without warnings about numbers that are not among them. Pure.
-
-
-def product(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
-    """Return the matrix product of finite numbers, in ``out`` where that is given.
-
-    OpenBLAS has kernels that compute with what lies on their stack beyond the numbers, and throw that away: with rows
-    of five numbers, signalling NaNs there raise the flag for invalid operations, and numpy warns of a right result.
-    For vectors that were checked to be finite where they came in: a warning says nothing of them.
-
-    >>> product(numpy.eye(2), numpy.array([3.0, 4.0])).tolist()
-    [3.0, 4.0]
-    """
-    with numpy.errstate(invalid="ignore"):
-        found: NDArray[Any] = numpy.dot(left, right, out=out)
-        return found
-
 
 Array: TypeAlias = NDArray[Any]
 """Numbers of some kind; the column they are of says which."""
 
 Rows: TypeAlias = NDArray[np.intp]
-"""Places of rows. numpy takes this kind of integer without a copy."""
+"""Row numbers. numpy takes this kind of integer without a copy."""
+
+DAY_NS: Final = 86_400_000_000_000
 
 _CAPACITY_MIN: Final = 64
 
+LARGE_COLUMN_BYTES: Final = 4 * 1024**2
+"""A column of this size is given room for as many rows again; copying a smaller one keeps nobody waiting."""
+
+
+def product(left: Array, right: Array, out: Array | None = None) -> Array:
+    """Return the matrix product of finite numbers, in ``out`` if given.
+
+    OpenBLAS has kernels that compute with what lies on their stack beyond the numbers, and throw that away: with rows
+    of five numbers, signalling NaNs there raise the flag for invalid operations, and numpy warns of a right result.
+    For vectors that were checked to be finite where they came in: a warning says nothing of them.
+
+    >>> product(np.eye(2), np.array([3.0, 4.0])).tolist()
+    [3.0, 4.0]
+    """
+    with np.errstate(invalid="ignore"):
+        result: Array = np.dot(left, right, out=out)
+    return result
+
 
 class Column:
-    """One value for each row, or one line of values, with room for more."""
+    """One value, or one line of values, for each row."""
 
     __slots__ = ("_is_lent", "_values", "count")
 
@@ -71,11 +59,11 @@ class Column:
 
     @property
     def nbytes(self) -> int:
-        """Return what the rows take in RAM; the room behind them is not touched and takes none."""
+        """The bytes of the rows; the room behind them is not touched and takes no RAM."""
         return self.count * self._values[:1].nbytes
 
     def view(self) -> Array:
-        """Return the values as they are now and stay in this view."""
+        """Return the values as they are now, unaffected by later changes."""
         self._is_lent = True
         return self._values[: self.count]
 
@@ -94,14 +82,20 @@ class Column:
         self.count += count
 
     def change(self, rows: Any, values: Any) -> None:
-        """Give rows other values; views that were handed out keep theirs."""
+        """Change the values of rows; views keep the old ones."""
         if self._is_lent:
             self._move(len(self._values))
         self._values[rows] = values
 
-    def at(self, row: int) -> Any:
-        """Return the value of one row."""
-        return self._values[row]
+    def reach(self, count: int, filler: float) -> None:
+        """Add rows of one value until there are `count`."""
+        if count > self.count:
+            self.extend(filler, count - self.count)
+
+    @property
+    def values(self) -> Array:
+        """The values, in place: later changes show in them. For callers that lock."""
+        return self._values[: self.count]
 
     def _grow(self, count: int) -> None:
         """Move to twice the room, so that a row is copied once on average however many come.
@@ -113,14 +107,11 @@ class Column:
         self._move(2 * count if is_large else max(count, 2 * len(self._values)))
 
     def _move(self, room: int) -> None:
-        """Go on in other memory; the room behind the rows stays untouched."""
+        """Copy the rows to new memory; the room behind them stays untouched."""
         values: Array = np.empty((room, *self._values.shape[1:]), self._values.dtype)
         values[: self.count] = self._values[: self.count]
         self._values = values
         self._is_lent = False
-
-
-# Vectors at the door: refused if no cosine can be computed with them, else made of length 1.
 
 
 def normalised(vectors: Any, dimensions: int, *, count: int | None = None) -> Array:
@@ -178,17 +169,75 @@ def _lines(vectors: Any, dimensions: int) -> Array:
     return lines
 
 
-# Which rows have which keyword, and how many of a query's keywords each row has.
+class Posting:
+    """The rows that have one term, in order, and how often each of them has it."""
+
+    __slots__ = ("_repeats", "_rows", "term")
+
+    def __init__(self, term: str) -> None:
+        self.term = term
+        self._rows = array("q")
+        self._repeats = array("H")
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def rows(self) -> Rows:
+        """Return a copy of the rows."""
+        return np.array(self._rows, dtype=np.intp)
+
+    def repeats(self) -> NDArray[np.uint16]:
+        """Return a copy of how often each row has the term."""
+        return np.array(self._repeats, dtype=np.uint16)
+
+    def add(self, row: int, repeats: int = 1) -> None:
+        """Add a row that has the term; rows come in order, as a rule."""
+        repeats = min(repeats, _REPEATS_MAX)
+        if not self._rows or self._rows[-1] < row:
+            self._rows.append(row)
+            self._repeats.append(repeats)
+        else:
+            place = bisect_left(self._rows, row)
+            self._rows.insert(place, row)
+            self._repeats.insert(place, repeats)
+
+    def remove(self, row: int) -> None:
+        """Remove a row that has the term."""
+        place = bisect_left(self._rows, row)
+        del self._rows[place]
+        del self._repeats[place]
+
+
+_REPEATS_MAX: Final = 2**16 - 1
+
+
+def add_terms(postings: dict[str, Posting], row: int, terms: Iterable[str]) -> tuple[Posting, ...]:
+    """Add a row to the postings of its terms, and return those."""
+    added: list[Posting] = []
+    for term, repeats in Counter(terms).items():
+        posting = postings.get(term)
+        if posting is None:
+            posting = postings[term] = Posting(term)
+        posting.add(row, repeats)
+        added.append(posting)
+    return tuple(added)
+
+
+def remove_terms(postings: dict[str, Posting], row: int, added: Iterable[Posting]) -> None:
+    """Remove a row from postings, and every term that no other row has."""
+    for posting in added:
+        posting.remove(row)
+        if not len(posting):
+            del postings[posting.term]
+
 
 _STEP: Final = 256
-"""Where a count of keywords fits a byte, a row's code holds it there, and what the query shares with it above."""
+"""If all counts of keywords fit a byte, a code holds the row's own there, and those it shares with the query above."""
 
 _WIDE_STEP: Final = 2**32
 
 _COMMON_SHARE: Final = 8
-"""A keyword that more than one of so many rows have gets a column of its own, which is added at once."""
-
-_NO_ROWS: Final[Rows] = np.empty(0, np.intp)
+"""A keyword that more than one of so many rows have gets a column of steps, which is added at once."""
 
 
 class Codes(NamedTuple):
@@ -196,280 +245,85 @@ class Codes(NamedTuple):
 
     values: Array
     step: int
-    asked: int
+    query_count: int
     """How many keywords the query has, known or not."""
 
     def overlaps(self, rows: Rows) -> list[float]:
         """Return the Jaccard index of the query's keywords and those of some rows: 0 where both have none."""
         codes: list[int] = self.values[rows].tolist()
         pairs = (divmod(code, self.step) for code in codes)
-        return [shared / max(own + self.asked - shared, 1) for shared, own in pairs]
+        return [shared / max(own + self.query_count - shared, 1) for shared, own in pairs]
 
-    def weighted(self, weight: float, rows: Rows | None) -> Array:
-        """Return the weighted index of rows, or of all, in single precision."""
-        shared, own = np.divmod(self.values if rows is None else self.values[rows], self.step)
-        index: Array = (weight * (shared / np.maximum(own + self.asked - shared, 1))).astype(np.float32)
-        return index
-
-    def table(self, weight: float) -> Array | None:
-        """Return the weighted index for every code there may be, ``None`` if they are too many."""
-        return _table(weight, self.asked) if self.step == _STEP else None
+    def add_to(self, totals: Array, weight: float, rows: Rows | None, spare: Array) -> None:
+        """Add the weighted index of rows, or of all, to totals, in single precision."""
+        codes = self.values if rows is None else self.values[rows]
+        if self.step == _STEP:
+            np.take(_overlap_table(weight, self.query_count), codes, out=spare, mode="clip")
+        else:
+            shared, own = np.divmod(codes, self.step)
+            spare[:] = weight * (shared / np.maximum(own + self.query_count - shared, 1))
+        np.add(totals, spare, out=totals)
 
 
 @lru_cache(maxsize=64)
-def _table(weight: float, asked: int) -> Array:
-    shared = np.arange(asked + 1)[:, None]
-    united = np.maximum(np.arange(_STEP)[None, :] + asked - shared, 1)
+def _overlap_table(weight: float, query_count: int) -> Array:
+    """Return the weighted index of every code."""
+    shared = np.arange(query_count + 1)[:, None]
+    united = np.maximum(np.arange(_STEP)[None, :] + query_count - shared, 1)
     table: Array = (weight * (shared / united)).astype(np.float32)
     return table.ravel()
 
 
-class _Posting:
-    """The rows of one keyword, in order: those sorted in, those that came since, and their column if they are many."""
-
-    __slots__ = ("_column", "_filled", "_fresh", "_rows")
-
-    def __init__(self, rows: Rows = _NO_ROWS) -> None:
-        self._rows = rows
-        self._fresh: list[int] = []
-        self._column: Array = np.empty(0, np.uint16)
-        self._filled = 0
-
-    def append(self, row: int) -> None:
-        """Add a row behind all others."""
-        self._fresh.append(row)
-
-    def rows(self) -> Rows:
-        """Return all rows, in order."""
-        if self._fresh:
-            self._rows = np.concatenate([self._rows, np.array(self._fresh, np.intp)])
-            self._fresh.clear()
-        return self._rows
-
-    @property
-    def nbytes(self) -> int:
-        """Return about what it takes in RAM."""
-        return int(self._rows.nbytes) + 36 * len(self._fresh) + self._column.nbytes
-
-    def column(self, count: int) -> Array:
-        """Return for so many first rows what the keyword adds to their codes."""
-        if count > self._filled:
-            self._fill(count)
-        return self._column[:count]
-
-    def _fill(self, count: int) -> None:
-        """Fill the column up to a row; what is filled already, and may be held by a reader, stays as it is."""
-        if count > len(self._column):
-            column: Array = np.empty(2 * count, np.uint16)
-            column[: self._filled] = self._column[: self._filled]
-            self._column = column
-        rows = self.rows()
-        self._column[self._filled : count] = 0
-        self._column[rows[rows.searchsorted(self._filled) : rows.searchsorted(count)]] = _STEP
-        self._filled = count
-
-
-class Postings:
-    """The keywords of all rows; the caller holds the lock of the rows for every call."""
+class Keywords:
+    """The keywords of rows that are only ever added. Not safe for threads: the caller locks."""
 
     def __init__(self) -> None:
-        self._postings: dict[str, _Posting] = {}
-        self._lengths = Column(np.int64)
-        self._short_lengths = Column(np.uint16)
+        self._postings: dict[str, Posting] = {}
+        self._steps: dict[str, Column] = {}
+        """Of common keywords: a step for each row that has it."""
+        self._counts = Column(np.uint16)
         self._has_long = False
 
     @property
     def nbytes(self) -> int:
-        """Return about what the keywords take in RAM."""
-        overhead_bytes = 250
-        own = sum(posting.nbytes + overhead_bytes for posting in self._postings.values())
-        return own + self._lengths.nbytes + self._short_lengths.nbytes
+        """About the bytes that they take in RAM."""
+        own = sum(10 * len(posting) + 250 for posting in self._postings.values())
+        return own + self._counts.nbytes + sum(column.nbytes for column in self._steps.values())
 
     def append(self, keywords: Iterable[str]) -> None:
-        """Add the keywords of the next row; what is given twice counts once."""
-        row = self._lengths.count
-        postings = self._postings
-        distinct = set(keywords)
+        """Add the keywords of the next row; repeated ones count once."""
+        row, distinct = self._counts.count, set(keywords)
         for keyword in distinct:
-            posting = postings.get(keyword)
+            posting = self._postings.get(keyword)
             if posting is None:
-                posting = postings[keyword] = _Posting()
-            posting.append(row)
-        length = len(distinct)
-        self._lengths.append(length)
-        self._short_lengths.append(min(length, _STEP - 1))
-        self._has_long |= length >= _STEP
+                posting = self._postings[keyword] = Posting(keyword)
+            posting.add(row)
+        self._counts.append(len(distinct))
+        self._has_long |= len(distinct) >= _STEP
 
-    def extend(self, keywords: Sequence[Iterable[str]], count: int) -> None:
-        """Add the keywords of the next rows; none at all may be given for all of them."""
-        for words in keywords:
-            self.append(words)
-        rest = count - len(keywords)
-        self._lengths.extend(0, rest)
-        self._short_lengths.extend(0, rest)
-
-    def of(self, rows: Rows) -> "Postings":
-        """Return the keywords of some rows alone, in their order, numbered from 0."""
-        other = Postings()
-        places: Rows = np.full(self._lengths.count, -1, np.intp)
-        places[rows] = np.arange(len(rows))
-        for keyword, posting in self._postings.items():
-            kept = places[posting.rows()]
-            kept = kept[kept >= 0]
-            if len(kept):
-                other._postings[keyword] = _Posting(kept)
-        other._lengths.extend(self._lengths.view()[rows], len(rows))
-        other._short_lengths.extend(self._short_lengths.view()[rows], len(rows))
-        other._has_long = self._has_long
-        return other
+    def reach(self, count: int) -> None:
+        """Add rows without keywords until there are `count`."""
+        self._counts.reach(count, 0)
 
     def codes(self, keywords: Collection[str], count: int) -> Codes:
-        """Return the codes of so many first rows for a query's keywords."""
-        asked = set(keywords)
-        found = [posting for posting in map(self._postings.get, asked) if posting is not None]
-        if self._has_long or len(asked) >= _STEP:
-            return Codes(self._wide(found, count), _WIDE_STEP, len(asked))
-        values = self._short_lengths.view()[:count].copy()
-        for posting in found:
-            rows = posting.rows()
-            if len(rows) * _COMMON_SHARE > count:
-                values += posting.column(count)
+        """Return the codes of the first `count` rows for a query's keywords."""
+        wanted = set(keywords)
+        is_wide = self._has_long or len(wanted) >= _STEP
+        step = _WIDE_STEP if is_wide else _STEP
+        values: Any = self._counts.values[:count].astype(np.int64 if is_wide else np.uint16)
+        for posting in filter(None, map(self._postings.get, wanted)):
+            if not is_wide and len(posting) * _COMMON_SHARE > count:
+                values += self._steps_of(posting, count)
             else:
-                values[_first(rows, count)] += _STEP
-        return Codes(values, _STEP, len(asked))
+                rows = posting.rows()
+                values[rows[: rows.searchsorted(count)]] += step
+        return Codes(values, step, len(wanted))
 
-    def _wide(self, found: Sequence[_Posting], count: int) -> Array:
-        values = self._lengths.view()[:count].copy()
-        for posting in found:
-            values[_first(posting.rows(), count)] += _WIDE_STEP
-        return values
-
-
-def _first(rows: Rows, count: int) -> Rows:
-    """Return those of the rows that are among so many first ones."""
-    if not len(rows) or rows[-1] < count:
-        return rows
-    return rows[: rows.searchsorted(count)]
-
-
-# What a score is made of: four signals, their weights, and how recency fades. Numbers in, numbers out.
-
-DAY_NS: Final = 86_400_000_000_000
-
-_RATE_MIN: Final = 1e-3
-"""Below that, one over the rate is so many days that a single would lose too much of the others."""
-
-SCORE_DECIMALS: Final = 9
-"""Scores are rounded to so many digits, so that equal ones are equal however they were summed up."""
-
-
-class Scoring(msgspec.Struct, frozen=True, kw_only=True):
-    """The weights of a score that is linear in its signals. A weight of 0 leaves its signal out."""
-
-    cosine: float = 0.40
-    keywords: float = 0.25
-    importance: float = 0.20
-    recency: float = 0.15
-    fading: Literal["hyperbolic", "exponential"] = "hyperbolic"
-    """``1 / (1 + rate * days)``, or ``exp(-rate * days)``."""
-    rate: float = 0.1
-    """How fast recency fades, per day."""
-
-    def check(self) -> None:
-        """Raise ``InvalidInput`` for weights that are not finite and for a rate below 0."""
-        for name in ("cosine", "keywords", "importance", "recency", "rate"):
-            value = getattr(self, name)
-            if not math.isfinite(value):
-                raise InvalidInput(f"the weight {name} of a score is {value}; give a finite number")
-        if self.rate < 0:
-            raise InvalidInput(f"the rate of a score's recency is {self.rate} per day; give 0 or more")
-
-
-SEED: Final = Scoring()
-
-NEAREST: Final = Scoring(cosine=1.0, keywords=0.0, importance=0.0, recency=0.0)
-"""The cosine alone."""
-
-
-def faded(scoring: Scoring, now_ns: int, accessed_ns: Sequence[int]) -> list[float]:
-    """Return the recency of what was accessed at some times; what lies in the future counts as now."""
-    days = [max(now_ns - time_ns, 0) / DAY_NS for time_ns in accessed_ns]
-    if scoring.fading == "hyperbolic":
-        return [1.0 / (1.0 + scoring.rate * day) for day in days]
-    return [math.exp(-scoring.rate * day) for day in days]
-
-
-def add_recency(
-    totals: Array,
-    scoring: Scoring,
-    now_days: float,
-    days: Array,
-    scratch: Array,
-    *,
-    has_future: bool,
-) -> None:
-    """Add the weighted recency of rows to their totals, in single precision: as few passes as there can be."""
-    if not has_future and scoring.fading == "hyperbolic" and scoring.rate >= _RATE_MIN:
-        # weight / (1 + rate * (now - days)), with two passes less.
-        np.subtract(np.float32(now_days + 1.0 / scoring.rate), days, out=scratch)
-        np.divide(np.float32(scoring.recency / scoring.rate), scratch, out=scratch)
-        np.add(totals, scratch, out=totals)
-        return
-    np.subtract(np.float32(now_days), days, out=scratch)
-    if has_future:
-        np.maximum(scratch, np.float32(0.0), out=scratch)
-    if scoring.fading == "exponential":
-        np.multiply(scratch, np.float32(-scoring.rate), out=scratch)
-        np.exp(scratch, out=scratch)
-        np.multiply(scratch, np.float32(scoring.recency), out=scratch)
-    else:
-        np.multiply(scratch, np.float32(scoring.rate), out=scratch)
-        np.add(scratch, np.float32(1.0), out=scratch)
-        np.divide(np.float32(scoring.recency), scratch, out=scratch)
-    np.add(totals, scratch, out=totals)
-
-
-@lru_cache(maxsize=64)
-def _errors(scoring: Scoring, dimensions: int) -> tuple[float, float]:
-    epsilon = float(np.finfo(np.float32).eps)
-    product = abs(scoring.cosine) * (16 + dimensions / 16)
-    others = 8 * (abs(scoring.keywords) + abs(scoring.importance) + abs(scoring.recency))
-    fixed = epsilon * (product + others) + 10.0**-SCORE_DECIMALS
-    return fixed, epsilon * abs(scoring.recency) * (2 * scoring.rate + 2 * _RATE_MIN)
-
-
-def margin(scoring: Scoring, dimensions: int, span_days: float, extra: float) -> float:
-    """Return by how much a total in single precision may differ from the score, at most.
-
-    A product of unit vectors is off by what its partial sums lose; a day by what a single holds of the largest one.
-    """
-    fixed, daily = _errors(scoring, dimensions)
-    return fixed + daily * span_days + 1e-6 * extra
-
-
-# The rows of a shelf as they are at one moment, for good: what is searched.
-#
-# A moment is made of views of columns that are never changed under a reader, so any number of threads may search one,
-# whatever is written meanwhile.
-
-
-class Frame(NamedTuple):
-    """The columns of a moment, of one length."""
-
-    matrix: Array
-    """float32, each line of length 1."""
-    born: Array
-    """int64, in order."""
-    categories: Array
-    alive: Array
-    importance: Array
-    """float64."""
-    accessed: Array
-    """int64."""
-    statuses: Array
-    days: Array
-    """float32: when a row was last accessed, in days since the epoch of the shelf: what a pass over all rows reads."""
-    orders: Array
-    """int64: of rows with equal scores and importance the one with the lower number is found first."""
-    sources: Array
-    """int64: the seq of the event that carries a row's vector: what a packed graph names a row by."""
+    def _steps_of(self, posting: Posting, count: int) -> Array:
+        steps = self._steps.setdefault(posting.term, Column(np.uint16))
+        begin = steps.count
+        if begin < count:
+            rows = posting.rows()
+            steps.reach(count, 0)
+            steps.values[rows[rows.searchsorted(begin) : rows.searchsorted(count)]] = _STEP
+        return steps.values[:count]

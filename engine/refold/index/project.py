@@ -1,11 +1,11 @@
-"""The memories of one project as rows: vectors and texts, in step with every event that changes one."""
+"""The index of one project: its memories as rows of a table, and their texts, in step with every event."""
 
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -14,27 +14,16 @@ from refold.errors import StoreCorrupt
 from refold.event import Event, Stamp
 from refold.fold import BASE_TYPES, State
 from refold.index.columns import Array, normalised
-from refold.index.ranking import Columns
-from refold.index.rows import Moment
-from refold.index.vectors import Past, Shelf
-from refold.limits import (
-    COMPARED_BYTES,
-    COMPARED_RATIO,
-    MOMENTS_COUNT_MAX,
-    REPLACED_ENTRIES_COUNT,
-    STOCKED_BYTES,
-    VECTORS_READ_COUNT,
-)
+from refold.index.hnsw import Graph
+from refold.index.table import PastValues, TableView, VectorTable
+from refold.index.text import Text, TextIndex
 from refold.views.facts import FACTS, Facts
-
-if TYPE_CHECKING:
-    from refold.index.hnsw import Graph
-
-
-# Vectors of length 1: from other rows where they have them, from an open batch, from the log.
 
 DECIMALS: Final = 6
 """Of a cosine that an event records."""
+
+_VECTORS_READ: Final = 1_024
+"""Vectors that are read from the log at a time."""
 
 
 def vector_of(event: Event) -> bytes:
@@ -44,19 +33,19 @@ def vector_of(event: Event) -> bytes:
 
 
 def unit(packed: bytes) -> Array:
-    """Return a vector of the length 1, from raw float32."""
+    """Return a vector of length 1, from raw float32."""
     found: Array = normalised(packed, len(packed) // 4)[0]
     return found
 
 
-def exact(one: Array, other: Array) -> float:
-    """Return the cosine of two unit vectors to 6 decimals: the same wherever they stand, and on every machine."""
+def exact_cosine(one: Array, other: Array) -> float:
+    """Return the cosine of two unit vectors to 6 decimals: the same on every machine, whatever is beside them."""
     product = float(np.dot(one.astype(np.float64), other.astype(np.float64)))
     return round(max(-1.0, min(1.0, product)), DECIMALS)
 
 
-class Units:
-    """Reads the vectors of events; needs no lock."""
+class VectorLoader:
+    """Loads the vectors of events: from other indexes, from an open batch, from the log. Needs no lock."""
 
     def __init__(self, load_vectors: Callable[[Sequence[int]], list[bytes]]) -> None:
         self._load_vectors = load_vectors
@@ -64,28 +53,32 @@ class Units:
     def load(
         self,
         seqs: Sequence[int],
-        donors: "Sequence[Stock]" = (),
+        donors: "Sequence[ProjectIndex]" = (),
         pending: Sequence[Event] = (),
         *,
         dimensions: int,
     ) -> Array:
-        """Return the vectors at seqs, of length 1: those of open batches are negative, and in ``pending``.
+        """Return the vectors at seqs, of length 1: those of open batches are negative, and in `pending`.
 
-        One that was erased is all zeros: nothing is like it.
+        An erased one is all zeros: nothing is like it.
         """
         read = partial(self._read, pending=pending, dimensions=dimensions)
         wanted = np.asarray(seqs, np.int64)
-        lent = _lent(wanted, donors)
-        missing = np.flatnonzero(~lent[0]) if lent is not None else np.arange(len(wanted))
-        found = [
-            read(wanted[missing[begin : begin + VECTORS_READ_COUNT]].tolist())
-            for begin in range(0, len(missing), VECTORS_READ_COUNT)
-        ]
-        if lent is None:
-            return found[0] if len(found) == 1 else np.concatenate(found)
-        if found:
-            lent[1][missing] = np.concatenate(found)
-        return lent[1]
+        is_found: Array = np.zeros(len(wanted), np.bool_)
+        units: Array = np.empty((len(wanted), dimensions), np.float32)
+        for donor in donors:
+            columns = donor.table.view().columns
+            by_seq = np.argsort(columns.sources, kind="stable")
+            known = columns.sources[by_seq]
+            places = known.searchsorted(wanted)
+            fresh = ~is_found & (np.append(known, -1)[places] == wanted)
+            units[fresh] = columns.matrix[by_seq[places[fresh]]]
+            is_found |= fresh
+        missing = np.flatnonzero(~is_found)
+        for begin in range(0, len(missing), _VECTORS_READ):
+            part = missing[begin : begin + _VECTORS_READ]
+            units[part] = read(wanted[part].tolist())
+        return units
 
     def _read(self, seqs: Sequence[int], *, pending: Sequence[Event], dimensions: int) -> Array:
         raw: dict[int, bytes] = {seq: vector_of(pending[-1 - seq]) for seq in seqs if seq < 0}
@@ -96,149 +89,123 @@ class Units:
             raise StoreCorrupt(
                 f"vectors at seqs {seqs[0]} to {seqs[-1]} are of {sorted(sizes)} bytes; run `refold verify`"
             )
-        there = [place for place, seq in enumerate(seqs) if raw.get(seq)]
-        if len(there) == len(seqs):
-            return normalised(b"".join(raw[seq] for seq in seqs), dimensions)
+        present = [place for place, seq in enumerate(seqs) if raw.get(seq)]
         units: Array = np.zeros((len(seqs), dimensions), np.float32)
-        if there:
-            units[there] = normalised(b"".join(raw[seqs[place]] for place in there), dimensions)
+        if present:
+            units[present] = normalised(b"".join(raw[seqs[place]] for place in present), dimensions)
         return units
 
 
-def _lent(wanted: Array, donors: "Sequence[Stock]") -> tuple[Array, Array] | None:
-    """Return which of the vectors other rows have, and lines in which those are filled in; ``None`` without donors."""
-    if not donors:
-        return None
-    is_lent: Array = np.zeros(len(wanted), np.bool_)
-    units: Array = np.empty((len(wanted), donors[0].shelf.dimensions), np.float32)
-    for donor in donors:
-        frame = donor.shelf.now().frame
-        standing = np.argsort(frame.sources, kind="stable")
-        known = frame.sources[standing]
-        places = known.searchsorted(wanted)
-        found = ~is_lent & (np.append(known, -1)[places] == wanted)
-        units[found] = frame.matrix[standing[places[found]]]
-        is_lent |= found
-    return is_lent, units
+class ProjectTexts:
+    """The texts of a project's memories, indexed when a ranking first asks. `lock` is held while they are scored.
 
-
-# The texts of a project's memories, laid out for the rankings that compare them.
-
-
-class Texts:
-    """The columns of a stock that compare texts, built when a ranking first asks; ``lock`` is held by who scores.
-
-    A memory's row there is its order. Whoever holds the lock may take the state lock, never the other way round.
+    A memory's row is its order. Who holds `lock` may take the state lock, never the other way round.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.columns = Columns()
-        self._held: dict[int, Entry] = {}
-        self._fresh: dict[int, Entry | None] | None = None
-        """What changed and is not in the columns yet; the state lock is held by who looks at it."""
+        self.index = TextIndex()
+        self._entries: dict[int, Entry] = {}
+        """Those that are in the index, by order."""
+        self._changes: dict[int, Entry | None] | None = None
+        """What changed and is not in the index yet, under the state lock; ``None`` until a ranking asks."""
 
     @property
     def is_built(self) -> bool:
         """Whether a ranking has asked for them."""
-        return self._fresh is not None
+        return self._changes is not None
 
     def note(self, order: int, entry: Entry | None) -> None:
-        """Remember that a memory changed, if anybody wants to know."""
-        if self._fresh is not None:
-            self._fresh[order] = entry
+        """Take note of a memory that changed, ``None`` if it is gone."""
+        if self._changes is not None:
+            self._changes[order] = entry
 
     def take(self, everything: Callable[[], dict[int, Entry | None]]) -> dict[int, Entry | None]:
         """Return what changed since the last call, at first everything."""
-        fresh = everything() if self._fresh is None else self._fresh
-        self._fresh = {}
-        return fresh
+        changes = everything() if self._changes is None else self._changes
+        self._changes = {}
+        return changes
 
     def update(self, changes: Mapping[int, Entry | None]) -> None:
-        """Bring the columns up to date."""
+        """Bring the index up to date."""
         for order in sorted(changes):
-            entry, held = changes[order], self._held.get(order)
-            if entry is not None and held is not None and _reads_the_same(held, entry):
+            entry, before = changes[order], self._entries.get(order)
+            text = None if entry is None else _text_of(entry)
+            if before is not None and text == _text_of(before):
                 continue
-            if held is not None:
-                del self._held[order]
-                self.columns.remove(order)
-            if entry is not None:
-                self._add(order, entry)
-
-    def _add(self, order: int, entry: Entry) -> None:
-        while self.columns.size < order:
-            # One that was gone before anybody looked; rows leave no gaps.
-            place = self.columns.size
-            self.columns.add(place, "", keywords=(), importance=0.0, accessed_ns=0)
-            self.columns.remove(place)
-        self._held[order] = entry
-        self.columns.add(
-            order,
-            entry.content,
-            keywords=(),
-            importance=0.0,
-            accessed_ns=0,
-            session=entry.session,
-            occurred_ns=entry.occurred_ns if entry.dated else None,
-        )
+            if before is not None:
+                del self._entries[order]
+                self.index.remove(order)
+            if entry is not None and text is not None:
+                while self.index.size < order:  # One that was gone before a ranking asked; rows leave no gaps.
+                    self.index.add(self.index.size, Text(""))
+                    self.index.remove(self.index.size - 1)
+                self._entries[order] = entry
+                self.index.add(order, text)
 
 
-def _reads_the_same(one: Entry, other: Entry) -> bool:
-    return (one.content, one.session, one.dated, one.occurred_ns) == (
-        other.content,
-        other.session,
-        other.dated,
-        other.occurred_ns,
-    )
+def _text_of(entry: Entry) -> Text:
+    return Text(entry.content, entry.session, entry.occurred_ns if entry.dated else None)
 
 
-Load = Callable[[Sequence[int]], Array]
+Load: TypeAlias = Callable[[Sequence[int]], Array]
 """Returns the vectors at seqs, of length 1, one in each line."""
 
 _NO_TIME_NS: Final = 2**62
-"""For what is of an open batch and was accessed at no time yet: later than any now."""
+"""For a memory of an open batch that was accessed at no time yet: later than any now."""
 
 _WORN_ROWS_MIN: Final = 256
 
+_VIEWS_MAX: Final = 16
+"""Views of a project at earlier seqs that are cached."""
+
+_REPLACED_MAX: Final = 4_096
+"""Memories that changed last, as they were before: a search that began earlier may have found one."""
+
+# What a memory takes in RAM beside its vector and its content, roughly; what more, once its text was compared; and what
+# its terms take then for each of its letters.
+_ENTRY_BYTES: Final = 1_000
+_TEXT_BYTES: Final = 500
+_LETTER_BYTES: Final = 8
+
 
 def accessed(entry: Entry) -> int:
-    """Return when a memory was last accessed, as a shelf takes it."""
+    """Return when a memory was last accessed, as a table takes it."""
     return _NO_TIME_NS if entry.accessed_ns is None else entry.accessed_ns
 
 
-class Followed(Protocol):
-    """A stream that tells ``stock``, while it has one, of each of its events."""
+class IndexedStream(Protocol):
+    """A stream that applies each of its events to ``stock``, while it has one."""
 
     key: str
     name: str
     number: int
     seq: int
     state: State | None
-    stock: "Stock | None"
+    stock: "ProjectIndex | None"
 
 
-class Stock:
-    """The memories of a state, each in a row of a shelf; whoever changes or reads it holds the state lock.
+class ProjectIndex:
+    """The memories of a state, each in a row of a table; whoever changes or reads it holds the state lock.
 
-    ``seq`` is the one of the stream that it equals. It is attached to a slot as long as it is told of each of its
-    events. What it gives out, a ``Moment``, is searched without any lock.
+    `seq` is the one of the stream that it equals. While it is attached to a stream, that applies each of its events.
+    The views that it hands out are searched without any lock.
     """
 
     def __init__(
-        self, shelf: Shelf, facts_seq: int, seq: int, load: Load, state_lock: AbstractContextManager[Any]
+        self, table: VectorTable, facts_seq: int, seq: int, load: Load, state_lock: AbstractContextManager[Any]
     ) -> None:
-        self.shelf = shelf
+        self.table = table
         self._state_lock = state_lock
         self.load = load
         self.seq = seq
         self.facts_seq: int = facts_seq
         """The seq of the last event that changed its memories; negative in an open batch."""
         self.key: Hashable = None
-        """What it is found by among others in RAM; ``None`` for that of an open batch."""
-        self.slot: Followed | None = None
+        """Its key in the cache; ``None`` for that of an open batch."""
+        self.stream: IndexedStream | None = None
         self.is_torn = False
-        """Whether an event could not be followed: then the rows are of no use."""
+        """Whether an event could not be applied: then the rows are of no use."""
         self.ids: list[str] = []
         """By row; empty for rows that only a graph knows."""
         self.entries: list[Entry | None] = []
@@ -246,35 +213,35 @@ class Stock:
         self.orders: list[int] = []
         self.rows: dict[str, int] = {}
         """By id, in the order of the state."""
-        self.texts = Texts()
+        self.texts = ProjectTexts()
         self.stored_graph: Graph | None = None
         """The graph that the store has."""
         self.grown_graph: Graph | None = None
         """The graph that was last sent to the store with a commit, before the end."""
-        self._told: list[int] = []
+        self._changed_at: list[int] = []
         """By row, the seq at which it last changed."""
-        self._replaced: deque[tuple[int, int, Entry | None]] = deque(maxlen=REPLACED_ENTRIES_COUNT)
+        self._replaced: deque[tuple[int, int, Entry | None]] = deque(maxlen=_REPLACED_MAX)
         """The seq, the row and the memory before each of the last changes."""
-        self._moments: OrderedDict[int, Moment] = OrderedDict()
+        self._views: OrderedDict[int, TableView] = OrderedDict()
         self._letters_count = self._next_order = self._last_source = 0
         """The length of all contents that ever had a row; the next order; the seq of the newest vector with a row."""
 
     def __len__(self) -> int:
-        """Return how many rows there are, those that are gone included."""
-        return len(self.shelf)
+        """Return how many rows there are, dead ones included."""
+        return len(self.table)
 
     @property
     def nbytes(self) -> int:
-        """Return about what the rows take in RAM, with the memories and their texts."""
-        held_bytes = self.shelf.nbytes + STOCKED_BYTES * len(self.ids) + self._letters_count
+        """About the bytes that the rows take in RAM, with the memories and their texts."""
+        own = self.table.nbytes + _ENTRY_BYTES * len(self.ids) + self._letters_count
         if self.texts.is_built:
-            held_bytes += COMPARED_BYTES * len(self.ids) + COMPARED_RATIO * self._letters_count
-        return held_bytes
+            own += _TEXT_BYTES * len(self.ids) + _LETTER_BYTES * self._letters_count
+        return own
 
     @property
     def parts_count(self) -> int:
-        """Return how many graphs came to it, and whether texts did."""
-        return self.shelf.parts_count + self.texts.is_built
+        """How many graphs were built, and whether texts were."""
+        return self.table.parts_count + self.texts.is_built
 
     @property
     def is_worn(self) -> bool:
@@ -282,69 +249,69 @@ class Stock:
         return self.is_torn or len(self.ids) > 2 * len(self.rows) + _WORN_ROWS_MIN
 
     def close(self) -> None:
-        """Be told of nothing any more, and end the thread of the shelf.
+        """Detach it, and end the thread of the table.
 
-        Whoever makes room for others calls this, so it takes the state lock for what somebody may be looking at.
+        The cache calls this to make room, so it takes the state lock, under which others may be reading.
         """
         with self._state_lock:
             self.detach()
-        self.shelf.close()
+        self.table.close()
 
     def detach(self) -> None:
-        """Be told of nothing any more; what it knows of the past stays right."""
-        if self.slot is not None and self.slot.stock is self:
-            self.slot.stock = None
-        self.slot = None
+        """Follow the stream no longer; what it knows of the past stays right."""
+        if self.stream is not None and self.stream.stock is self:
+            self.stream.stock = None
+        self.stream = None
 
-    def attach(self, slot: Followed) -> None:
-        """Be told of the events of a stream, which stands where this does."""
-        assert slot.seq == self.seq, f"{slot.name} is at seq {slot.seq}, its rows at {self.seq}"
-        self.slot, slot.stock = slot, self
+    def attach(self, stream: IndexedStream) -> None:
+        """Follow a stream, which is at the seq of this index."""
+        assert stream.seq == self.seq, f"{stream.name} is at seq {stream.seq}, its rows at {self.seq}"
+        self.stream, stream.stock = stream, self
 
     # Rows.
 
     def fill(self, entries: Sequence[Entry], lost: Sequence[int], places: Sequence[int], units: Array) -> None:
-        """Put memories on the empty shelf, and rows that are gone, of the vectors at the seqs in ``lost``.
+        """Fill the empty table with memories, and with dead rows of the vectors at the seqs in `lost`.
 
-        ``places`` says for each row which memory it is; from ``len(entries)`` on it is one that is gone.
+        `places` says for each row which memory it is; from ``len(entries)`` on it is a dead one.
         """
-        nobody = Entry("", importance=0.0, accessed_ns=0)
-        everyone = [*entries, *(nobody for _ in lost)]
-        standing = [everyone[place] for place in places]
+        dead = Entry("", importance=0.0, accessed_ns=0)
+        candidates = [*entries, *(dead for _ in lost)]
+        ordered = [candidates[place] for place in places]
         sources = [*(entry.vector_seq for entry in entries), *lost]
-        self.shelf.extend(
-            [self.shelf.since],
+        self.table.extend(
+            [self.table.since],
             units,
-            categories=[entry.category for entry in standing],
-            keywords=[_words(entry) for entry in standing],
-            importance=[entry.importance for entry in standing],
-            accessed_ns=[accessed(entry) for entry in standing],
-            statuses=[entry.status for entry in standing],
+            categories=[entry.category for entry in ordered],
+            keywords=[_keywords(entry) for entry in ordered],
+            importance=[entry.importance for entry in ordered],
+            accessed_ns=[accessed(entry) for entry in ordered],
+            statuses=[entry.status for entry in ordered],
             orders=places,
             sources=[sources[place] for place in places],
             are_units=True,
         )
-        self.ids = [entry.id for entry in standing]
-        self.entries = [None if entry is nobody else entry for entry in standing]
+        self.ids = [entry.id for entry in ordered]
+        self.entries = [None if entry is dead else entry for entry in ordered]
         self.orders = list(places)
-        self._letters_count = sum(len(entry.content or "") for entry in standing)
-        self._told = [self.shelf.since] * len(places)
-        self._next_order = len(everyone)
+        self._letters_count = sum(len(entry.content or "") for entry in ordered)
+        self._changed_at = [self.table.since] * len(places)
+        self._next_order = len(candidates)
         self._last_source = max(sources)
         by_order = sorted(range(len(places)), key=places.__getitem__)
         self.rows = {self.ids[row]: row for row in by_order if self.entries[row] is not None}
         if lost:
-            self.shelf.remove(self.shelf.since, [row for row, entry in enumerate(self.entries) if entry is None])
+            self.table.remove(self.table.since, [row for row, entry in enumerate(self.entries) if entry is None])
 
-    def hold(self, seq: int, pairs: Iterable[tuple[str, Entry | None]], load: Load) -> None:
-        """Hold memories as they are from a seq on, ``None`` for one that went."""
+    def update(self, seq: int, pairs: Iterable[tuple[str, Entry | None]], load: Load) -> None:
+        """Set memories, by id, to what they are from a seq on, ``None`` for one that is gone."""
         gone: list[int] = []
         changed: list[int] = []
         for entry_id, entry in pairs:
             row = self.rows.get(entry_id)
             if row is None:
                 if entry is not None:
-                    self._add(seq, entry, None, load)
+                    self._add(seq, entry, load)
             elif entry is None:
                 del self.rows[entry_id]
                 gone.append(row)
@@ -353,122 +320,97 @@ class Stock:
                 changed.append(row)
                 self._note(row, seq, entry)
         if gone:
-            self.shelf.remove(seq, gone)
+            self.table.remove(seq, gone)
         if changed:
-            self._change(seq, changed)
+            entries = [entry for row in changed if (entry := self.entries[row]) is not None]
+            importance = [entry.importance for entry in entries]
+            self.table.change(seq, changed, importance=importance, accessed_ns=[accessed(entry) for entry in entries])
 
     def _move(self, seq: int, row: int, entry: Entry, load: Load) -> bool:
-        """Give a memory another row if what changed of it stands in no column that changes; return whether it did."""
-        held = self.entries[row]
-        assert held is not None, f"row {row} is empty"
-        if held.vector_seq != entry.vector_seq:
-            self.shelf.remove(seq, row)
-            self._add(seq, entry, self.orders[row], load)
-        elif (held.words, held.category) != (entry.words, entry.category):
-            self._add_again(seq, entry, row, self.orders[row])
+        """Give a memory another row if a column that cannot change differs; return whether it did."""
+        before = self.entries[row]
+        assert before is not None, f"row {row} is empty"
+        if before.vector_seq != entry.vector_seq:
+            self.table.remove(seq, row)
+            self._add(seq, entry, load, order=self.orders[row])
+        elif (before.words, before.category) != (entry.words, entry.category):
+            self._add(seq, entry, load, order=self.orders[row], donor=row)
         else:
-            if held.status != entry.status:
-                self.shelf.change(seq, row, status=entry.status)
+            if before.status != entry.status:
+                self.table.change(seq, row, status=entry.status)
             return False
         self._note(row, seq, None, is_moved=True)
         return True
 
-    def _change(self, seq: int, rows: Sequence[int]) -> None:
-        entries = [entry for row in rows if (entry := self.entries[row]) is not None]
-        self.shelf.change(
+    def _add(self, seq: int, entry: Entry, load: Load, *, order: int | None = None, donor: int | None = None) -> None:
+        """Add a row; a row that has its vector already, given or found, lends it and dies."""
+        if donor is None and 0 < entry.vector_seq <= self._last_source:
+            known = np.flatnonzero(self.table.sources() == entry.vector_seq)
+            donor = int(known[0]) if len(known) else None
+        if donor is None:
+            self._last_source = max(self._last_source, entry.vector_seq)
+            vector, source = load([entry.vector_seq])[0], entry.vector_seq
+        else:
+            vector, source = self.table.vector_of(donor)
+            self.table.remove(seq, donor)
+        if order is None:
+            order = self._next_order
+            self._next_order += 1
+        self.table.add(
             seq,
-            rows,
-            importance=[entry.importance for entry in entries],
-            accessed_ns=[accessed(entry) for entry in entries],
-        )
-
-    def _add(self, seq: int, entry: Entry, order: int | None, load: Load) -> None:
-        if 0 < entry.vector_seq <= self._last_source:
-            known = np.flatnonzero(self.shelf.sources() == entry.vector_seq)
-            if len(known):
-                self._add_again(seq, entry, int(known[0]), self._order(order))
-                return
-        self._last_source = max(self._last_source, entry.vector_seq)
-        order = self._order(order)
-        self.shelf.add(
-            seq,
-            load([entry.vector_seq])[0],
+            vector,
             category=entry.category,
-            keywords=_words(entry),
+            keywords=_keywords(entry),
             importance=entry.importance,
             accessed_ns=accessed(entry),
             status=entry.status,
             order=order,
-            source=entry.vector_seq,
+            source=source,
             is_unit=True,
         )
-        self._enter(seq, entry, order)
-
-    def _add_again(self, seq: int, entry: Entry, row: int, order: int) -> None:
-        """Add a row with the vector of another."""
-        self.shelf.again(
-            seq,
-            row,
-            category=entry.category,
-            keywords=_words(entry),
-            importance=entry.importance,
-            accessed_ns=accessed(entry),
-            status=entry.status,
-            order=order,
-        )
-        self._enter(seq, entry, order)
-
-    def _order(self, order: int | None) -> int:
-        if order is not None:
-            return order
-        self._next_order += 1
-        return self._next_order - 1
-
-    def _enter(self, seq: int, entry: Entry, order: int) -> None:
         self.rows[entry.id] = len(self.ids)
         self._letters_count += len(entry.content or "")
         self.ids.append(entry.id)
         self.entries.append(entry)
         self.orders.append(order)
-        self._told.append(seq)
+        self._changed_at.append(seq)
         self.texts.note(order, entry)
 
     def _note(self, row: int, seq: int, entry: Entry | None, *, is_moved: bool = False) -> None:
-        """Hold what a row is from a seq on; where its memory moved to another row, its text was noted there."""
+        """Record what a row is from a seq on; where its memory moved to another row, its text was noted there."""
         self._replaced.append((seq, row, self.entries[row]))
         self.entries[row] = entry
-        self._told[row] = seq
+        self._changed_at[row] = seq
         if not is_moved:
             self.texts.note(self.orders[row], entry)
 
-    # What happens.
+    # Events.
 
-    def follow(self, state: State, stamp: Stamp, event: Event) -> None:
-        """Be told of an event of the stream, which was folded into its state."""
+    def apply(self, state: State, stamp: Stamp, event: Event) -> None:
+        """Apply an event of the stream, which was folded into its state."""
         kind = type(event)
         facts = state.part(FACTS)
-        is_another = (facts.model, facts.dim) != (self.shelf.model, self.shelf.dimensions)
+        is_another = (facts.model, facts.dim) != (self.table.model, self.table.dimensions)
         if kind in BASE_TYPES or (is_another and facts.entries):
             self.detach()
             return
         if kind in FACTS.handlers:
             ids = touched(event)
-            known = list(self.rows) if ids is None else ids
-            pairs = [(entry_id, facts.entries.get(entry_id)) for entry_id in known]
-            self.hold(stamp.seq, pairs, partial(self._units, stamp.seq, event))
+            pairs = [(entry_id, facts.entries.get(entry_id)) for entry_id in (list(self.rows) if ids is None else ids)]
+            self.update(stamp.seq, pairs, partial(self._load, stamp.seq, event))
             self.facts_seq = facts.seq
         self.seq = stamp.seq
 
-    def _units(self, seq: int, event: Event, seqs: Sequence[int]) -> Array:
+    def _load(self, seq: int, event: Event, seqs: Sequence[int]) -> Array:
         """Return vectors, that of an event that was just folded without reading it again."""
         if list(seqs) == [seq]:
-            return normalised(vector_of(event), self.shelf.dimensions, count=1)
+            return normalised(vector_of(event), self.table.dimensions, count=1)
         return self.load(seqs)
 
     def catch_up(self, facts: Facts, seq: int, load: Load) -> bool:
-        """Hold what a later state of the same memories has; return whether that could be done.
+        """Update to a later state of the same memories; return whether that could be done.
 
-        What was between is not known then, so that no moment before ``seq`` can be had.
+        What was between is not known then, so that no view of a seq before `seq` can be had.
         """
         if facts.seq != self.facts_seq:
             ids: dict[str, None] = {}
@@ -480,54 +422,54 @@ class Stock:
                     break
             else:
                 return False
-            self.hold(seq, [(entry_id, facts.entries.get(entry_id)) for entry_id in ids], load)
+            self.update(seq, [(entry_id, facts.entries.get(entry_id)) for entry_id in ids], load)
             if list(self.rows) != list(facts.entries):
                 return False
-            self.shelf.since, self.facts_seq = seq, facts.seq
-            self._moments.clear()
+            self.table.since, self.facts_seq = seq, facts.seq
+            self._views.clear()
         self.seq = seq
         return True
 
-    # What is given out.
+    # Reading.
 
-    def past(self, at: int, then: Mapping[str, Entry]) -> Moment:
-        """Return the rows as of a seq at which the memories were those given."""
-        moment = self._moments.get(at)
-        if moment is None:
-            rows = self.shelf.stale(at).tolist()
+    def view_at(self, at: int, then: Mapping[str, Entry]) -> TableView:
+        """Return the rows as of a seq, at which the memories were those given."""
+        view = self._views.get(at)
+        if view is None:
+            rows = self.table.stale(at).tolist()
             entries = [then[self.ids[row]] for row in rows]
-            past = Past(
+            past = PastValues(
                 rows,
                 [entry.importance for entry in entries],
                 [accessed(entry) for entry in entries],
                 [entry.status for entry in entries],
             )
-            moment = self._moments[at] = self.shelf.moment(at, past if rows else None)
-            if len(self._moments) > MOMENTS_COUNT_MAX:
-                self._moments.popitem(last=False)
+            view = self._views[at] = self.table.view_at(at, past if rows else None)
+            if len(self._views) > _VIEWS_MAX:
+                self._views.popitem(last=False)
         else:
-            self._moments.move_to_end(at)
-        return moment
+            self._views.move_to_end(at)
+        return view
 
     def entries_at(self, seq: int, rows: Sequence[int]) -> list[Entry] | None:
         """Return the memories of rows as they were at a seq; ``None`` if that is not known any more."""
         found: list[Entry] = []
         for row in rows:
-            entry = self.entries[row] if self._told[row] <= seq else self._before(row, seq)
+            entry = self.entries[row] if self._changed_at[row] <= seq else self._before(row, seq)
             if entry is None:
                 return None
             found.append(entry)
         return found
 
     def _before(self, row: int, seq: int) -> Entry | None:
-        if len(self._replaced) == REPLACED_ENTRIES_COUNT and self._replaced[0][0] > seq:
+        if len(self._replaced) == _REPLACED_MAX and self._replaced[0][0] > seq:
             return None
         return next((entry for at, place, entry in self._replaced if place == row and at > seq), None)
 
-    def changes(self) -> dict[int, Entry | None]:
-        """Return the memories, by order, that changed since this was last asked; at first all."""
+    def take_changes(self) -> dict[int, Entry | None]:
+        """Return the memories, by order, that changed since the last call; at first all."""
         return self.texts.take(lambda: {self.orders[row]: self.entries[row] for row in self.rows.values()})
 
 
-def _words(entry: Entry) -> tuple[str, ...]:
+def _keywords(entry: Entry) -> tuple[str, ...]:
     return tuple(word.lower() for word in entry.words)

@@ -1,47 +1,40 @@
-"""Search over the rows of one moment: an exact pass, or a graph with a bound that certifies the answer."""
+"""Search over the rows of a view: an exact pass, or a graph with a bound that certifies the answer."""
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from refold.errors import InvalidInput
-from refold.index.columns import (
-    NEAREST,
-    SCORE_DECIMALS,
-    SEED,
-    Array,
-    Codes,
-    Rows,
-    Scoring,
-    add_recency,
-    faded,
-    margin,
-    normalised,
-    product,
-)
-from refold.index.hnsw import Graph
-from refold.index.rows import EVERYTHING, Filters, Moment, Selection
-from refold.limits import (
-    CERTIFIED_ROWS,
-    GRAPH_BREADTH_COUNT_MAX,
-    NARROW_DIMENSIONS,
-    PAIRS_BYTES_MAX,
-    QUERIES_BYTES_MAX,
-    SAMPLED_ROWS,
-    SCORED_ROWS,
-    SPARE_ROWS,
-)
+from refold.index.columns import DAY_NS, Array, Rows, normalised, product
+from refold.index.hnsw import BREADTH_MAX, Graph
+from refold.index.ranking import Query, Ranking
+from refold.index.table import Selection, TableView, VectorTable
+from refold.limits import QUERIES_BYTES_MAX
 
 # The exact pass: the totals of all rows in single precision, then the scores of the few that may be the best ones.
 #
 # Scores are computed from the stored vectors, in double precision and row by row, so that a row has one score
 # whichever way it was found. The totals only say which rows are worth it.
 
-GATHERED_SHARE: Final = 8
+_GATHERED_SHARE: Final = 8
 """Where at most one of so many rows is selected, their vectors are gathered instead of all being multiplied."""
+
+_SCORED_ROWS: Final = 4_096
+"""Rows that are scored in double precision at a time."""
+
+_RATE_MIN: Final = 1e-3
+"""Below that, one over the rate is so many days that a single would lose too much of the others."""
+
+_DECIMALS: Final = 9
+"""Scores are rounded to so many digits, so that equal ones are equal however they were summed up."""
+
+_NEAREST: Final = Ranking(name="nearest", cosine=1.0)
 
 
 class Match(msgspec.Struct, frozen=True, gc=False):
@@ -66,146 +59,389 @@ class Matches(msgspec.Struct, frozen=True):
     """Whether all rows were passed over, and no graph was asked."""
 
 
-class Ask(NamedTuple):
-    """A query, ready to be compared with the rows of a moment."""
-
-    scoring: Scoring
-    top_k: int
-    now_ns: int
-    vector: Array | None
-    """Of length 1."""
-    codes: Codes | None
-    extra: Array | None
-    margin: float
-    """By how much a total may differ from its score."""
-
-
 _thread = threading.local()
 
 
-def scratch(name: str, count: int) -> Array:
-    """Return room for so many numbers that this thread has until it asks again: fresh memory would cost page faults."""
-    kept: Array | None = getattr(_thread, name, None)
-    if kept is None or len(kept) < count or len(kept) > 4 * count + SCORED_ROWS:
-        kept = np.empty(count, np.float32)
-        setattr(_thread, name, kept)
-    return kept[:count]
+def _scratch(name: str, count: int) -> Array:
+    """Return an array that this thread may use until it asks again: fresh memory would cost page faults."""
+    room: Array | None = getattr(_thread, name, None)
+    if room is None or len(room) < count or len(room) > 4 * count + _SCORED_ROWS:
+        room = np.empty(count, np.float32)
+        setattr(_thread, name, room)
+    return room[:count]
 
 
-def asked(
-    moment: Moment,
-    vector: Array | None,
-    keywords: Sequence[str],
+def recency_of(ranking: Ranking, now_ns: int, accessed_ns: Sequence[int]) -> list[float]:
+    """Return the recency of what was accessed at some times; what lies in the future counts as now."""
+    rate = ranking.daily_rate
+    days = [max(now_ns - time_ns, 0) / DAY_NS for time_ns in accessed_ns]
+    if ranking.recency_curve == "hyperbolic":
+        return [1.0 / (1.0 + rate * day) for day in days]
+    return [math.exp(-rate * day) for day in days]
+
+
+def _add_recency(
+    totals: Array,
+    ranking: Ranking,
+    now_days: float,
+    days: Array,
+    scratch: Array,
     *,
-    scoring: Scoring,
-    top_k: int,
-    now_ns: int,
-    extra: Array | None,
-) -> Ask:
-    """Return the query as the passes take it."""
-    codes = moment.codes(keywords) if keywords and scoring.keywords else None
-    span_days = max(moment.span_days, abs(moment.days(now_ns))) if scoring.recency else 0.0
-    extra_size = 0.0 if extra is None else float(np.abs(extra).max(initial=0.0))
-    off = margin(scoring, moment.frame.matrix.shape[1], span_days, extra_size)
-    return Ask(scoring, top_k, now_ns, vector if scoring.cosine else None, codes, extra, off)
+    has_future: bool,
+) -> None:
+    """Add the weighted recency of rows to their totals, in single precision: as few passes as there can be."""
+    if not has_future and ranking.recency_curve == "hyperbolic" and ranking.daily_rate >= _RATE_MIN:
+        # weight / (1 + rate * (now - days)), with two passes less.
+        np.subtract(np.float32(now_days + 1.0 / ranking.daily_rate), days, out=scratch)
+        np.divide(np.float32(ranking.recency / ranking.daily_rate), scratch, out=scratch)
+        np.add(totals, scratch, out=totals)
+        return
+    np.subtract(np.float32(now_days), days, out=scratch)
+    if has_future:
+        np.maximum(scratch, np.float32(0.0), out=scratch)
+    if ranking.recency_curve == "exponential":
+        np.multiply(scratch, np.float32(-ranking.daily_rate), out=scratch)
+        np.exp(scratch, out=scratch)
+        np.multiply(scratch, np.float32(ranking.recency), out=scratch)
+    else:
+        np.multiply(scratch, np.float32(ranking.daily_rate), out=scratch)
+        np.add(scratch, np.float32(1.0), out=scratch)
+        np.divide(np.float32(ranking.recency), scratch, out=scratch)
+    np.add(totals, scratch, out=totals)
 
 
-def scan(moment: Moment, ask: Ask, selection: Selection, products: Array | None = None) -> list[Match]:
-    """Return the best rows of a selection, by one pass over all of them; ``products`` may be given, and are used up."""
-    totals = products if products is not None else multiplied(moment, ask, selection)
-    add_rest(totals, moment, ask, selection)
-    places = reachable(totals, ask.top_k, ask.margin)
-    return ranked(moment, ask, places if selection.rows is None else selection.rows[places])
+@lru_cache(maxsize=64)
+def _errors(ranking: Ranking, dimensions: int) -> tuple[float, float]:
+    epsilon = float(np.finfo(np.float32).eps)
+    product = abs(ranking.cosine) * (16 + dimensions / 16)
+    others = 8 * (abs(ranking.keywords) + abs(ranking.importance) + abs(ranking.recency))
+    fixed = epsilon * (product + others) + 10.0**-_DECIMALS
+    return fixed, epsilon * abs(ranking.recency) * (2 * ranking.daily_rate + 2 * _RATE_MIN)
 
 
-def multiplied(moment: Moment, ask: Ask, selection: Selection) -> Array:
-    """Return the weighted products of the selected rows with the query."""
-    rows = selection.rows
-    totals = scratch("totals", moment.count if rows is None else len(rows))
-    if ask.vector is None:
-        totals[:] = 0.0
-        return totals
-    # The query is weighted, not the rows.
-    query = ask.vector * np.float32(ask.scoring.cosine)
-    if rows is None:
-        return product(moment.frame.matrix, query, totals)
-    if len(rows) * GATHERED_SHARE <= moment.count:
-        return product(moment.frame.matrix[rows], query, totals)
-    products = product(moment.frame.matrix, query, scratch("products", moment.count))
-    return np.take(products, rows, out=totals, mode="clip")
+def _margin(ranking: Ranking, dimensions: int, span_days: float, extra: float) -> float:
+    """Return by how much a total in single precision may differ from the score, at most.
+
+    A product of unit vectors is off by what its partial sums lose; a day by what a single holds of the largest one.
+    """
+    fixed, daily = _errors(ranking, dimensions)
+    return fixed + daily * span_days + 1e-6 * extra
 
 
-def add_rest(totals: Array, moment: Moment, ask: Ask, selection: Selection) -> None:
-    """Add everything but the cosine to the totals of the selected rows."""
-    scoring, rows = ask.scoring, selection.rows
-    np.add(totals, selection.importance, out=totals)
-    spare = scratch("spare", len(totals))
-    if ask.codes is not None:
-        table = ask.codes.table(scoring.keywords)
-        if table is None:
-            np.add(totals, ask.codes.weighted(scoring.keywords, rows), out=totals)
-        else:
-            codes = ask.codes.values if rows is None else ask.codes.values[rows]
-            np.add(totals, np.take(table, codes, out=spare, mode="clip"), out=totals)
-    if scoring.recency:
-        now_days = moment.days(ask.now_ns)
-        add_recency(totals, scoring, now_days, selection.days, spare, has_future=moment.latest_days > now_days)
-    if ask.extra is not None:
-        np.add(totals, ask.extra if rows is None else ask.extra[rows], out=totals)
+# Searching with a graph: the nearest rows, and the best scores with a bound that certifies them.
+#
+# The nearest rows alone are not the best ones: most of the best have another strength. So the graph's rows and the
+# best of the rest are scored, and then every row is that might still be better: one that the graph did not give has
+# at most the cosine of the last that it gave, so it has to be strong enough in the rest, which is known of every row.
+
+_WIDENINGS: Final = 2
+"""How often a search asks a graph for twice as many rows before all are passed over."""
+
+_SELECTED_SHARE: Final = 2
+"""Where fewer than one of so many rows may be found, the graph would mostly give others."""
+
+_TRUSTED_SHARE: Final = 2
+
+_LOOKED_AT_SHARE: Final = 16
+"""At most one of so many rows is looked at by itself; a pass over all is faster then."""
+
+CERTIFIED_ROWS: Final = 400
+"""Near rows that a search for the best scores begins with."""
+
+_SPARE_ROWS: Final = 16
+"""Rows, beyond as many as are asked for, that are strong in all but the cosine and raise the bound of a search."""
+
+assert CERTIFIED_ROWS <= BREADTH_MAX
 
 
-def reachable(totals: Array, top_k: int, off: float) -> Rows:
-    """Return the places whose scores may be among the best: totals within what they may be off by; no infinite ones."""
-    bound = -np.inf
-    if len(totals) > top_k:
-        # A partition of the values is faster than one of their places, and finds ties in any number.
-        ordered = scratch("ordered", len(totals))
-        np.copyto(ordered, totals)
-        ordered.partition(len(totals) - top_k)
-        bound = float(ordered[len(totals) - top_k]) - 2 * off
-    if bound == -np.inf:
-        return np.flatnonzero(totals > bound)
-    return np.flatnonzero(totals >= bound)
+class Scan:
+    """A query, ready to be compared with the rows of a view; `extra` is added to the score of each row.
+
+    Raises ``InvalidInput`` and ``EmbeddingMismatch`` as ``normalised`` does of the vector, and ``InvalidInput`` for
+    extra scores that are not finite, or not one for each row.
+    """
+
+    def __init__(self, view: TableView, query: Query, extra: Any = None) -> None:
+        ranking, columns = query.ranking, view.columns
+        unit = None if query.vector is None else normalised(query.vector, columns.matrix.shape[1], count=1)[0]
+        if query.top_k < 0:
+            raise InvalidInput(f"top_k is {query.top_k}; give 0 or more")
+        self.view = view
+        self.ranking = ranking
+        self.filter = query.filter
+        self.top_k = min(query.top_k, view.count)
+        self.now_ns = query.now_ns or 0
+        self.vector: Array | None = unit if ranking.cosine else None
+        """Of length 1."""
+        self.extra: Array | None = None if extra is None else np.asarray(extra, np.float32)
+        if self.extra is not None and (self.extra.shape != (view.count,) or not np.isfinite(self.extra).all()):
+            raise InvalidInput(
+                f"extra scores of shape {self.extra.shape}; give a finite number for each of the {view.count} rows"
+            )
+        words = query.keywords if ranking.keywords else ()
+        self.codes = view.codes(words) if words else None
+        span_days = max(view.span_days, abs(view.days(self.now_ns))) if ranking.recency else 0.0
+        extra_size = 0.0 if self.extra is None else float(np.abs(self.extra).max(initial=0.0))
+        self.margin = _margin(ranking, columns.matrix.shape[1], span_days, extra_size)
+        """By how much a total may differ from its score."""
+
+    def select(self) -> Selection:
+        """Return the rows that the query may find."""
+        return self.view.select(self.filter, self.ranking.importance)
+
+    def all(self, selection: Selection, products: Array | None = None) -> list[Match]:
+        """Return the best rows of a selection, by a pass over all; `products`, if given, are used up."""
+        totals = self._products(selection) if products is None else products
+        self._add_rest(totals, selection)
+        places = self._reachable(totals)
+        return self._ranked(places if selection.rows is None else selection.rows[places])
+
+    def _products(self, selection: Selection) -> Array:
+        """Return the weighted products of the selected rows with the query."""
+        rows, matrix = selection.rows, self.view.columns.matrix
+        totals = _scratch("totals", len(matrix) if rows is None else len(rows))
+        if self.vector is None:
+            totals[:] = 0.0
+            return totals
+        query = self.vector * np.float32(self.ranking.cosine)  # The query is weighted, not the rows.
+        if rows is None:
+            return product(matrix, query, totals)
+        if len(rows) * _GATHERED_SHARE <= len(matrix):
+            return product(matrix[rows], query, totals)
+        return np.take(product(matrix, query, _scratch("products", len(matrix))), rows, out=totals, mode="clip")
+
+    def _add_rest(self, totals: Array, selection: Selection) -> None:
+        """Add everything but the cosine to the totals of the selected rows."""
+        ranking, rows = self.ranking, selection.rows
+        np.add(totals, selection.importance, out=totals)
+        spare = _scratch("spare", len(totals))
+        if self.codes is not None:
+            self.codes.add_to(totals, ranking.keywords, rows, spare)
+        if ranking.recency:
+            now_days = self.view.days(self.now_ns)
+            has_future = self.view.latest_days > now_days
+            _add_recency(totals, ranking, now_days, selection.days, spare, has_future=has_future)
+        if self.extra is not None:
+            np.add(totals, self.extra if rows is None else self.extra[rows], out=totals)
+
+    def _reachable(self, totals: Array) -> Rows:
+        """Return the places whose scores may be among the best: totals within the margin; no infinite ones."""
+        bound, top_k = -np.inf, self.top_k
+        if len(totals) > top_k:
+            # A partition of the values is faster than one of their places, and finds ties in any number.
+            ordered = _scratch("ordered", len(totals))
+            np.copyto(ordered, totals)
+            ordered.partition(len(totals) - top_k)
+            bound = float(ordered[len(totals) - top_k]) - 2 * self.margin
+        return np.flatnonzero(totals > bound) if bound == -np.inf else np.flatnonzero(totals >= bound)
+
+    def _cosines(self, vector: Array, rows: Rows) -> list[float]:
+        """Return the cosines of rows with the query: in double precision, each the same whatever rows are beside it."""
+        wide, matrix = vector.astype(np.float64), self.view.columns.matrix
+        found: list[float] = []
+        for begin in range(0, len(rows), _SCORED_ROWS):
+            found += np.add.reduce(matrix[rows[begin : begin + _SCORED_ROWS]] * wide, axis=1).tolist()
+        return [min(max(cosine, -1.0), 1.0) for cosine in found]
+
+    def _ranked(self, rows: Rows) -> list[Match]:
+        """Return the best of some rows: by score, then importance, then their order."""
+        ranking, columns = self.ranking, self.view.columns
+        nothing = [0.0] * len(rows)
+        values: list[list[Any]] = [
+            rows.tolist(),
+            columns.born[rows].tolist(),
+            nothing if self.vector is None else self._cosines(self.vector, rows),
+            nothing if self.codes is None else self.codes.overlaps(rows),
+            columns.importance[rows].tolist(),
+            recency_of(ranking, self.now_ns, columns.accessed[rows].tolist()) if ranking.recency else nothing,
+            nothing if self.extra is None else self.extra[rows].tolist(),
+            columns.orders[rows].tolist(),
+        ]
+        found: list[tuple[float, float, int, int, Match]] = []
+        # In Python's own numbers: for the ten rows of most searches that takes less than numpy's calls.
+        for row, seq, cosine, overlap, importance, recency, extra, order in zip(*values, strict=True):
+            score = ranking.cosine * cosine + ranking.keywords * overlap + ranking.importance * importance
+            score = round(score + ranking.recency * recency + extra, _DECIMALS)
+            match = Match(row, seq, score, cosine, overlap, importance, recency, extra)
+            found.append((-score, -importance, order, row, match))
+        found.sort()
+        return [match for *_, match in found[: self.top_k]]
+
+    def nearest(self) -> list[Match] | None:
+        """Return the nearest rows by the graph, ``None`` if it does not give enough of them."""
+        graph, vector = self.view.graph, self.vector
+        if graph is None or vector is None:
+            return None
+        width = max(graph.breadth, 2 * self.top_k)
+        for _ in range(1 + _WIDENINGS):
+            near = graph.near(vector, width)
+            if near is None:
+                return None
+            rows, products = near
+            allowed = self.view.mask(self.filter, rows)
+            if np.count_nonzero(allowed) >= self.top_k:
+                return self._best_near(graph, vector, rows[allowed], products[allowed])
+            width *= 2
+        return None
+
+    def _best_near(self, graph: Graph, vector: Array, rows: Rows, products: Array) -> list[Match]:
+        """Return the best of the rows that the graph gave and of those behind it."""
+        end = graph.end
+        if end < self.view.count:
+            fresh = end + np.flatnonzero(self.view.mask(self.filter, slice(end, None)))
+            behind = product(self.view.columns.matrix[end:], vector)
+            rows = np.concatenate([rows, fresh])
+            products = np.concatenate([products, behind[fresh - end]])
+        elif not graph.twins:
+            # Nearest first, as the graph gave them: those behind the last of the best are only looked at if they tie.
+            bound = products[self.top_k - 1] - 2 * self.margin
+            return self._ranked(rows[: int(np.count_nonzero(products >= bound))])
+        return self._ranked(rows[self._reachable(products)])
+
+    def certified(self, selection: Selection) -> list[Match] | None:
+        """Return the best rows, certified as far as the graph gives all of the nearest; ``None`` if that fails."""
+        view, graph, vector, weight = self.view, self.view.graph, self.vector, self.ranking.cosine
+        if graph is None or vector is None or weight <= 0.0:
+            return None
+        if selection.rows is not None and len(selection.rows) * _SELECTED_SHARE < view.alive_count:
+            return None
+        rest = self._rest(selection)
+        query = vector * np.float32(weight)
+        width = max(CERTIFIED_ROWS, graph.breadth, 4 * self.top_k)
+        for rows_count in (width, 2 * width) if 2 * width <= max(BREADTH_MAX, 8 * self.top_k) else (width,):
+            near = graph.near(vector, rows_count)
+            if near is None:
+                return None
+            candidates = _Candidates(view.columns.matrix, query, rest, graph.end)
+            candidates.take(near[0], near[1] * np.float32(weight))
+            candidates.take_fresh()
+            strongest = min(view.count, self.top_k + _SPARE_ROWS)
+            candidates.look_at(np.argpartition(rest, view.count - strongest)[view.count - strongest :])
+            is_certain = rows_count >= len(graph.rows)
+            if not is_certain:
+                floor = weight * _trusted_cosine(near[1])
+                rivals = np.flatnonzero(rest[: graph.end] >= candidates.bound(self.top_k) - floor - 2 * self.margin)
+                is_certain = len(rivals) * _LOOKED_AT_SHARE <= view.count
+                if is_certain:
+                    candidates.look_at(rivals)
+            if is_certain:
+                rows, totals = np.concatenate(candidates.rows), np.concatenate(candidates.totals)
+                return self._ranked(rows[self._reachable(totals)])
+        return None
+
+    def _rest(self, selection: Selection) -> Array:
+        """Return the score of every row without its cosine: minus infinity for those that may not be found."""
+        rest = _scratch("rest", self.view.count)
+        rows = selection.rows
+        part = rest if rows is None else _scratch("selected", len(rows))
+        part[:] = 0.0
+        self._add_rest(part, selection)
+        if rows is not None:
+            rest[:] = -np.inf
+            rest[rows] = part
+        return rest
 
 
-def cosines(moment: Moment, vector: Array, rows: Rows) -> Array:
-    """Return the cosines of rows with the query: in double precision, each the same whatever rows are beside it."""
-    wide = vector.astype(np.float64)
-    if len(rows) <= SCORED_ROWS:
-        products: Array = np.add.reduce(moment.frame.matrix[rows] * wide, axis=1)
-        return products
-    found: Array = np.empty(len(rows), np.float64)
-    for begin in range(0, len(rows), SCORED_ROWS):
-        part = rows[begin : begin + SCORED_ROWS]
-        np.sum(moment.frame.matrix[part] * wide, axis=1, out=found[begin : begin + SCORED_ROWS])
+def _trusted_cosine(cosines: Array) -> float:
+    """Return the cosine above which the graph is taken to have given every row.
+
+    What a graph misses is mostly far down in its list, so only the nearer half of it is taken to be complete.
+    """
+    place = len(cosines) - 1 - len(cosines) // _TRUSTED_SHARE
+    return float(np.partition(cosines, place)[place])
+
+
+class _Candidates:
+    """Rows with their totals, each once."""
+
+    def __init__(self, matrix: Array, query: Array, rest: Array, end: int) -> None:
+        self._matrix = matrix
+        self._query = query
+        self._rest = rest
+        self._end = end
+        self._is_seen: Array = np.zeros(len(matrix), np.bool_)
+        self._is_seen[end:] = True
+        self.rows: list[Rows] = []
+        self.totals: list[Array] = []
+
+    def take(self, rows: Rows, products: Array) -> None:
+        """Add rows whose products are known."""
+        self._is_seen[rows] = True
+        self.rows.append(rows)
+        self.totals.append(products + self._rest[rows])
+
+    def take_fresh(self) -> None:
+        """Add the rows behind the graph."""
+        if self._end < len(self._matrix):
+            self.rows.append(np.arange(self._end, len(self._matrix)))
+            self.totals.append(product(self._matrix[self._end :], self._query) + self._rest[self._end :])
+
+    def look_at(self, rows: Rows) -> None:
+        """Add those of some rows that are not there yet."""
+        fresh = rows[~self._is_seen[rows]]
+        if len(fresh):
+            self.take(fresh, product(self._matrix[fresh], self._query))
+
+    def bound(self, top_k: int) -> float:
+        """Return the total of the last of the best rows so far."""
+        totals = np.concatenate(self.totals)
+        return float(np.partition(totals, -top_k)[-top_k]) if len(totals) >= top_k else -np.inf
+
+
+_NO_MATCHES: Final = Matches((), exact=True, scanned=True)
+
+
+def search(
+    table: VectorTable, query: Query, *, view: TableView | None = None, extra: Any = None, exact: bool = False
+) -> Matches:
+    """Return the rows with the best scores, ties to the higher importance, then to the lower seq.
+
+    `extra` is added to the score of each row. `exact` uses no graph. Raises what ``Scan`` raises.
+    """
+    view = view or table.view()
+    scan = Scan(view, query, extra)
+    if not scan.top_k:
+        return _NO_MATCHES
+    selection = scan.select()
+    if not exact and scan.vector is not None and table.builder.pays(view, is_hybrid=True):
+        found = scan.certified(selection)
+        if found is not None:
+            return Matches(tuple(found), exact=True, scanned=False)
+    return Matches(tuple(scan.all(selection)), exact=True, scanned=True)
+
+
+def search_many(view: TableView, queries: Sequence[Query], extras: Sequence[Any]) -> list[Matches]:
+    """Return what an exact ``search`` returns for each of several queries with one filter and one ranking.
+
+    Their products with all rows are computed together, as many at once as there is room for.
+    """
+    scans = [Scan(view, query, extra) for query, extra in zip(queries, extras, strict=True)]
+    if not scans or not scans[0].top_k:
+        return [_NO_MATCHES] * len(scans)
+    selection = scans[0].select()
+    matrix = view.columns.matrix if selection.rows is None else view.columns.matrix[selection.rows]
+    block = max(1, QUERIES_BYTES_MAX // (4 * max(len(matrix), 1)))
+    weight = np.float32(scans[0].ranking.cosine)
+    nothing: Array = np.zeros(matrix.shape[1], np.float32)
+    found: list[Matches] = []
+    for begin in range(0, len(scans), block):
+        part = scans[begin : begin + block]
+        vectors = np.array([nothing if scan.vector is None else scan.vector * weight for scan in part])
+        for scan, products in zip(part, product(vectors, matrix.T), strict=True):
+            found.append(Matches(tuple(scan.all(selection, products)), exact=True, scanned=True))
     return found
 
 
-def ranked(moment: Moment, ask: Ask, rows: Rows) -> list[Match]:
-    """Return the best of some rows: by score, then importance, then their order."""
-    scoring, frame = ask.scoring, moment.frame
-    nothing = [0.0] * len(rows)
-    columns: list[Any] = [
-        rows.tolist(),
-        frame.born[rows].tolist(),
-        nothing
-        if ask.vector is None
-        else [min(max(one, -1.0), 1.0) for one in cosines(moment, ask.vector, rows).tolist()],
-        nothing if ask.codes is None else ask.codes.overlaps(rows),
-        frame.importance[rows].tolist(),
-        faded(scoring, ask.now_ns, frame.accessed[rows].tolist()) if scoring.recency else nothing,
-        nothing if ask.extra is None else ask.extra[rows].tolist(),
-        frame.orders[rows].tolist(),
-    ]
-    found: list[tuple[float, float, int, int, Match]] = []
-    # In Python's own numbers: for the ten rows of most searches that takes less than numpy's calls.
-    for row, seq, cosine, overlap, importance, recency, extra, order in zip(*columns, strict=True):
-        score = scoring.cosine * cosine + scoring.keywords * overlap + scoring.importance * importance
-        score = round(score + scoring.recency * recency + extra, SCORE_DECIMALS)
-        match = Match(row, seq, score, cosine, overlap, importance, recency, extra)
-        found.append((-score, -importance, order, row, match))
-    found.sort()
-    return [match for *_, match in found[: ask.top_k]]
+def nearest(table: VectorTable, query: Query, *, view: TableView | None = None, exact: bool = False) -> Matches:
+    """Return the rows with the highest cosines, whatever the query's ranking; exact where all rows were passed over."""
+    view = view or table.view()
+    scan = Scan(view, replace(query, ranking=_NEAREST))
+    if not scan.top_k or scan.vector is None:
+        return _NO_MATCHES
+    found = scan.nearest() if not exact and table.builder.pays(view, is_hybrid=False) else None
+    if found is not None:
+        return Matches(tuple(found), exact=False, scanned=False)
+    return Matches(tuple(scan.all(scan.select())), exact=True, scanned=True)
 
 
 # Rows that are more alike than a threshold, pair by pair: all of them, which no graph promises.
@@ -213,6 +449,13 @@ def ranked(moment: Moment, ask: Ask, rows: Rows) -> list[Match]:
 # The products of all pairs are most of the work, so they are computed of shorter rows: what a row is along a few
 # directions in which the rows differ most, and the length of the rest. The product of two of those is at least that
 # of the rows themselves, because the rests are at most parallel. Whatever that leaves is looked at whole.
+
+NARROW_DIMENSIONS: Final = 64
+SAMPLED_ROWS: Final = 1_024
+"""Rows that tell in which directions most of the others differ; fewer are compared whole."""
+
+PAIRS_BYTES_MAX: Final = 8 * 1024**2
+"""Products of pairs that are held at once."""
 
 _NEAR: Final = 1e-4
 """Products of single precision are nearer than this to what they are without rounding."""
@@ -274,257 +517,3 @@ def _directions(sample: Array) -> Array:
     for _ in range(2):
         found, _ = np.linalg.qr(sample.T @ (sample @ found))
     return found
-
-
-# Searching with a graph: the nearest rows, and the best scores with a bound that certifies them.
-#
-# The nearest rows alone are not the best ones: most of the best have another strength. So the graph's rows and the
-# best of the rest are scored, and then every row is that might still be better: one that the graph did not give has
-# at most the cosine of the last that it gave, so it has to be strong enough in the rest, which is known of every row.
-
-_WIDENINGS: Final = 2
-"""How often a search asks a graph for twice as many rows before all are passed over."""
-
-_SELECTED_SHARE: Final = 2
-"""Where fewer than one of so many rows may be found, the graph would mostly give others."""
-
-_TRUSTED_SHARE: Final = 2
-
-_SCORED_SHARE: Final = 16
-"""At most one of so many rows is looked at by itself; a pass over all is faster then."""
-
-
-def nearest(moment: Moment, ask: Ask, filters: Filters) -> list[Match] | None:
-    """Return the nearest rows that filters allow, ``None`` if the graph does not give enough of them."""
-    graph, vector = moment.graph, ask.vector
-    if graph is None or vector is None:
-        return None
-    width = max(graph.breadth, 2 * ask.top_k)
-    for _ in range(1 + _WIDENINGS):
-        near = graph.near(vector, width)
-        if near is None:
-            return None
-        rows, products = near
-        allowed = moment.mask(filters, rows)
-        if np.count_nonzero(allowed) >= ask.top_k:
-            return _best(moment, ask, filters, rows[allowed], products[allowed])
-        width *= 2
-    return None
-
-
-def _best(moment: Moment, ask: Ask, filters: Filters, rows: Rows, products: Array) -> list[Match]:
-    """Return the best of the rows that the graph gave and of those behind it."""
-    assert moment.graph is not None
-    assert ask.vector is not None
-    end = moment.graph.end
-    if end < moment.count:
-        fresh = end + np.flatnonzero(moment.mask(filters, slice(end, None)))
-        behind = product(moment.frame.matrix[end:], ask.vector)
-        rows = np.concatenate([rows, fresh])
-        products = np.concatenate([products, behind[fresh - end]])
-    elif not moment.graph.twins:
-        # Nearest first, as the graph gave them: those behind the last of the best are only looked at if they may tie.
-        bound = products[ask.top_k - 1] - 2 * ask.margin
-        return ranked(moment, ask, rows[: int(np.count_nonzero(products >= bound))])
-    return ranked(moment, ask, rows[reachable(products, ask.top_k, ask.margin)])
-
-
-def certified(moment: Moment, ask: Ask, selection: Selection) -> list[Match] | None:
-    """Return the best rows, certified as far as the graph gives all of the nearest; ``None`` if that fails."""
-    graph, vector = moment.graph, ask.vector
-    if graph is None or vector is None or ask.scoring.cosine <= 0.0:
-        return None
-    rows = selection.rows
-    if rows is not None and len(rows) * _SELECTED_SHARE < moment.alive_count:
-        return None
-    rest = _rest(moment, ask, selection)
-    for width in _widths(ask.top_k, graph):
-        near = graph.near(vector, width)
-        if near is None:
-            return None
-        scored = _Scored(moment, ask, rest, graph.end)
-        scored.take(near[0], near[1] * np.float32(ask.scoring.cosine))
-        scored.take_fresh()
-        strongest = min(moment.count, ask.top_k + SPARE_ROWS)
-        scored.look_at(np.argpartition(rest, moment.count - strongest)[moment.count - strongest :])
-        if width >= len(graph.rows):
-            return scored.ranked()
-        floor = ask.scoring.cosine * _trusted_cosine(near[1])
-        rivals = np.flatnonzero(rest[: graph.end] >= scored.bound() - floor - 2 * ask.margin)
-        if len(rivals) * _SCORED_SHARE <= moment.count:
-            scored.look_at(rivals)
-            return scored.ranked()
-    return None
-
-
-def _rest(moment: Moment, ask: Ask, selection: Selection) -> Array:
-    """Return what every row has beside its cosine: minus infinity for those that may not be found."""
-    rest = scratch("rest", moment.count)
-    rows = selection.rows
-    part = rest if rows is None else scratch("selected", len(rows))
-    part[:] = 0.0
-    add_rest(part, moment, ask, selection)
-    if rows is not None:
-        rest[:] = -np.inf
-        rest[rows] = part
-    return rest
-
-
-def _trusted_cosine(cosines: Array) -> float:
-    """Return the cosine above which the graph is taken to have given every row.
-
-    What a graph misses is mostly far down in its list, so only the nearer half of it is taken to be complete.
-    """
-    place = len(cosines) - 1 - len(cosines) // _TRUSTED_SHARE
-    return float(np.partition(cosines, place)[place])
-
-
-def _widths(top_k: int, graph: Graph) -> Iterator[int]:
-    """Return how many rows the graph is asked for: first, and again where that certifies nothing."""
-    width = max(CERTIFIED_ROWS, graph.breadth, 4 * top_k)
-    yield width
-    if 2 * width <= max(GRAPH_BREADTH_COUNT_MAX, 8 * top_k):
-        yield 2 * width
-
-
-class _Scored:
-    """Rows with their totals, each once."""
-
-    def __init__(self, moment: Moment, ask: Ask, rest: Array, end: int) -> None:
-        self._moment = moment
-        self._ask = ask
-        self._rest = rest
-        self._end = end
-        assert ask.vector is not None
-        self._query: Array = ask.vector * np.float32(ask.scoring.cosine)
-        self._is_seen: Array = np.zeros(moment.count, np.bool_)
-        self._is_seen[end:] = True
-        self._rows: list[Rows] = []
-        self._totals: list[Array] = []
-
-    def take(self, rows: Rows, products: Array) -> None:
-        """Add rows whose products are known."""
-        self._is_seen[rows] = True
-        self._rows.append(rows)
-        self._totals.append(products + self._rest[rows])
-
-    def take_fresh(self) -> None:
-        """Add the rows behind the graph."""
-        if self._end < self._moment.count:
-            self._rows.append(np.arange(self._end, self._moment.count))
-            self._totals.append(product(self._moment.frame.matrix[self._end :], self._query) + self._rest[self._end :])
-
-    def look_at(self, rows: Rows) -> None:
-        """Add those of some rows that are not there yet."""
-        fresh = rows[~self._is_seen[rows]]
-        if len(fresh):
-            self.take(fresh, product(self._moment.frame.matrix[fresh], self._query))
-
-    def bound(self) -> float:
-        """Return the total of the last of the best rows so far."""
-        totals = np.concatenate(self._totals)
-        top_k = self._ask.top_k
-        return float(np.partition(totals, -top_k)[-top_k]) if len(totals) >= top_k else -np.inf
-
-    def ranked(self) -> list[Match]:
-        """Return the best of all rows that were looked at."""
-        rows, totals = np.concatenate(self._rows), np.concatenate(self._totals)
-        return ranked(self._moment, self._ask, rows[reachable(totals, self._ask.top_k, self._ask.margin)])
-
-
-_NOTHING: Final = Matches((), exact=True, scanned=True)
-
-
-class Query(NamedTuple):
-    """What is looked for: without a vector the cosine counts as 0; ``extra`` is added to the score of each row."""
-
-    vector: Any
-    keywords: Sequence[str] = ()
-    extra: Any = None
-
-
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """How the answers of a search are chosen."""
-
-    now_ns: int
-    top_k: int = 10
-    scoring: Scoring = SEED
-    filters: Filters = EVERYTHING
-
-    def clamped(self, moment: Moment) -> int:
-        """Return how many rows may be found at most; raises ``InvalidInput`` for a number below 0."""
-        if self.top_k < 0:
-            raise InvalidInput(f"top_k is {self.top_k}; give 0 or more")
-        return min(self.top_k, moment.count)
-
-
-def answer(moment: Moment, query: Query, wish: Wish, *, asks_graph: bool) -> Matches:
-    """Return the best rows for a query; with the moment's graph, if that is asked, as long as they are certain."""
-    wish.scoring.check()
-    top_k = wish.clamped(moment)
-    ask = _asked(moment, query, _unit(moment, query), wish, top_k)
-    if not top_k:
-        return _NOTHING
-    selection = moment.selection(wish.filters, wish.scoring.importance)
-    found = certified(moment, ask, selection) if asks_graph else None
-    if found is not None:
-        return Matches(tuple(found), exact=True, scanned=False)
-    return _scanned(scan(moment, ask, selection))
-
-
-def answers(moment: Moment, queries: Sequence[Query], wish: Wish) -> list[Matches]:
-    """Return what ``answer`` returns for each query; their products with all rows are computed together."""
-    wish.scoring.check()
-    top_k = wish.clamped(moment)
-    units = [_unit(moment, query) for query in queries]
-    if not top_k:
-        return [_NOTHING] * len(queries)
-    selection = moment.selection(wish.filters, wish.scoring.importance)
-    found: list[Matches] = []
-    for query, unit, products in zip(queries, units, _products(moment, units, wish, selection.rows), strict=True):
-        found.append(_scanned(scan(moment, _asked(moment, query, unit, wish, top_k), selection, products)))
-    return found
-
-
-def near(moment: Moment, vector: Any, wish: Wish, *, asks_graph: bool) -> Matches:
-    """Return the rows with the highest cosines; exact where all rows were passed over."""
-    top_k = wish.clamped(moment)
-    unit = _unit(moment, Query(vector))
-    if not top_k or unit is None:
-        return _NOTHING
-    ask = asked(moment, unit, (), scoring=NEAREST, top_k=top_k, now_ns=wish.now_ns, extra=None)
-    found = nearest(moment, ask, wish.filters) if asks_graph else None
-    if found is not None:
-        return Matches(tuple(found), exact=False, scanned=False)
-    return _scanned(scan(moment, ask, moment.selection(wish.filters, 0.0)))
-
-
-def _scanned(hits: list[Match]) -> Matches:
-    return Matches(tuple(hits), exact=True, scanned=True)
-
-
-def _unit(moment: Moment, query: Query) -> Array | None:
-    if query.vector is None:
-        return None
-    unit: Array = normalised(query.vector, moment.frame.matrix.shape[1], count=1)[0]
-    return unit
-
-
-def _asked(moment: Moment, query: Query, unit: Array | None, wish: Wish, top_k: int) -> Ask:
-    extra = None if query.extra is None else np.asarray(query.extra, np.float32)
-    if extra is not None and (extra.shape != (moment.count,) or not np.isfinite(extra).all()):
-        raise InvalidInput(
-            f"extra scores of shape {extra.shape}; give a finite number for each of the {moment.count} rows"
-        )
-    return asked(moment, unit, query.keywords, scoring=wish.scoring, top_k=top_k, now_ns=wish.now_ns, extra=extra)
-
-
-def _products(moment: Moment, units: Sequence[Array | None], wish: Wish, rows: Any) -> Iterator[Array | None]:
-    """Return the weighted products of the selected rows with each query, as many at once as there is room for."""
-    matrix = moment.frame.matrix if rows is None else moment.frame.matrix[rows]
-    block = max(1, QUERIES_BYTES_MAX // (4 * max(len(matrix), 1)))
-    weight = np.float32(wish.scoring.cosine)
-    nothing: Array = np.zeros(int(matrix.shape[1]), np.float32)
-    for begin in range(0, len(units), block):
-        part = [nothing if unit is None else unit * weight for unit in units[begin : begin + block]]
-        yield from product(np.array(part), matrix.T)

@@ -1,26 +1,31 @@
-"""Terms of texts: their stems, the rows that have them, the sessions that rows stand in."""
+"""The index of texts: terms and their stems, postings of rows, and the signals that are computed from them. Pure."""
 
 import re
-from array import array
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from math import log, sqrt
+from typing import Final, NamedTuple, TypeAlias
 
-from refold.index.columns import grown
-from refold.limits import STEMS_COUNT_MAX
+import numpy as np
+from numpy import float32
+from numpy.typing import NDArray
+
+from refold.errors import InvalidInput
+from refold.index.columns import DAY_NS, Column, Posting, Rows, add_terms, remove_terms
+from refold.index.ranking import Query, Ranking
 from refold.text import is_unspaced, words
 
-if TYPE_CHECKING:
-    from numpy import intp, uint16
-    from numpy.typing import NDArray
+_Floats: TypeAlias = NDArray[float32]
 
 
 # Words into terms: without the commonest English ones, and reduced to their stems.
 #
 # Porter's algorithm of 1980 (M. F. Porter, An algorithm for suffix stripping), and a lighter one of four steps. Both
 # leave alone what is not of the letters a to z: no stems are known for other scripts and languages.
+
+_STEMS_MAX: Final = 65_536
+"""Words whose stems a stemmer keeps."""
 
 _COMMON: Final = frozenset(
     re.findall(
@@ -63,7 +68,7 @@ def unstemmed(word: str) -> str:
     return word
 
 
-@lru_cache(STEMS_COUNT_MAX)
+@lru_cache(_STEMS_MAX)
 def light(word: str) -> str:
     """Return a word without its commonest English ending."""
     if not word.isascii():
@@ -83,7 +88,7 @@ _LIGHT_LETTERS_MIN: Final = 3
 _LIGHT_ENDINGS: Final = (("ing", ""), ("edly", ""), ("ed", ""), ("ies", "y"), ("es", ""), ("s", ""), ("ly", ""))
 
 
-@lru_cache(STEMS_COUNT_MAX)
+@lru_cache(_STEMS_MAX)
 def porter(word: str) -> str:
     """Return the stem of an English word by Porter's algorithm."""
     if len(word) <= _PORTER_LETTERS or not (word.isascii() and word.isalpha()):
@@ -242,118 +247,32 @@ def question_share(text: str) -> float:
     return asked / max(1, sum(map(len, sentences)))
 
 
-# Which rows have which term: lists that grow and shrink row by row, and equal those built anew.
+# Sessions and terms of rows, kept row by row: always equal to an index that is built anew.
 
-_REPEATS_MAX: Final = 2**16 - 1
-
-
-class Posting:
-    """The rows that have one term, in order, and how often each of them has it."""
-
-    __slots__ = ("_repeats", "_rows", "term")
-
-    def __init__(self, term: str) -> None:
-        self.term = term
-        self._rows = array("q")
-        self._repeats = array("H")
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def rows(self) -> "NDArray[intp]":
-        """Return the rows, as a copy."""
-        import numpy  # noqa: PLC0415 - loads when the first query comes
-
-        return numpy.array(self._rows, dtype=numpy.intp)
-
-    def repeats(self) -> "NDArray[uint16]":
-        """Return how often each row has the term, as a copy."""
-        import numpy  # noqa: PLC0415 - loads when the first query comes
-
-        return numpy.array(self._repeats, dtype=numpy.uint16)
-
-    def add(self, row: int, repeats: int) -> None:
-        """Note that a row has the term; rows come in order, as a rule."""
-        repeats = min(repeats, _REPEATS_MAX)
-        if not self._rows or self._rows[-1] < row:
-            self._rows.append(row)
-            self._repeats.append(repeats)
-        else:
-            place = bisect_left(self._rows, row)
-            self._rows.insert(place, row)
-            self._repeats.insert(place, repeats)
-
-    def remove(self, row: int) -> None:
-        """Forget a row that has the term."""
-        place = bisect_left(self._rows, row)
-        del self._rows[place]
-        del self._repeats[place]
+_NONE: Final = -1
+_LENGTH_MAX: Final = 2**16 - 1
+_MONTHS: Final = tuple(
+    re.findall(r"\w+", "January February March April May June July August September October November December")
+)
 
 
-class Postings:
-    """The postings of every term, and the terms of every row."""
-
-    def __init__(self) -> None:
-        self._postings: dict[str, Posting] = {}
-        self._of_row: dict[int, tuple[Posting, ...]] = {}
-
-    def __len__(self) -> int:
-        """How many rows have terms here, or were added without any."""
-        return len(self._of_row)
-
-    def add(self, row: int, terms: Iterable[str]) -> None:
-        """Add a row that is not here, with its terms and their repetitions."""
-        assert row not in self._of_row, "a row is removed before it is added again"
-        held: list[Posting] = []
-        for term, repeats in Counter(terms).items():
-            posting = self._postings.get(term)
-            if posting is None:
-                posting = self._postings[term] = Posting(term)
-            posting.add(row, repeats)
-            held.append(posting)
-        self._of_row[row] = tuple(held)
-
-    def remove(self, row: int) -> None:
-        """Take a row out, and every term that no other row has."""
-        for posting in self._of_row.pop(row):
-            posting.remove(row)
-            if not len(posting):
-                del self._postings[posting.term]
-
-    def get(self, term: str) -> Posting | None:
-        """Return the posting of a term, or None if no row has it."""
-        return self._postings.get(term)
-
-    def all(self) -> Iterable[Posting]:
-        """Return every posting, in the order in which their terms came."""
-        return self._postings.values()
-
-
-_NONE = -1
-
-
-class Sessions:
+class _Sessions:
     """For each row, the rows before and after it in its session; -1 where there is none."""
 
     def __init__(self) -> None:
-        import numpy  # noqa: PLC0415 - loads when the first row comes
-
-        self._before: NDArray[intp] = numpy.empty(0, dtype=numpy.intp)
-        self._after: NDArray[intp] = numpy.empty(0, dtype=numpy.intp)
+        self._before = Column(np.intp)
+        self._after = Column(np.intp)
         self._rows: dict[str | int, list[int]] = {}
 
     def __len__(self) -> int:
-        """How many sessions there are."""
+        """Return how many sessions there are."""
         return len(self._rows)
 
     def reach(self, size: int) -> None:
-        """Make room for so many rows."""
-        self._before = grown(self._before, size, _NONE)
-        self._after = grown(self._after, size, _NONE)
+        self._before.reach(size, _NONE)
+        self._after.reach(size, _NONE)
 
     def add(self, row: int, session: str | int | None) -> None:
-        """Place a row in its session, by its number."""
-        self._before[row] = self._after[row] = _NONE
         if session is not None:
             rows = self._rows.setdefault(session, [])
             place = bisect_left(rows, row)
@@ -362,24 +281,359 @@ class Sessions:
             self._link(*rows[place : place + 2])
 
     def remove(self, row: int, session: str | int | None) -> None:
-        """Take a row out; its neighbours become neighbours of each other."""
-        if session is not None:
-            rows = self._rows[session]
-            del rows[bisect_left(rows, row)]
-            if not rows:
-                del self._rows[session]
-            before, after = int(self._before[row]), int(self._after[row])
-            if before != _NONE:
-                self._after[before] = after
-            if after != _NONE:
-                self._before[after] = before
-        self._before[row] = self._after[row] = _NONE
+        if session is None:
+            return
+        rows = self._rows[session]
+        del rows[bisect_left(rows, row)]
+        if not rows:
+            del self._rows[session]
+        before, after = int(self._before.values[row]), int(self._after.values[row])
+        if before != _NONE:
+            self._after.values[before] = after
+        if after != _NONE:
+            self._before.values[after] = before
+        self._before.values[row] = self._after.values[row] = _NONE
 
-    def chains(self) -> "tuple[NDArray[intp], NDArray[intp]]":
-        """Return, for each row, the row before it and the row after it."""
-        return self._before, self._after
+    def chains(self) -> tuple[Rows, Rows]:
+        return self._before.values, self._after.values
 
     def _link(self, left: int, right: int | None = None) -> None:
         if right is not None:
-            self._after[left] = right
-            self._before[right] = left
+            self._after.values[left] = right
+            self._before.values[right] = left
+
+
+class _Lexicon:
+    """The terms of every row under one stemmer, with the month and year in which it occurred, if that is known."""
+
+    def __init__(self, stemmer: str) -> None:
+        self._stemmer = stemmer
+        self._postings: dict[str, Posting] = {}
+        self._of_row: dict[int, tuple[Posting, ...]] = {}
+        self._sessions = _Sessions()
+        self._lengths = Column(np.uint16)
+        self._length_sum = 0
+        self._norms: _Floats | None = None
+
+    def add(self, row: int, text: "Text") -> None:
+        terms, length = terms_of(text.text, self._stemmer)
+        if text.occurred_ns is not None:
+            month_terms, month_length = terms_of(month_of(text.occurred_ns), self._stemmer)
+            terms, length = terms + month_terms, length + month_length
+        self.reach(row + 1)
+        self._of_row[row] = add_terms(self._postings, row, terms)
+        self._sessions.add(row, text.session)
+        self._lengths.values[row] = min(length, _LENGTH_MAX)
+        self._length_sum += min(length, _LENGTH_MAX)
+        self._norms = None
+
+    def remove(self, row: int, text: "Text") -> None:
+        remove_terms(self._postings, row, self._of_row.pop(row))
+        self._sessions.remove(row, text.session)
+        self._length_sum -= int(self._lengths.values[row])
+        self._lengths.values[row] = 0
+        self._norms = None
+
+    def reach(self, size: int) -> None:
+        """Make room for `size` rows, even if the last of them were removed before this index was built."""
+        self._lengths.reach(size, 0)
+        self._sessions.reach(size)
+
+    def bm25(self, query: Query, size: int) -> _Floats:
+        """Return Okapi BM25 of each row, as a part of the most that any row could have."""
+        found: _Floats = np.zeros(size, dtype=float32)
+        k1, b = query.ranking.bm25_saturation, query.ranking.bm25_length
+        mean = self._length_sum / max(1, len(self._of_row)) or 1.0
+        most = 0.0
+        for posting, idf in self._query_terms(query.text):
+            most += idf * (k1 + 1)
+            if posting is not None:
+                rows, repeats = posting.rows(), posting.repeats()
+                spread = k1 * (1 - b + b * (self._lengths.values[rows] / mean))
+                found[rows] += idf * repeats * (k1 + 1) / (repeats + spread)
+        return _scaled(found, most)
+
+    def idf_cosine(self, query: Query, size: int) -> _Floats:
+        """Return the cosine of the sets of terms, each term weighed by its rarity."""
+        found: _Floats = np.zeros(size, dtype=float32)
+        squares = 0.0
+        for posting, idf in self._query_terms(query.text):
+            squares += idf * idf
+            if posting is not None:
+                found[posting.rows()] += idf * idf
+        norms = self._row_norms(size)
+        found /= np.where(norms > 0, norms, 1)
+        return _scaled(found, sqrt(squares))
+
+    def coverage(self, query: Query, size: int) -> _Floats:
+        """Return how much of the query's rarity each row has, itself or through its neighbours."""
+        ranking, lengths = query.ranking, self._lengths.values[:size]
+        longest = np.arange(int(lengths.max(initial=0)) + 1)
+        gates: _Floats = np.ones(len(longest), dtype=float32)
+        if ranking.gate_terms:
+            gates = (1 / (1 + (longest / ranking.gate_terms) ** 2)).astype(float32)
+        gates = gates[lengths]
+        found: _Floats = np.zeros(size, dtype=float32)
+        marks: _Floats = np.zeros(size, dtype=float32)
+        most = 0.0
+        for posting, idf in self._query_terms(query.text):
+            most += idf
+            if posting is not None:
+                rows = posting.rows()
+                marked = [rows, *self._mark_neighbours(marks, rows, gates, ranking)]
+                marks[rows] = 1
+                for places in marked:  # The highest mark of a row counts, once.
+                    found[places] += idf * marks[places]
+                    marks[places] = 0
+        if ranking.damping:
+            found *= (np.maximum(1, longest / ranking.pivot_terms) ** -ranking.damping).astype(float32)[lengths]
+        return _scaled(found, most)
+
+    def _mark_neighbours(self, marks: _Floats, rows: Rows, gates: _Floats, ranking: Ranking) -> Iterator[Rows]:
+        """Mark the neighbours of rows, and yield them distance by distance."""
+        for chain in self._sessions.chains():
+            places, passed = rows, gates[rows]
+            for share in ranking.neighbours if len(self._sessions) else ():
+                places = chain[places]
+                is_there = places >= 0
+                places, passed = places[is_there], passed[is_there]
+                marks[places] = np.maximum(marks[places], share * passed * gates[places])
+                yield places
+
+    def question(self, query: Query, shares: _Floats) -> _Floats:
+        """Return the shares of short texts that ask."""
+        found: _Floats = shares * (self._lengths.values[: len(shares)] < query.ranking.question_terms)
+        return found
+
+    def _query_terms(self, text: str) -> Iterator[tuple[Posting | None, float]]:
+        """Yield each term of a query, once: its posting, if a row has it, and its rarity."""
+        count = len(self._of_row)
+        for term in dict.fromkeys(terms_of(text, self._stemmer)[0]):
+            posting = self._postings.get(term)
+            yield posting, _rarity(count, 0 if posting is None else len(posting))
+
+    def _row_norms(self, size: int) -> _Floats:
+        """Return the length of each row's terms as a vector of rarities; every write changes them all."""
+        if self._norms is None or len(self._norms) < size:
+            squares = np.zeros(size)
+            for posting in self._postings.values():
+                squares[posting.rows()] += _rarity(len(self._of_row), len(posting)) ** 2
+            self._norms = np.sqrt(squares).astype(float32)
+        return self._norms[:size]
+
+
+def month_of(time_ns: int) -> str:
+    """Return the month and year of a time, in UTC.
+
+    >>> month_of(0)
+    'January 1970'
+    """
+    # Days to a date by eras of 400 years, each of which begins with March, so that a leap day is the last of its year.
+    days = time_ns // DAY_NS + 719_468
+    era, day = divmod(days, 146_097)
+    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
+    month = (5 * (day - (365 * year + year // 4 - year // 100)) + 2) // 153
+    return f"{_MONTHS[(month + 2) % 12]} {year + era * 400 + (month >= 10)}"  # noqa: PLR2004 - January is the tenth
+
+
+def _rarity(count: int, having: int) -> float:
+    """Return the weight of a term that `having` of `count` rows have (idf, never below 0)."""
+    return log(1 + (count - having + 0.5) / (having + 0.5))
+
+
+def _scaled(found: _Floats, most: float) -> _Floats:
+    if most > 0:
+        found /= most
+    return found
+
+
+class Text(NamedTuple):
+    """What of a row is compared as text, and the session that it belongs to."""
+
+    text: str
+    session: str | int | None = None
+    occurred_ns: int | None = None
+
+
+_DECIMALS: Final = 6
+
+
+class TextIndex:
+    """Texts with keywords, importance and time of access, brought up to date row by row.
+
+    Rows are numbered from 0 in the order of their memories' seqs. A row that is removed keeps its number and is never
+    found; it may be added again, with other values. Terms are indexed when a ranking first asks for their stemmer.
+    Not safe for threads: the caller locks.
+
+    >>> texts = TextIndex()
+    >>> texts.add(0, Text("Ada likes tea"), keywords=("tea",), importance=0.5, accessed_ns=0)
+    >>> len(texts)
+    1
+    """
+
+    def __init__(self) -> None:
+        self._texts: list[Text | None] = []
+        self._count = 0
+        self.importance = Column(float32)
+        self.accessed_ns = Column(np.int64)
+        self._keyword_counts = Column(float32)
+        self._keywords: dict[str, Posting] = {}
+        self._of_row: dict[int, tuple[Posting, ...]] = {}
+        self._lexicons: dict[str, _Lexicon] = {}
+        self._questions: Column | None = None
+
+    def __len__(self) -> int:
+        """Return how many rows are live."""
+        return self._count
+
+    @property
+    def size(self) -> int:
+        """How many rows there are, removed ones included."""
+        return len(self._texts)
+
+    def add(
+        self, row: int, text: Text, *, keywords: Iterable[str] = (), importance: float = 0.0, accessed_ns: int = 0
+    ) -> None:
+        """Add a row that is new or was removed; keywords are compared in lower case.
+
+        Raises ``InvalidInput`` if the row is live, or if its number leaves a gap.
+        """
+        if row > len(self._texts) or (row < len(self._texts) and self._texts[row] is not None):
+            raise InvalidInput(
+                f"row {row} cannot be added where there are {len(self._texts)}; give that number, or a removed row"
+            )
+        if row == len(self._texts):
+            self._texts.append(None)
+            for column in (self.importance, self.accessed_ns, self._keyword_counts):
+                column.reach(row + 1, 0)
+        lowered = {keyword.lower() for keyword in keywords}
+        self._texts[row] = text
+        self._count += 1
+        self.importance.values[row] = importance
+        self.accessed_ns.values[row] = accessed_ns
+        self._keyword_counts.values[row] = len(lowered)
+        self._of_row[row] = add_terms(self._keywords, row, lowered)
+        for lexicon in self._lexicons.values():
+            lexicon.add(row, text)
+        if self._questions is not None:
+            self._questions.reach(row + 1, 0)
+            self._questions.values[row] = question_share(text.text)
+
+    def remove(self, row: int) -> None:
+        """Take a live row out; raises ``InvalidInput`` for any other."""
+        text = self._texts[row] if row < len(self._texts) else None
+        if text is None:
+            raise InvalidInput(f"row {row} is not live; remove a row that was added")
+        self._texts[row] = None
+        self._count -= 1
+        remove_terms(self._keywords, row, self._of_row.pop(row))
+        for lexicon in self._lexicons.values():
+            lexicon.remove(row, text)
+
+    def live_rows(self) -> Rows:
+        """Return the numbers of the live rows."""
+        return np.array([row for row, text in enumerate(self._texts) if text is not None], np.intp)
+
+    def signals(self, query: Query, names: Iterable[str], cosine: _Floats | None = None) -> dict[str, _Floats]:
+        """Return the named signals of every row; the numbers of removed rows mean nothing.
+
+        `cosine` is a number for every row, which only the signal of that name needs. Raises ``InvalidInput`` where it
+        is missing, or of another size.
+        """
+        computed: dict[str, Callable[[], _Floats]] = {
+            "cosine": lambda: self._checked(cosine),
+            "keywords": lambda: self._jaccard(query.keywords),
+            "bm25": lambda: self._lexicon(query).bm25(query, self.size),
+            "idf_cosine": lambda: self._lexicon(query).idf_cosine(query, self.size),
+            "coverage": lambda: self._lexicon(query).coverage(query, self.size),
+            "question": lambda: self._lexicon(query).question(query, self._question_shares()),
+            "importance": lambda: self.importance.values,
+            "recency": lambda: self._recency(query),
+        }
+        return {name: computed[name]() for name in names}
+
+    def score(self, query: Query, cosine: _Floats | None = None) -> tuple[_Floats, dict[str, _Floats]]:
+        """Return the score of every row, and by name each signal that has a weight, as ``signals`` does.
+
+        >>> texts = TextIndex()
+        >>> texts.add(0, Text("Ada likes tea"), keywords=("ada", "likes", "tea"), importance=0.5)
+        >>> query = Query(text="Which tea?", ranking=Ranking(keywords=1.0, importance=0.2))
+        >>> total, parts = texts.score(query)
+        >>> round(float(total[0]), 6), parts["keywords"].tolist()
+        (0.35, [0.25])
+        """
+        parts = self.signals(query, query.ranking.weights(), cosine)
+        return weighted(query.ranking, parts, self.size), parts
+
+    def best(self, total: _Floats, count: int, rows: Rows | None = None) -> list[tuple[int, float]]:
+        """Return the rows with the highest scores, best first, each with its score rounded to 6 decimals.
+
+        Among `rows`, or all live ones. Rows with equal scores, after rounding, are ordered by importance, the higher
+        first, then by number: so the order does not depend on how a machine rounds.
+        """
+        among = self.live_rows() if rows is None else rows
+        scores = total[among]
+        count = min(count, len(among))
+        if count <= 0:
+            return []
+        least = np.partition(scores, len(scores) - count)[len(scores) - count]
+        near = among[scores >= least - 2 * 10**-_DECIMALS]
+        rounded = np.round(total[near].astype(np.float64), _DECIMALS)
+        order = np.lexsort((near, -self.importance.values[near], -rounded))[:count]
+        return list(zip(near[order].tolist(), rounded[order].tolist(), strict=True))
+
+    def _lexicon(self, query: Query) -> _Lexicon:
+        """Return the terms under the ranking's stemmer, indexed now if nobody asked for them before."""
+        lexicon = self._lexicons.get(query.ranking.stemmer)
+        if lexicon is None:
+            lexicon = self._lexicons[query.ranking.stemmer] = _Lexicon(query.ranking.stemmer)
+            for row, text in enumerate(self._texts):
+                if text is not None:
+                    lexicon.add(row, text)
+            lexicon.reach(self.size)
+        return lexicon
+
+    def _checked(self, cosine: _Floats | None) -> _Floats:
+        if cosine is None or len(cosine) != self.size:
+            found = "no cosine" if cosine is None else f"{len(cosine)} cosines"
+            raise InvalidInput(
+                f"the query has {found} for {self.size} rows; compute one for each, or take a ranking without it"
+            )
+        return cosine
+
+    def _jaccard(self, keywords: Iterable[str]) -> _Floats:
+        """Return how many keywords each row shares with the query, of all that either has."""
+        lowered = {keyword.lower() for keyword in keywords}
+        shared: _Floats = np.zeros(self.size, dtype=float32)
+        for keyword in lowered:
+            posting = self._keywords.get(keyword)
+            if posting is not None:
+                shared[posting.rows()] += 1
+        shared /= np.maximum(self._keyword_counts.values + len(lowered) - shared, 1)
+        return shared
+
+    def _question_shares(self) -> _Floats:
+        """Return how much of each row's text is a question."""
+        if self._questions is None:
+            self._questions = Column(float32)
+            shares = [0.0 if text is None else question_share(text.text) for text in self._texts]
+            self._questions.extend(shares, len(shares))
+        return self._questions.values
+
+    def _recency(self, query: Query) -> _Floats:
+        ranking = query.ranking
+        days = np.maximum((query.now_ns or 0) - self.accessed_ns.values, 0) / DAY_NS
+        if ranking.recency_curve == "hyperbolic":
+            recency = 1 / (1 + ranking.recency_rate * days)
+        else:
+            recency = ranking.recency_weekly ** (days / 7)
+        found: _Floats = recency.astype(float32)
+        return found
+
+
+def weighted(ranking: Ranking, parts: dict[str, _Floats], size: int) -> _Floats:
+    """Return the sum of signals, each times its weight in a ranking."""
+    total: _Floats = np.zeros(size, dtype=float32)
+    for name, part in parts.items():
+        total += float32(getattr(ranking, name)) * part
+    return total

@@ -31,9 +31,9 @@ from refold.errors import InvalidInput, NotFound, StoreBusy, WrongVersion
 from refold.event import Event, Stamp
 from refold.fold import State
 from refold.index.columns import Array
-from refold.index.index import Neighbour, Wanted
-from refold.index.project import exact, unit
-from refold.index.rows import Moment
+from refold.index.index import Needs, Neighbour
+from refold.index.project import exact_cosine, unit
+from refold.index.table import TableView
 from refold.limits import (
     KEYWORDS_COUNT_MAX,
     PAGE_MEMORIES_COUNT,
@@ -95,7 +95,7 @@ class _Upsert:
         self.entry_id = stream.door.engine.reader.new_id()
         self.match: Neighbour | None = None
         """The memory that it was merged with, or would have been."""
-        self._nearest_at: tuple[Moment, Neighbour | None] | None = None
+        self._nearest_at: tuple[TableView, Neighbour | None] | None = None
         """The nearest memory at the moment that was looked at last: mostly the same one when the turn has come."""
 
     def attempt(self) -> Upserted:
@@ -128,15 +128,15 @@ class _Upsert:
         """Return the active memory that is most alike, found without any lock."""
         stream = self.stream
         stream.read(lambda facts: fitting((facts.model, facts.dim), vector, is_empty=not facts.entries))
-        sight = look(stream)
-        if sight is None:
+        view = look(stream)
+        if view is None:
             return None
-        if self._nearest_at is None or self._nearest_at[0] is not sight.moment:
-            shelf = sight.stock.shelf
-            fitting((shelf.model, shelf.dimensions), vector, is_empty=False)
+        if self._nearest_at is None or self._nearest_at[0] is not view.table:
+            table = view.project.table
+            fitting((table.model, table.dimensions), vector, is_empty=False)
             engine = stream.door.engine
-            match = engine.reader.index.whole(lambda: engine.reader.similarity.match(sight, vector.packed))
-            self._nearest_at = sight.moment, match
+            match = engine.reader.index.whole(lambda: engine.reader.indexes.nearest(view, vector.packed))
+            self._nearest_at = view.table, match
         return self._nearest_at[1]
 
     def _match(self, facts: Facts, vector: Vector, nearest: Neighbour | None) -> Neighbour | None:
@@ -144,10 +144,10 @@ class _Upsert:
         fitting((facts.model, facts.dim), vector, is_empty=not facts.entries)
         twin = facts.with_content(self.given.content)
         if twin is not None:
-            units, pending = self.stream.door.engine.reader.similarity.units, pending_events(self.stream.door)
-            (row,) = units.load([twin.vector_seq], pending=pending, dimensions=facts.dim)
+            loader, pending = self.stream.door.engine.reader.indexes.loader, pending_events(self.stream.door)
+            (row,) = loader.load([twin.vector_seq], pending=pending, dimensions=facts.dim)
             own = cast("Array", row)
-            return Neighbour(twin, exact(own, unit(vector.packed)), own)
+            return Neighbour(twin, exact_cosine(own, unit(vector.packed)), own)
         if nearest is None or nearest.cosine <= self.threshold:
             return None
         text = join_texts(nearest.entry.content, self.given.content)
@@ -470,7 +470,7 @@ class _Compaction:
         is_changed = numpy.array([entry.id in changed for entry in entries])
         for row, later in pairs(matrix, self._threshold, is_gone, is_changed):
             places: list[int] = later.tolist()
-            cosines = {place: exact(matrix[row], matrix[place]) for place in places}
+            cosines = {place: exact_cosine(matrix[row], matrix[place]) for place in places}
             others = [place for place, cosine in cosines.items() if cosine > self._threshold]
             entries[row], taken = self._merge(entries[row], [(entries[place], cosines[place]) for place in others])
             is_gone[[place for place in others if entries[place].id in taken]] = True
@@ -560,13 +560,13 @@ def _memories(stream: ProjectStream, *, with_vectors: bool) -> _Memories:
 
     if not with_vectors:
         return stream.read(query)
-    look(stream, Wanted(needs_own=True))  # Fills the rows that are missing without the lock.
+    look(stream, Needs(own_rows=True))  # Fills the rows that are missing without the lock.
     with door.engine.reader.state_lock:
-        memories, sight = stream.read(query), look(stream, Wanted(needs_own=True))
-        rows = {} if sight is None else dict(sight.stock.rows)
-    if sight is None:
+        memories, view = stream.read(query), look(stream, Needs(own_rows=True))
+        rows = {} if view is None else dict(view.project.rows)
+    if view is None:
         return memories
-    matrix = sight.moment.frame.matrix
+    matrix = view.table.columns.matrix
     return memories._replace(vectors={entry_id: matrix[rows[entry_id]] for entry_id in memories.entries})
 
 

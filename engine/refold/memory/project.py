@@ -305,7 +305,9 @@ class Project:
         handle the time of its seq. ``Hit.parts`` are the raw signals that have a weight; with ``explain`` all of them.
         Raises ``EmbeddingMismatch`` where the query cannot be embedded by the project's model.
         """
-        wanted = search.wanted(top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain)
+        wanted = search.checked_options(
+            top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain
+        )
         return search.search(self._stream, query, wanted)
 
     def search_many(
@@ -343,7 +345,9 @@ class Project:
 
         The event's sources include the conversation's last message. Returns the memories as they were found.
         """
-        wanted = search.wanted(top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain)
+        wanted = search.checked_options(
+            top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain
+        )
         options = Options(expected, request_id, sources)
         return search.recall(self._stream, query, wanted, conversation, options)
 
@@ -416,7 +420,7 @@ class Project:
         now: "int | datetime.datetime | None" = None,
     ) -> Hits:
         """Return the episodes that answer a query best; an empty one gives the newest. All are equally important."""
-        wanted = search.wanted(top_k, None, (), 0.0, None, ranking, vector, now, False)  # noqa: FBT003
+        wanted = search.checked_options(top_k, None, (), 0.0, None, ranking, vector, now, False)  # noqa: FBT003
         return search.search_episodes(self._stream, query, kinds, wanted)
 
     def erase(self, *, derived: str = "erase", forks: str = "refuse") -> Receipt:

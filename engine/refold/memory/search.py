@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, cast
 
 from msgspec.structs import astuple, force_setattr, replace
 
@@ -16,11 +16,11 @@ from refold.event import Event, Recorded, pack_json, unpack_json
 from refold.fold import State
 from refold.index import index
 from refold.index.columns import product
-from refold.index.index import Filter, Missing, Question, Sight, TextScores
-from refold.index.index import Wanted as Sought
+from refold.index.index import FillRequest, IndexView, Needs, TextScores
 from refold.index.project import unit
-from refold.index.ranking import RANKINGS, SIGNALS, Columns, Query, Ranking, best, ranking_of, score
+from refold.index.ranking import RANKINGS, SIGNALS, Filter, Query, Ranking, ranking_of
 from refold.index.search import Matches
+from refold.index.text import Text, TextIndex
 from refold.limits import (
     FILLS_COUNT_MAX,
     KEYWORDS_COUNT_MAX,
@@ -54,41 +54,41 @@ def pending_events(door: Door) -> Sequence[Event]:
     return () if batch is None else batch.pending.events
 
 
-_PLAIN = Sought()
+_PLAIN = Needs()
 
 
-def look(place: ProjectStream, wanted: Sought = _PLAIN) -> Sight | None:
+def look(place: ProjectStream, needs: Needs = _PLAIN) -> IndexView | None:
     """Return what a search of a project looks at, ``None`` where there are no memories.
 
     Rows that are not there are filled first; nobody waits for that, unless others write so much meanwhile that what was
     filled is old at once.
     """
-    return place.door.engine.reader.index.whole(lambda: _look(place, wanted))
+    return place.door.engine.reader.index.whole(lambda: _look(place, needs))
 
 
-def _look(place: ProjectStream, wanted: Sought) -> Sight | None:
+def _look(place: ProjectStream, needs: Needs) -> IndexView | None:
     engine = place.door.engine
     for _ in range(FILLS_COUNT_MAX):
-        found = _glance(place, wanted)
-        if not isinstance(found, Missing):
+        found = _view(place, needs)
+        if not isinstance(found, FillRequest):
             if found is not None:
-                engine.reader.similarity.touch(found.stock)
+                engine.reader.indexes.touch(found.project)
             return found
-        engine.reader.similarity.fill(found)
+        engine.reader.indexes.fill(found)
     with engine.reader.state_lock:
-        found = _glance(place, wanted)
-        while isinstance(found, Missing):
-            engine.reader.similarity.fill(found)
-            found = _glance(place, wanted)
+        found = _view(place, needs)
+        while isinstance(found, FillRequest):
+            engine.reader.indexes.fill(found)
+            found = _view(place, needs)
         return found
 
 
-def _glance(place: ProjectStream, wanted: Sought) -> Sight | Missing | None:
+def _view(place: ProjectStream, needs: Needs) -> IndexView | FillRequest | None:
     door = place.door
 
-    def query(state: State) -> Sight | Missing | None:
+    def query(state: State) -> IndexView | FillRequest | None:
         key, facts = door.key(place.name), state.part(FACTS)
-        return door.engine.reader.similarity.glance(key, facts, place.at, pending_events(door), wanted)
+        return door.engine.reader.indexes.view(key, facts, place.at, pending_events(door), needs)
 
     return door.read(place.name, query, place.at)
 
@@ -99,18 +99,7 @@ BROWSE: Final = "browse"
 _TOP_COUNT_MAX: Final = 1_000_000
 
 
-class Wanted(NamedTuple):
-    """What a search asks for beside its text, checked."""
-
-    top_k: int
-    filter: Filter
-    ranking: Ranking
-    vector: object
-    now_ns: int | None
-    explain: bool
-
-
-def wanted(
+def checked_options(
     top_k: object,
     categories: object,
     statuses: object,
@@ -120,22 +109,22 @@ def wanted(
     vector: object,
     now: "int | datetime.datetime | None",
     explain: bool,  # noqa: FBT001 - as the others
-) -> Wanted:
-    """Return what a search asks for."""
+) -> Query:
+    """Return a query without its text."""
     if metadata is not None and not isinstance(metadata, Mapping):
         checks.invalid(f"metadata must be a dict, not {type(metadata).__name__} ({checks.shown(metadata)})")
-    return Wanted(
-        checks.integer(top_k, "top_k", 1, _TOP_COUNT_MAX, "the most hits of a search"),
-        Filter(
-            _words(categories, "categories", CATEGORIES),
-            _words(statuses, "statuses", STATUSES),
-            fraction(min_importance, "min_importance"),
-            cast("Mapping[str, Any] | None", metadata),
+    return Query(
+        vector=vector,
+        filter=Filter(
+            categories=_words(categories, "categories", CATEGORIES),
+            statuses=_words(statuses, "statuses", STATUSES),
+            min_importance=fraction(min_importance, "min_importance"),
+            metadata=cast("Mapping[str, Any] | None", metadata),
         ),
-        ranking_of(ranking),
-        vector,
-        None if now is None else nanoseconds(now, "now"),
-        checks.flag(explain, "explain"),
+        ranking=ranking_of(ranking),
+        now_ns=None if now is None else nanoseconds(now, "now"),
+        top_k=checks.integer(top_k, "top_k", 1, _TOP_COUNT_MAX, "the most hits of a search"),
+        explain=checks.flag(explain, "explain"),
     )
 
 
@@ -150,20 +139,19 @@ def _words(given: object, what: str, known: tuple[str, ...]) -> tuple[str, ...] 
     return tuple(one_of(word, what, known) for word in cast("Sequence[object]", given))
 
 
-def search(place: ProjectStream, query: object, asked: Wanted) -> Hits:
-    """Return the memories that answer a query best."""
-    return place.retry(lambda: _search_memories(place, query, asked))
+def search(place: ProjectStream, text: object, options: Query) -> Hits:
+    """Search the memories of a project."""
+    return place.retry(lambda: _search_memories(place, text, options))
 
 
-def _search_memories(place: ProjectStream, query: object, asked: Wanted) -> Hits:
-    text, ranking = checked_query(query, asked)
-    is_needed = asked.vector is None and place.read(lambda facts: bool(facts.entries))
-    vector = query_vector(place, text, ranking, asked, is_needed=is_needed)
-    packed = None if vector is None else vector.packed
-    question = Question(text, ranking, packed, moment(place, asked.now_ns), asked.top_k, asked.filter, asked.explain)
+def _search_memories(place: ProjectStream, text: object, options: Query) -> Hits:
+    query = with_text(text, options)
+    is_needed = query.vector is None and place.read(lambda facts: bool(facts.entries))
+    vector = query_vector(place, query, is_needed=is_needed)
+    query = with_vector(query, vector, moment(place, query.now_ns))
     for _ in range(REDO_COUNT_MAX):
-        attempt = _texts_attempt if question.needs_texts else _search_once
-        hits = place.door.engine.reader.index.whole(lambda: attempt(place, question, vector))  # noqa: B023 - called at once
+        attempt = _search_texts_once if query.compares_texts else _search_once
+        hits = place.door.engine.reader.index.whole(lambda: attempt(place, query, vector))  # noqa: B023 - called at once
         if hits is not None:
             return hits
     raise too_fast(place)
@@ -174,76 +162,76 @@ def too_fast(place: ProjectStream) -> StoreBusy:
     return StoreBusy(f"{place.name} changed faster than it could be searched; let its writers pause and call again")
 
 
-def _search_once(place: ProjectStream, question: Question, vector: Vector | None) -> Hits | None:
-    """Return the hits of a question, ``None`` if memories changed too much while they were looked for."""
-    sight = look(place, Sought(needs_everyone=question.filter.metadata is not None))
-    if sight is None:
-        return no_hits(question)
-    return _answered_by(place, sight, question, vector, None)
+def _search_once(place: ProjectStream, query: Query, vector: Vector | None) -> Hits | None:
+    """Return the hits of a query, ``None`` if memories changed too much while they were looked for."""
+    view = look(place, Needs(by_row=query.filter.metadata is not None))
+    if view is None:
+        return no_hits(query)
+    check_fits(view, vector)
+    return hits_of(place, view, query, None, index.search_view(view, query, None))
 
 
-def no_hits(question: Question) -> Hits:
-    """Return the hits of a question where there are no memories."""
-    return Hits((), exact=True, query=question.text, ranking=question.ranking.name)
+def no_hits(query: Query) -> Hits:
+    """Return the hits of a query where there are no memories."""
+    return Hits((), exact=True, query=query.text, ranking=query.ranking.name)
 
 
-def _texts_attempt(place: ProjectStream, question: Question, vector: Vector | None) -> Hits | None:
-    """Return the hits of a question that compares texts; ``None`` if others took the place of what was looked at."""
-    sight = look(place, Sought(needs_own=True))
-    if sight is None:
-        return no_hits(question)
-    texts = sight.stock.texts
+def _search_texts_once(place: ProjectStream, query: Query, vector: Vector | None) -> Hits | None:
+    """Return the hits of a query that compares texts; ``None`` if others took the place of what was looked at."""
+    view = look(place, Needs(own_rows=True))
+    if view is None:
+        return no_hits(query)
+    texts = view.project.texts
     with texts.lock:
-        needs_everyone = question.filter.metadata is not None
-        sight = look(place, Sought(needs_own=True, changes_of=sight.stock, needs_everyone=needs_everyone))
-        if sight is None or sight.changes is None:
+        by_row = query.filter.metadata is not None
+        view = look(place, Needs(own_rows=True, changes_of=view.project, by_row=by_row))
+        if view is None or view.changes is None:
             return None
-        texts.update(sight.changes)
-        compared = index.compared(texts.columns, sight.moment.frame.orders, question)
-    return _answered_by(place, sight, question, vector, compared)
+        texts.update(view.changes)
+        scores = index.compare_texts(texts.index, view.table.columns.orders, query)
+    check_fits(view, vector)
+    return hits_of(place, view, query, scores, index.search_view(view, query, scores))
 
 
-def _answered_by(
-    place: ProjectStream, sight: Sight, question: Question, vector: Vector | None, texts: TextScores | None
-) -> Hits | None:
-    check_fits(sight, vector)
-    return hits_of(place, sight, question, texts, index.found(sight, question, texts))
-
-
-def check_fits(sight: Sight, vector: Vector | None) -> None:
+def check_fits(view: IndexView, vector: Vector | None) -> None:
     """Raise ``EmbeddingMismatch`` for a vector of another model or dimension than the rows have."""
-    shelf = sight.stock.shelf
+    table = view.project.table
     if vector is not None:
-        fitting((shelf.model, shelf.dimensions), vector, is_empty=False)
+        fitting((table.model, table.dimensions), vector, is_empty=False)
 
 
 def hits_of(
-    place: ProjectStream, sight: Sight, question: Question, texts: TextScores | None, found: Matches
+    place: ProjectStream, view: IndexView, query: Query, texts: TextScores | None, found: Matches
 ) -> Hits | None:
     """Return the memories of rows that were found, ``None`` if they changed too much since."""
     with place.door.engine.reader.state_lock:
-        entries = sight.entries([match.row for match in found.hits])
+        entries = view.entries([match.row for match in found.hits])
     if entries is None:
         return None
-    place.door.engine.reader.similarity.keep_grown(sight.stock)
-    parts = index.parts_of(sight, question, texts, list(zip(found.hits, entries, strict=True)))
+    place.door.engine.reader.indexes.store_grown(view.project)
+    parts = index.signals_of(view, query, texts, list(zip(found.hits, entries, strict=True)))
     scores = [match.score for match in found.hits]
-    return Hits(tuple(map(Hit, entries, scores, parts)), found.exact, question.text, question.ranking.name)
+    return Hits(tuple(map(Hit, entries, scores, parts)), found.exact, query.text, query.ranking.name)
 
 
-def checked_query(query: object, asked: Wanted) -> tuple[str, Ranking]:
-    """Return the text of a query and the ranking that answers it: an empty one browses."""
-    text = checks.text(query, "query")
-    is_empty = not text.strip() and asked.vector is None
-    return text, RANKINGS[BROWSE] if is_empty else asked.ranking
+def with_text(text: object, options: Query) -> Query:
+    """Return a query with its text, checked; an empty one browses."""
+    text = checks.text(text, "query")
+    is_empty = not text.strip() and options.vector is None
+    return replace(options, text=text, ranking=RANKINGS[BROWSE] if is_empty else options.ranking)
 
 
-def query_vector(place: ProjectStream, text: str, ranking: Ranking, asked: Wanted, *, is_needed: bool) -> Vector | None:
+def with_vector(query: Query, vector: Vector | None, now_ns: int) -> Query:
+    """Return a query with its vector and the time that recency is counted from, ready to be answered."""
+    return replace(query, vector=None if vector is None else vector.packed, now_ns=now_ns)
+
+
+def query_vector(place: ProjectStream, query: Query, *, is_needed: bool) -> Vector | None:
     """Return the vector of a query, given or embedded, ``None`` where the ranking has no use for one."""
     embedding = place.door.embedding_at(place.at)
-    if asked.vector is not None:
-        return embedding.given(asked.vector)
-    return embedding.of(text) if is_needed and ranking.cosine else None
+    if query.vector is not None:
+        return embedding.given(query.vector)
+    return embedding.of(query.text) if is_needed and query.ranking.cosine else None
 
 
 def moment(place: ProjectStream, now_ns: int | None) -> int:
@@ -254,42 +242,32 @@ def moment(place: ProjectStream, now_ns: int | None) -> int:
     return engine.reader.now_ns() if place.at is None else reader.time_at_seq(engine.reader.log, place.at)
 
 
-Asked = tuple[str, Ranking, Vector | None, int]
-
-
 def scored(
-    columns: Columns, query: Asked, cosine: "NDArray[float32] | None", asked: Wanted, rows: Any
+    texts: TextIndex, query: Query, cosine: "NDArray[float32] | None", rows: Any
 ) -> list[tuple[int, float, dict[str, float]]]:
     """Return the best rows, each with its score and its signals."""
-    text, ranking, _, now_ns = query
-    given = Query(text=text, now_ns=now_ns, cosine=cosine)
-    total, parts = score(ranking, given, columns)
-    if asked.explain:
-        parts = score(_all_signals(ranking, has_cosine=cosine is not None), given, columns)[1]
+    total, parts = texts.score(query, cosine)
+    if query.explain:
+        parts = texts.signals(query, [name for name in SIGNALS if cosine is not None or name != "cosine"], cosine)
     return [
         (row, found, {name: float(part[row]) for name, part in parts.items()})
-        for row, found in best(total, columns, asked.top_k, rows)
+        for row, found in texts.best(total, query.top_k, rows)
     ]
-
-
-def _all_signals(ranking: Ranking, *, has_cosine: bool) -> Ranking:
-    """Return a ranking of the same shapes that weighs every signal."""
-    return replace(ranking, **{name: 1.0 for name in SIGNALS if has_cosine or name != "cosine"})
 
 
 # Recalls.
 
 
-def recall(place: ProjectStream, query: object, asked: Wanted, conversation: object, options: Options) -> Hits:
+def recall(place: ProjectStream, text: object, query: Query, conversation: object, options: Options) -> Hits:
     """Search, and record what was found."""
     place.check_writable()
     door = place.door
     name = None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
     cited = door.sources(options.sources)
-    request_id, said = options.request_id, _asked(query, asked, name)
+    request_id, said = options.request_id, _asked(text, query, name)
     if request_id is not None and door.answered(request_id, place.name, said) is not None:
         return _recorded_recall(place, said, options)
-    hits = search(place, query, asked)
+    hits = search(place, text, query)
     last = None if name is None else _last_message(door, name)
     if last is not None and last not in cited:
         cited = (*cited, last)
@@ -333,13 +311,13 @@ def _told(place: ProjectStream, noted: Any) -> Hits:
     return Hits(hits, exact=event.exact, query=event.query, ranking=event.ranking)
 
 
-def _asked(query: object, asked: Wanted, name: str | None) -> tuple[Any, ...]:
+def _asked(text: object, query: Query, name: str | None) -> tuple[Any, ...]:
     """Return what makes two recalls the same request."""
-    chosen = asked.filter
+    chosen = query.filter
     metadata = None if chosen.metadata is None else dict(chosen.metadata)
-    vector = None if asked.vector is None else [float(number) for number in cast("Sequence[float]", asked.vector)]
-    said = (asked.top_k, chosen.categories, chosen.statuses, chosen.min_importance, metadata)
-    return ("recall", query, *said, repr(asked.ranking), vector, asked.now_ns, asked.explain, name)
+    vector = None if query.vector is None else [float(number) for number in cast("Sequence[float]", query.vector)]
+    said = (query.top_k, chosen.categories, chosen.statuses, chosen.min_importance, metadata)
+    return ("recall", text, *said, repr(query.ranking), vector, query.now_ns, query.explain, name)
 
 
 def _last_message(door: Door, name: str) -> int | None:
@@ -440,21 +418,14 @@ DEFAULTS: Final[SearchOptions] = {
 """Those of a search for one query."""
 
 
-class _Posed(NamedTuple):
-    """A query, ready for any state, and its vector."""
-
-    question: Question
-    vector: Vector | None
-
-
 def search_many(place: ProjectStream, queries: object, vectors: object, options: SearchOptions) -> list[Hits]:
-    """Return the hits of each query."""
+    """Answer many queries."""
     said = _texts(queries)
     given, asked = _given(vectors, len(said)), _wanted(options)
     return place.retry(lambda: _search_queries(place, said, given, asked))
 
 
-def _search_queries(place: ProjectStream, said: Sequence[str], given: Sequence[object], asked: Wanted) -> list[Hits]:
+def _search_queries(place: ProjectStream, said: Sequence[str], given: Sequence[object], asked: Query) -> list[Hits]:
     posed = _posed(place, said, given, asked)
     for _ in range(REDO_COUNT_MAX):
         hits = place.door.engine.reader.index.whole(lambda: _search_many_once(place, posed))
@@ -485,83 +456,73 @@ def _given(vectors: object, count: int) -> list[object]:
     return given
 
 
-def _wanted(options: SearchOptions) -> Wanted:
+def _wanted(options: SearchOptions) -> Query:
     unknown = sorted(options.keys() - DEFAULTS.keys())
     if unknown:
         raise TypeError(f"search_many() got unexpected options {unknown}; it takes vectors and {list(DEFAULTS)}")
     chosen: dict[str, Any] = {**DEFAULTS, **options}
-    return wanted(**chosen, vector=None)
+    return checked_options(**chosen, vector=None)
 
 
-def _posed(place: ProjectStream, said: Sequence[str], given: Sequence[object], asked: Wanted) -> list[_Posed]:
+_Posed: TypeAlias = tuple[Query, Vector | None]
+"""A query, ready for any state, and its vector."""
+
+
+def _posed(place: ProjectStream, said: Sequence[str], given: Sequence[object], asked: Query) -> list[_Posed]:
     """Return the queries with their vectors: those that are missing are made at once."""
-    pairs = [checked_query(text, asked._replace(vector=one)) for text, one in zip(said, given, strict=True)]
+    queries = [with_text(text, replace(asked, vector=one)) for text, one in zip(said, given, strict=True)]
     embedding, now_ns = place.door.embedding_at(place.at), moment(place, asked.now_ns)
     vectors = [None if one is None else embedding.given(one) for one in given]
     if place.read(lambda facts: bool(facts.entries)):
-        bare = [number for number, (_, ranking) in enumerate(pairs) if vectors[number] is None and ranking.cosine]
+        bare = [place for place, query in enumerate(queries) if vectors[place] is None and query.ranking.cosine]
         for number, made in zip(bare, embedding.of_all([said[number] for number in bare]), strict=True):
             vectors[number] = made
-    return [
-        _Posed(
-            Question(
-                text=text,
-                ranking=ranking,
-                packed=None if vector is None else vector.packed,
-                now_ns=now_ns,
-                top_k=asked.top_k,
-                filter=asked.filter,
-                explains=asked.explain,
-            ),
-            vector,
-        )
-        for (text, ranking), vector in zip(pairs, vectors, strict=True)
-    ]
+    return [(with_vector(query, vector, now_ns), vector) for query, vector in zip(queries, vectors, strict=True)]
 
 
 def _search_many_once(place: ProjectStream, posed: Sequence[_Posed]) -> list[Hits] | None:
     """Return the hits of all queries, ``None`` if memories changed too much while they were looked for."""
-    needs_everyone = any(one.question.filter.metadata is not None for one in posed)
-    needs_texts = any(one.question.needs_texts for one in posed)
-    sight = look(place, Sought(needs_own=needs_texts, needs_everyone=needs_everyone))
-    if sight is None:
-        return [no_hits(one.question) for one in posed]
-    if not needs_texts:
-        return _answers_of(place, sight, posed, None)
-    texts = sight.stock.texts
+    by_row = any(query.filter.metadata is not None for query, _ in posed)
+    compares_texts = any(query.compares_texts for query, _ in posed)
+    view = look(place, Needs(own_rows=compares_texts, by_row=by_row))
+    if view is None:
+        return [no_hits(query) for query, _ in posed]
+    if not compares_texts:
+        return _answers_of(place, view, posed, None)
+    texts = view.project.texts
     with texts.lock:
-        sight = look(place, Sought(needs_own=True, changes_of=sight.stock, needs_everyone=needs_everyone))
-        if sight is None or sight.changes is None:
+        view = look(place, Needs(own_rows=True, changes_of=view.project, by_row=by_row))
+        if view is None or view.changes is None:
             return None
-        texts.update(sight.changes)
-        return _answers_of(place, sight, posed, texts.columns)
+        texts.update(view.changes)
+        return _answers_of(place, view, posed, texts.index)
 
 
 def _answers_of(
-    place: ProjectStream, sight: Sight, posed: Sequence[_Posed], columns: Columns | None
+    place: ProjectStream, view: IndexView, posed: Sequence[_Posed], texts: TextIndex | None
 ) -> list[Hits] | None:
-    for one in posed:
-        check_fits(sight, one.vector)
+    for _, vector in posed:
+        check_fits(view, vector)
     answers: list[Hits] = []
-    for block in _blocks(posed, sight.moment.count):
-        questions = [one.question for one in block]
-        orders = sight.moment.frame.orders
-        texts = [
-            index.compared(columns, orders, question) if columns is not None and question.needs_texts else None
-            for question in questions
+    orders = view.table.columns.orders
+    for queries in _blocks([query for query, _ in posed], view.table.count):
+        scores = [
+            index.compare_texts(texts, orders, query) if texts is not None and query.compares_texts else None
+            for query in queries
         ]
-        for question, text, found in zip(questions, texts, index.found_together(sight, questions, texts), strict=True):
-            hits = hits_of(place, sight, question, text, found)
+        matches = index.search_view_many(view, queries, scores)
+        for query, score, found in zip(queries, scores, matches, strict=True):
+            hits = hits_of(place, view, query, score, found)
             if hits is None:
                 return None
             answers.append(hits)
     return answers
 
 
-def _blocks(posed: Sequence[_Posed], rows: int) -> Iterator[list[_Posed]]:
+def _blocks(queries: Sequence[Query], rows: int) -> Iterator[list[Query]]:
     """Yield queries that follow each other and are ranked alike: as many as there is room for what texts say."""
     size = max(1, QUERIES_BYTES_MAX // (8 * max(rows, 1)))
-    for _, group in groupby(posed, key=lambda one: one.question.ranking):
+    for _, group in groupby(queries, key=lambda query: query.ranking):
         alike = list(group)
         for begin in range(0, len(alike), size):
             yield alike[begin : begin + size]
@@ -645,50 +606,50 @@ def _tools(tools: object) -> tuple[str, ...]:
     return tuple(checks.text(tool, "a tool") for tool in cast("Sequence[object]", tools))
 
 
-def search_episodes(place: ProjectStream, query: object, kinds: object, asked: Wanted) -> Hits:
-    """Return the episodes that answer a query best."""
-    return place.retry(lambda: _search_episodes(place, query, kinds, asked))
+def search_episodes(place: ProjectStream, text: object, kinds: object, options: Query) -> Hits:
+    """Search the episodes of a project."""
+    return place.retry(lambda: _search_episodes(place, text, kinds, options))
 
 
-def _search_episodes(place: ProjectStream, query: object, kinds: object, asked: Wanted) -> Hits:
+def _search_episodes(place: ProjectStream, text: object, kinds: object, options: Query) -> Hits:
     door = place.door
     chosen = KINDS if kinds is None else tuple(one_of(kind, "kinds", KINDS) for kind in cast("Sequence[object]", kinds))
-    text, ranking = checked_query(query, asked)
+    query = with_text(text, options)
 
     def is_any(state: State) -> bool:
         return bool(state.part(EPISODES).by_seq)
 
     is_needed = door.read(place.name, is_any, place.at)
-    vector = query_vector(place, text, ranking, asked, is_needed=is_needed)
-    now_ns = moment(place, asked.now_ns)
+    vector = query_vector(place, query, is_needed=is_needed)
+    query = with_vector(query, vector, moment(place, query.now_ns))
 
     def find(state: State) -> Hits:
         episodes = state.part(EPISODES)
         held = list(episodes.by_seq.items())
         if not held:
-            return Hits((), exact=True, query=text, ranking=ranking.name)
-        columns, cosine = _columns(held), _cosines(place, episodes, vector)
+            return no_hits(query)
+        texts, cosine = _texts_of(held), _cosines(place, episodes, vector)
         import numpy  # noqa: PLC0415 - loads when the first vector is looked at
 
         rows = numpy.array([row for row, (_, episode) in enumerate(held) if episode.kind in chosen], dtype=numpy.intp)
-        found = scored(columns, (text, ranking, vector, now_ns), cosine, asked, rows)
+        found = scored(texts, query, cosine, rows)
         hits = tuple(Hit(held[row][1], total, parts) for row, total, parts in found)
-        return Hits(hits, exact=True, query=text, ranking=ranking.name)
+        return Hits(hits, exact=True, query=query.text, ranking=query.ranking.name)
 
     return door.read(place.name, find, place.at)
 
 
-def _columns(held: Sequence[tuple[int, Episode]]) -> Columns:
-    columns = Columns()
+def _texts_of(held: Sequence[tuple[int, Episode]]) -> TextIndex:
+    texts = TextIndex()
     for row, (_, episode) in enumerate(held):
-        columns.add(
+        texts.add(
             row,
-            text_of(episode),
+            Text(text_of(episode)),
             keywords=episode.keywords,
             importance=_IMPORTANCE,
             accessed_ns=2**62 if episode.occurred_ns is None else episode.occurred_ns,
         )
-    return columns
+    return texts
 
 
 def _cosines(place: ProjectStream, episodes: Episodes, vector: Vector | None) -> Any:
@@ -698,7 +659,5 @@ def _cosines(place: ProjectStream, episodes: Episodes, vector: Vector | None) ->
     door = place.door
     seqs, pending = episodes.vector_seqs(), pending_events(door)
     key = door.key(place.name)
-    rows = door.engine.reader.index.whole(
-        lambda: door.engine.reader.similarity.vectors(key, episodes.dim, seqs, pending)
-    )
+    rows = door.engine.reader.index.whole(lambda: door.engine.reader.indexes.vectors(key, episodes.dim, seqs, pending))
     return product(rows, unit(vector.packed))

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from refold import checks
 from refold.agent.tools import disarm, skill_block
 from refold.errors import InvalidInput, NotFound
-from refold.index.ranking import Columns, Query, Ranking, ranking_of, score
+from refold.index.ranking import Query, Ranking, ranking_of
+from refold.index.text import Text, TextIndex
 from refold.limits import SKILL_FILE_BYTES_MAX, SKILL_SCORERS_COUNT_MAX, SKILL_WORDS_COUNT_MAX
 from refold.skills import files
 from refold.skills.format import listed
@@ -106,18 +107,18 @@ class RankedScorer:
             )
         self._ranking = ranking
         self._vectors = vectors if ranking.cosine else None
-        self._columns = Columns()
+        self._texts = TextIndex()
         texts = [text_of(skill) for skill in skills]
         for row, text in enumerate(texts):
-            self._columns.add(row, text, keywords=(), importance=0.5, accessed_ns=0)
+            self._texts.add(row, Text(text), importance=0.5)
         self._rows: Any = None if self._vectors is None or not texts else self._vectors(texts)
 
     def scores(self, query: str) -> Sequence[float]:
         """Return the score of each skill."""
-        if not self._columns.size:
+        if not self._texts.size:
             return []
         cosine = None if self._rows is None or self._vectors is None else self._rows @ self._vectors([query])[0]
-        total, _ = score(self._ranking, Query(text=query, keywords=(), cosine=cosine), self._columns)
+        total, _ = self._texts.score(Query(text=query, ranking=self._ranking, words=()), cosine)
         return [float(number) for number in total]
 
 

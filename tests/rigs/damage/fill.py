@@ -7,7 +7,7 @@ from random import Random
 
 from refold import Conversation, Memory, Snapshot
 from refold.index import index
-from refold.index.vectors import Crossover
+from refold.index.table import Crossover
 from tests.support.blanks import blank
 from tests.support.bounds import seeded_bytes
 from tests.support.memories import Clock
@@ -101,7 +101,7 @@ def _settle(memory: Memory) -> None:
     slot = engine.reader.find("project/project")
     assert slot is not None
     assert slot.stock is not None
-    slot.stock.shelf.settle()
+    slot.stock.table.builder.settle()
 
 
 def _travel(memory: Memory) -> None:

@@ -1,0 +1,149 @@
+"""Indexes in RAM up to a bound: what was not used for longest leaves, and is filled again."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+_WEIGHED_SHARE: Final = 16
+"""An index is weighed anew when it has grown by one row for so many, and when it has more parts than rows."""
+
+
+class Cacheable(Protocol):
+    """What a cache of indexes holds: tables, or what has one."""
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes that it takes in RAM."""
+        ...
+
+    @property
+    def parts_count(self) -> int:
+        """How much it has beside rows; another number says that it has to be weighed."""
+        ...
+
+    def close(self) -> None:
+        """End its threads."""
+
+
+S = TypeVar("S", bound=Cacheable)
+
+
+class _Cached(Generic[S]):
+    """An index in RAM, with its bytes, rows and parts as they were when it was last weighed."""
+
+    __slots__ = ("index", "nbytes", "parts", "rows")
+
+    def __init__(self, index: S) -> None:
+        self.index = index
+        self.weigh()
+
+    def weigh(self) -> None:
+        self.nbytes, self.rows, self.parts = self.index.nbytes, len(self.index), self.index.parts_count
+
+    @property
+    def has_grown(self) -> bool:
+        grown = (len(self.index) - self.rows) * _WEIGHED_SHARE > self.rows
+        return grown or self.index.parts_count != self.parts
+
+
+class IndexCache(Generic[S]):
+    """Indexes by key, up to `bytes_max` together. One that has left may still be used; it only is not given out."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._cached: OrderedDict[Hashable, _Cached[S]] = OrderedDict()
+        self._filling: dict[Hashable, threading.Lock] = {}
+        self.nbytes = 0
+        """About the bytes that the indexes take in RAM, each as it was when it was last asked for."""
+
+    def __len__(self) -> int:
+        """Return how many indexes are in RAM."""
+        return len(self._cached)
+
+    def get(self, key: Hashable, fill: Callable[[], S]) -> S:
+        """Return the index of a key, filled if it is not in RAM: once, however many threads ask for it.
+
+        Those that were not asked for longest leave until the others fit; the one that is returned stays.
+        """
+        index = self._find(key)
+        if index is not None:
+            return index
+        with self._lock:
+            filling = self._filling.setdefault(key, threading.Lock())
+        leaving: list[S] = []
+        with filling:
+            index = self._find(key)
+            if index is None:
+                index = fill()
+                cached = _Cached(index)
+                with self._lock:
+                    self._cached[key] = cached
+                    self._filling.pop(key, None)
+                    leaving = self._evict()
+        _close(leaving)  # Without that lock: closing may take others.
+        return index
+
+    def _find(self, key: Hashable) -> S | None:
+        with self._lock:
+            cached = self._cached.get(key)
+            if cached is None:
+                return None
+            self._cached.move_to_end(key)
+            if not cached.has_grown:
+                return cached.index
+            cached.weigh()
+            leaving = self._evict()
+        _close(leaving)
+        return cached.index
+
+    def _evict(self) -> list[S]:
+        """Take out and return the indexes that have to leave until the others fit."""
+        # Summed anew, so that nothing that cuts this off leaves a sum that is wrong for good.
+        self.nbytes = sum(cached.nbytes for cached in self._cached.values())
+        leaving: list[S] = []
+        while self.nbytes > self._bytes_max and len(self._cached) > 1:
+            leaving.append(self._remove(next(iter(self._cached))))
+        return leaving
+
+    def _remove(self, key: Hashable) -> S:
+        cached = self._cached.pop(key)
+        self.nbytes -= cached.nbytes
+        return cached.index
+
+    def touch(self, key: Hashable, index: S) -> None:
+        """Count an index as just used, if it is the one in RAM; it is weighed anew if it has grown."""
+        if self.peek(key) is index:
+            self._find(key)
+
+    def peek(self, key: Hashable) -> S | None:
+        """Return the index of a key if it is in RAM, without counting it as used."""
+        cached = self._cached.get(key)
+        return None if cached is None else cached.index
+
+    def all(self) -> list[S]:
+        """Return all indexes that are in RAM."""
+        with self._lock:
+            return [cached.index for cached in self._cached.values()]
+
+    def drop(self, key: Hashable, only: S) -> None:
+        """Remove the index of a key, if it is the one in RAM: after an error in writing to it."""
+        with self._lock:
+            leaving = [self._remove(key)] if self.peek(key) is only else []
+        _close(leaving)
+
+    def close(self) -> None:
+        """Remove all indexes, and end their threads."""
+        with self._lock:
+            leaving = [self._remove(key) for key in list(self._cached)]
+        _close(leaving)
+
+
+def _close(indexes: Sequence[Cacheable]) -> None:
+    for index in indexes:
+        index.close()

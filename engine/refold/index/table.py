@@ -1,0 +1,656 @@
+"""A table of vectors, one in each row, its views, and the graph that it builds where one pays.
+
+A row is added once, with the seq of the event that carries its vector, and its number is never used again. So rows are
+ordered by the seqs of their births, and a search as of a seq is a search in the first rows. What may change of a row
+(importance, access, status, whether it is alive) says at which seq it last did. Everything here is a cache: filled
+again from the log, a table gives the same answers.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from refold.errors import InvalidInput
+from refold.index import hnsw
+from refold.index.columns import DAY_NS, Array, Codes, Column, Keywords, Rows, normalised, product
+from refold.index.hnsw import Graph, build, library
+from refold.index.ranking import Filter
+from refold.limits import VECTOR_DIMENSIONS_MAX
+from refold.threads import Worker
+
+ROWS_MAX: Final = 2**31
+STATUSES_MAX: Final = 255
+_FOREVER: Final = 2**63 - 1
+"""The seq at which a row dies that is alive."""
+
+_SELECTIONS_MAX: Final = 16
+"""Filters whose rows are kept for those who search with them again."""
+
+_EXCLUDED_SHARE: Final = 8
+"""If more than one of so many rows is filtered out, the others are listed: a partition of many equal values is slow."""
+
+
+class Vocabulary:
+    """What all views of a table share; it only grows."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.keywords = Keywords()
+        self.category_ids: dict[str, int] = {}
+        self.status_ids: dict[str, int] = {}
+        self.epoch_ns: int | None = None
+        """The time that days count from: that of the first row's access."""
+
+
+class Columns(NamedTuple):
+    """The columns that are searched, of one length."""
+
+    matrix: Array
+    """float32, each line of length 1."""
+    born: Array
+    """int64, in order."""
+    categories: Array
+    alive: Array
+    importance: Array
+    """float64."""
+    accessed: Array
+    """int64."""
+    statuses: Array
+    days: Array
+    """float32: when a row was last accessed, in days since the epoch: what a pass over all rows reads."""
+    orders: Array
+    """int64: of rows with equal scores and importance the one with the lower number is found first."""
+    sources: Array
+    """int64: the seq of the event that carries a row's vector: what a packed graph names a row by."""
+
+
+class Selection(NamedTuple):
+    """The rows that a filter leaves, and their columns."""
+
+    rows: Rows | None
+    """``None`` where all rows are passed over and the few others have a weighted importance of minus infinity."""
+    importance: Array
+    """Already weighted."""
+    days: Array
+
+
+class TableView:
+    """The rows of a table at one moment, which never change: any number of threads may search them.
+
+    `graph` speeds up looking for near rows, if there is one for them.
+    """
+
+    def __init__(self, columns: Columns, vocabulary: Vocabulary, graph: Graph | None = None) -> None:
+        self.columns = columns
+        self.vocabulary = vocabulary
+        self.graph = graph
+        self.count = len(columns.born)
+        self._selections: dict[tuple[Any, ...], Selection] = {}
+
+    @cached_property
+    def alive_count(self) -> int:
+        """How many rows are alive."""
+        return int(np.count_nonzero(self.columns.alive))
+
+    @cached_property
+    def latest_days(self) -> float:
+        """When a row was last accessed, in days since the epoch, rounded up."""
+        return float(np.nextafter(self.columns.days.max(initial=-np.inf), np.float32(np.inf)))
+
+    @cached_property
+    def span_days(self) -> float:
+        """How far from the epoch the farthest access of a row lies."""
+        return float(np.abs(self.columns.days).max(initial=0.0))
+
+    def days(self, now_ns: int) -> float:
+        """Return a time in days since the epoch."""
+        return (now_ns - (self.vocabulary.epoch_ns or 0)) / DAY_NS
+
+    def codes(self, keywords: Sequence[str]) -> Codes:
+        """Return for every row how many keywords it has, and how many of the given ones."""
+        with self.vocabulary.lock:
+            return self.vocabulary.keywords.codes(keywords, self.count)
+
+    def select(self, chosen: Filter, weight: float) -> Selection:
+        """Return the rows that a filter leaves, their importance weighted; cached unless it lists rows."""
+        if chosen.rows is not None:
+            return self._select(chosen, weight)
+        key = (chosen.categories, chosen.statuses, chosen.min_importance, weight)
+        found = self._selections.get(key)
+        if found is None:
+            found = self._select(chosen, weight)
+            if len(self._selections) >= _SELECTIONS_MAX:
+                self._selections = {}
+            self._selections[key] = found
+        return found
+
+    def mask(self, chosen: Filter, rows: Any = slice(None)) -> Array:
+        """Return for every row, or for some, whether a filter allows it."""
+        columns, vocabulary = self.columns, self.vocabulary
+        found: Array = columns.alive[rows]
+        if chosen.statuses is not None:
+            found = found & _is_any(columns.statuses[rows], chosen.statuses, vocabulary.status_ids)
+        if chosen.categories is not None:
+            found = found & _is_any(columns.categories[rows], chosen.categories, vocabulary.category_ids)
+        if chosen.min_importance:
+            found = found & (columns.importance[rows] >= chosen.min_importance)
+        if chosen.rows is not None:
+            listed: Array = np.zeros(self.count, np.bool_)
+            listed[chosen.rows] = True
+            found = found & listed[rows]
+        return found
+
+    def _select(self, chosen: Filter, weight: float) -> Selection:
+        found = self.mask(chosen)
+        count = int(np.count_nonzero(found))
+        importance = (weight * self.columns.importance).astype(np.float32)
+        if (self.count - count) * _EXCLUDED_SHARE > self.count:
+            rows = np.flatnonzero(found)
+            return Selection(rows, importance[rows], self.columns.days[rows])
+        if count < self.count:
+            importance[~found] = -np.inf
+        return Selection(None, importance, self.columns.days)
+
+
+def _is_any(values: Array, names: Sequence[str], ids: dict[str, int]) -> Array:
+    """Return for every value whether it is the id of one of the names."""
+    found: Array = np.zeros(len(values), np.bool_)
+    for name in names:
+        if name in ids:
+            found |= values == ids[name]
+    return found
+
+
+# When a table gets a graph, when it gets another, and the thread that builds it.
+
+GRAPH_FRESH_ROWS_MIN: Final = 2_000
+"""Rows behind a graph, or a twentieth of its own if that is more, before it is built on."""
+_FRESH_SHARE: Final = 20
+
+_GRAPH_GONE_RATIO_MAX: Final = 0.25
+"""Rows of a graph that may be gone before it is built anew: they cost time as long as they are in it."""
+
+_CALIBRATED_ROWS_MIN: Final = 2_048
+"""With fewer rows no graph is worth its cost on any machine."""
+
+_NEAREST_NS: Final = 100_000
+"""The time of asking a graph for the nearest rows: passes over all rows that take longer are replaced by it."""
+
+_HYBRID_NS: Final = 1_500_000
+"""The time of a certified search."""
+
+_TIMINGS: Final = 3
+_logger = logging.getLogger("refold")
+
+
+class Crossover(NamedTuple):
+    """From how many rows on a graph is faster than a pass over all of them."""
+
+    nearest_rows: int
+    hybrid_rows: int
+
+    def least(self, *, is_hybrid: bool) -> int:
+        """Return the number for a hybrid search, or for one by cosine alone."""
+        return self.hybrid_rows if is_hybrid else self.nearest_rows
+
+
+def measure(view: TableView) -> Crossover:
+    """Time one product with all rows, and return the crossover of this machine for rows like these."""
+    matrix = view.columns.matrix
+    times: list[int] = []
+    for _ in range(_TIMINGS):
+        begin = time.perf_counter_ns()
+        product(matrix, matrix[0])
+        times.append(time.perf_counter_ns() - begin)
+    row_ns = max(min(times) / len(matrix), 0.01)
+    return Crossover(
+        max(_CALIBRATED_ROWS_MIN, round(_NEAREST_NS / row_ns)),
+        max(2 * _CALIBRATED_ROWS_MIN, round(_HYBRID_NS / row_ns)),
+    )
+
+
+class GraphBuilder:
+    """The graph of a table, and the one thread that builds the next one while the table is in use.
+
+    A graph is built when a search would gain by it. It is built on where many rows came since, and anew where many of
+    its rows are gone.
+    """
+
+    def __init__(
+        self,
+        lock: threading.RLock,
+        view: Callable[[], TableView],
+        on_change: Callable[[], None],
+        crossover: Crossover | None,
+    ) -> None:
+        self._lock = lock
+        self._view = view
+        self._on_change = on_change
+        self.fixed = crossover
+        self._crossover: Crossover | None = None
+        self._calibrated_count = 0
+        self._uses = {True: False, False: False}
+        """Whether the graph is in use, for hybrid searches and for others."""
+        self._thread: Worker | None = None
+        self._is_closed = False
+        self._refused_count = 0
+        """How many rows there were when a graph was not worth having; at twice as many it is tried again."""
+        self.graph: Graph | None = None
+        self.builds_count = 0
+
+    def pays(self, view: TableView, *, is_hybrid: bool) -> bool:
+        """Return whether to search with the view's graph; where it is missing or old, begin to build another."""
+        if self._is_closed:
+            return False
+        floor = self.fixed.least(is_hybrid=is_hybrid) if self.fixed is not None else _CALIBRATED_ROWS_MIN
+        count = view.alive_count if 2 * view.count >= floor else 0
+        if 2 * count < floor:
+            self._uses[is_hybrid] = False
+            return False
+        least = self._bounds(view).least(is_hybrid=is_hybrid)
+        # Once in use a graph is used until half of the rows are gone, so that it is not built for every second search.
+        self._uses[is_hybrid] = count >= least or (self._uses[is_hybrid] and 2 * count >= least)
+        if self._uses[is_hybrid] and view is self._view():
+            self._keep_up(view)
+        return self._uses[is_hybrid] and view.graph is not None
+
+    def _bounds(self, view: TableView) -> Crossover:
+        if self.fixed is not None:
+            return self.fixed
+        if self._crossover is None or view.count >= 2 * self._calibrated_count:
+            self._crossover = measure(view)
+            self._calibrated_count = view.count
+        return self._crossover
+
+    def _keep_up(self, view: TableView) -> None:
+        """Begin to build a graph, if the present one is not good enough and none is being built."""
+        if (self._thread is not None and not self._thread.is_over) or view.count < 2 * self._refused_count:
+            return
+        base = view.graph
+        if base is not None:
+            gone = base.row_count - int(np.count_nonzero(view.columns.alive[: base.end]))
+            is_worn = gone > _GRAPH_GONE_RATIO_MAX * base.row_count
+            if not is_worn and view.count - base.end <= max(GRAPH_FRESH_ROWS_MIN, base.row_count // _FRESH_SHARE):
+                return
+            base = None if is_worn else base
+        if library() is None:
+            self._refused_count = view.count
+            return
+        with self._lock:
+            if (self._thread is None or self._thread.is_over) and not self._is_closed:
+                # No daemon: a thread that is killed inside of a library may take the process with it.
+                self._thread = Worker(partial(self._build, view, base), "refold-graph", daemon=False)
+                self._thread.start()
+
+    def _build(self, view: TableView, base: Graph | None) -> None:
+        graph = None
+        try:
+            graph = build(view.columns.matrix, view.columns.alive, base, self._is_wanted)
+        except (MemoryError, RuntimeError):
+            _logger.exception("a graph of %d rows could not be built; searches pass over all rows", view.count)
+        finally:
+            with self._lock:
+                self._thread = None
+                if graph is None:
+                    self._refused_count = view.count
+                elif not self._is_closed:
+                    self.put(graph)
+
+    def _is_wanted(self) -> bool:
+        """Return whether to go on building: neither was the table closed nor does the program end."""
+        return not self._is_closed and threading.main_thread().is_alive()
+
+    def put(self, graph: Graph) -> None:
+        """Let searches that begin from now on use a graph; the caller locks."""
+        self.graph = graph
+        self.builds_count += 1
+        self._on_change()
+
+    def settle(self) -> None:
+        """Return once nothing is being built."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def close(self) -> None:
+        """Stop building, and let go of the graph and the table: its vectors leave RAM with its last user."""
+        with self._lock:
+            self._is_closed = True
+        self.settle()
+        with self._lock:
+            self.graph = None
+            self._on_change()
+            # Each holds the other until here, and nobody may collect such cycles for long: arrays do not count there.
+            self._view, self._on_change = _closed, _nothing
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _closed() -> TableView:
+    raise AssertionError("a closed table has no graph to keep up")
+
+
+class PastValues(NamedTuple):
+    """What rows were at another time than now: columns of one length."""
+
+    rows: Any
+    importance: Any
+    accessed_ns: Any
+    statuses: Sequence[str]
+
+
+class VectorTable:
+    """The rows of one project and one embedder; one thread at a time writes, any number search.
+
+    `since` is the seq from which on it knows every row: it is filled with those that were alive then, and gets
+    everything that happens later. `crossover` fixes from how many rows on a graph is used; without it that is measured.
+    Close it: it may have a thread that builds a graph.
+    """
+
+    def __init__(
+        self, dimensions: int, model: str, *, since: int = 0, crossover: Crossover | None = None, name: str = ""
+    ) -> None:
+        if not 0 < dimensions <= VECTOR_DIMENSIONS_MAX:
+            raise InvalidInput(
+                f"vectors of {dimensions} numbers; give 1 to VECTOR_DIMENSIONS_MAX ({VECTOR_DIMENSIONS_MAX})"
+            )
+        self.dimensions = dimensions
+        self.model = model
+        self.name = name or model
+        """The name that a packed graph carries."""
+        self.since = since
+        self._columns = {
+            "matrix": Column(np.float32, dimensions),
+            "born": Column(np.int64),
+            "died": Column(np.int64),
+            "changed": Column(np.int64),
+            "alive": Column(np.bool_),
+            "importance": Column(np.float64),
+            "accessed": Column(np.int64),
+            "days": Column(np.float32),
+            "statuses": Column(np.uint8),
+            "categories": Column(np.int32),
+            "orders": Column(np.int64),
+            "sources": Column(np.int64),
+        }
+        self._vocabulary = Vocabulary()
+        self.lock = self._vocabulary.lock
+        self._latest: TableView | None = None
+        self.builder = GraphBuilder(self.lock, self.view, self._forget, crossover)
+
+    def _forget(self) -> None:
+        self._latest = None
+
+    def __len__(self) -> int:
+        """Return how many rows there are, dead ones included."""
+        return self._columns["born"].count
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes that the table takes in RAM."""
+        with self.lock:
+            graph = self.builder.graph
+            own = sum(column.nbytes for column in self._columns.values()) + self._vocabulary.keywords.nbytes
+            return own + (0 if graph is None else graph.nbytes)
+
+    @property
+    def parts_count(self) -> int:
+        """How many graphs were built: each takes other room."""
+        return self.builder.builds_count
+
+    # Writing.
+
+    def add(
+        self,
+        seq: int,
+        vector: Any,
+        *,
+        category: str,
+        keywords: Iterable[str] = (),
+        importance: float,
+        accessed_ns: int,
+        status: str = "active",
+        order: int | None = None,
+        source: int | None = None,
+        is_unit: bool = False,
+    ) -> int:
+        """Add a row and return its number; `vector` is an array, a sequence, or raw float32.
+
+        Of rows with equal scores that of the lower `order` is found first; by default it is the row's number. `source`
+        is the seq of the event that carries the vector, if that is not `seq`; `is_unit` says that the vector is an
+        array of length 1.
+
+        Raises ``InvalidInput`` for a vector that is zero or not finite and for a seq before the last row's;
+        ``EmbeddingMismatch`` for one of another dimension. Then nothing is changed.
+        """
+        unit = vector if is_unit else normalised(vector, self.dimensions, count=1)[0]
+        with self.lock:
+            row, vocabulary = len(self), self._vocabulary
+            self._check_order(seq, 1)
+            status_id = self._status_id(status)
+            if vocabulary.epoch_ns is None:
+                vocabulary.epoch_ns = accessed_ns
+            values = {
+                "matrix": unit,
+                "born": seq,
+                "died": _FOREVER,
+                "changed": seq,
+                "alive": True,
+                "importance": importance,
+                "accessed": accessed_ns,
+                "days": (accessed_ns - vocabulary.epoch_ns) / DAY_NS,
+                "statuses": status_id,
+                "categories": vocabulary.category_ids.setdefault(category, len(vocabulary.category_ids)),
+                "orders": row if order is None else order,
+                "sources": seq if source is None else source,
+            }
+            for name, column in self._columns.items():
+                column.append(values[name])
+            vocabulary.keywords.append(keywords)
+            self._latest = None
+            return row
+
+    def extend(
+        self,
+        seqs: Any,
+        vectors: Any,
+        *,
+        categories: Sequence[str],
+        keywords: Sequence[Iterable[str]] = (),
+        importance: Any,
+        accessed_ns: Any,
+        statuses: Sequence[str] = ("active",),
+        orders: Any = None,
+        sources: Any = None,
+        are_units: bool = False,
+    ) -> Rows:
+        """Add many rows in the order of their seqs and return their numbers; a column of length 1 is for all of them.
+
+        `are_units` says that the vectors are an array of length 1 each. Raises what ``add`` raises; then nothing is
+        changed.
+        """
+        units = vectors if are_units else normalised(vectors, self.dimensions)
+        with self.lock:
+            begin, count, vocabulary = len(self), len(units), self._vocabulary
+            born = _broadcast(seqs, np.int64, count)
+            times = _broadcast(accessed_ns, np.int64, count)
+            weights = _broadcast(importance, np.float64, count)
+            if len(keywords) not in {0, count} or (np.diff(born) < 0).any():
+                raise InvalidInput(
+                    f"{count} vectors with {len(keywords)} lists of keywords; give one for each row, in order of seqs"
+                )
+            self._check_order(int(born[0]), count)
+            status_ids = _broadcast([self._status_id(status) for status in statuses], np.uint8, count)
+            known = vocabulary.category_ids
+            category_ids = _broadcast([known.setdefault(name, len(known)) for name in categories], np.int32, count)
+            if vocabulary.epoch_ns is None:
+                vocabulary.epoch_ns = int(times[0])
+            values = {
+                "matrix": units,
+                "born": born,
+                "died": _FOREVER,
+                "changed": born,
+                "alive": True,
+                "importance": weights,
+                "accessed": times,
+                "days": self._days_of(times),
+                "statuses": status_ids,
+                "categories": category_ids,
+                "orders": np.arange(begin, begin + count) if orders is None else _broadcast(orders, np.int64, count),
+                "sources": born if sources is None else _broadcast(sources, np.int64, count),
+            }
+            for name, column in self._columns.items():
+                column.extend(values[name], count)
+            for words in keywords:
+                vocabulary.keywords.append(words)
+            vocabulary.keywords.reach(begin + count)
+            self._latest = None
+            return np.arange(begin, begin + count)
+
+    def remove(self, seq: int, rows: Any) -> None:
+        """Let rows die at a seq; dead ones are left as they are."""
+        with self.lock:
+            places = np.atleast_1d(np.asarray(rows, np.intp))
+            going = places[self._columns["alive"].values[places]]
+            if len(going):
+                self._columns["died"].change(going, seq)
+                self._columns["alive"].change(going, values=False)
+                self._latest = None
+
+    def change(
+        self, seq: int, rows: Any, *, importance: Any = None, accessed_ns: Any = None, status: str | None = None
+    ) -> None:
+        """Change the importance, access or status of rows at a seq: one value for all, or one for each."""
+        with self.lock:
+            places = np.atleast_1d(np.asarray(rows, np.intp))
+            values: dict[str, Any] = {"changed": seq}
+            if importance is not None:
+                values["importance"] = _broadcast(importance, np.float64, len(places))
+            if accessed_ns is not None:
+                values["accessed"] = _broadcast(accessed_ns, np.int64, len(places))
+                values["days"] = self._days_of(values["accessed"])
+            if status is not None:
+                values["statuses"] = self._status_id(status)
+            for name, changed in values.items():
+                self._columns[name].change(places, changed)
+            self._latest = None
+
+    def vector_of(self, row: int) -> tuple[Array, int]:
+        """Return the vector of a row, of length 1, and the seq of the event that carries it."""
+        with self.lock:
+            return self._columns["matrix"].values[row].copy(), int(self._columns["sources"].values[row])
+
+    def sources(self) -> Array:
+        """Return for each row the seq of the event that carries its vector."""
+        with self.lock:
+            return self._columns["sources"].view()
+
+    def _check_order(self, seq: int, count: int) -> None:
+        last = int(self._columns["born"].values[-1]) if len(self) else 0
+        if seq < last or len(self) + count > ROWS_MAX:
+            raise InvalidInput(
+                f"{count} rows from seq {seq} on, behind {len(self)} up to seq {last}; "
+                f"rows come in the order of their seqs, at most {ROWS_MAX}"
+            )
+
+    def _days_of(self, times: Array) -> Array:
+        days: Array = (times - (self._vocabulary.epoch_ns or 0)) / DAY_NS
+        return days
+
+    def _status_id(self, status: str) -> int:
+        ids = self._vocabulary.status_ids
+        if status not in ids and len(ids) == STATUSES_MAX:
+            raise InvalidInput(f"status {status!r} is one more than {STATUSES_MAX}; use one of those that rows have")
+        return ids.setdefault(status, len(ids))
+
+    # Views.
+
+    def view(self) -> TableView:
+        """Return the rows as they are, with the graph if there is one."""
+        with self.lock:
+            if self._latest is None:
+                columns = Columns(**{name: self._columns[name].view() for name in Columns._fields})
+                self._latest = TableView(columns, self._vocabulary, self.builder.graph)
+            return self._latest
+
+    def stale(self, at: int) -> Rows:
+        """Return the rows that were alive at a seq and changed since: those that ``view_at`` needs values of."""
+        with self.lock:
+            count = self._count_at(at)
+            changed, died = self._columns["changed"].values[:count], self._columns["died"].values[:count]
+            return np.flatnonzero((changed > at) & (died > at))
+
+    def view_at(self, at: int, past: PastValues | None = None) -> TableView:
+        """Return the rows as of a seq: those born by then and alive, with `past` values of those changed since.
+
+        Raises ``InvalidInput`` for a seq before `since`, where rows may be missing that were gone by then, and if a row
+        was changed later and `past` does not say what it was.
+        """
+        with self.lock:
+            if at < self.since:
+                raise InvalidInput(
+                    f"seq {at} is before seq {self.since}, from which on this table knows every row; fill another"
+                )
+            count = self._count_at(at)
+            unknown = np.setdiff1d(self.stale(at), () if past is None else past.rows)
+            if len(unknown):
+                raise InvalidInput(
+                    f"row {unknown[0]} and {len(unknown) - 1} more were changed after seq {at}; "
+                    f"give what the rows of stale({at}) were then"
+                )
+            columns = Columns(*(column[:count] for column in self.view().columns))
+            columns = columns._replace(alive=self._columns["died"].values[:count] > at)
+            if past is not None:
+                names = ("importance", "accessed", "statuses", "days")
+                importance, accessed, statuses, days = (getattr(columns, name).copy() for name in names)
+                times = np.asarray(past.accessed_ns, np.int64)
+                importance[past.rows] = past.importance
+                accessed[past.rows] = times
+                days[past.rows] = self._days_of(times)
+                statuses[past.rows] = [self._status_id(status) for status in past.statuses]
+                columns = columns._replace(importance=importance, accessed=accessed, statuses=statuses, days=days)
+            return TableView(columns, self._vocabulary)
+
+    def _count_at(self, at: int) -> int:
+        return int(self._columns["born"].values.searchsorted(at, "right"))
+
+    # The graph.
+
+    def graph_to_bytes(self, position: int) -> bytes | None:
+        """Return the graph without its vectors, to be stored; ``None`` if there is none.
+
+        `position` is the seq up to which the log was applied to this table.
+        """
+        view = self.view()
+        return None if view.graph is None else hnsw.pack(view.graph, view.columns.sources, self.name, position)
+
+    def graph_from_bytes(self, blob: bytes) -> int:
+        """Put a graph in place that was packed, and return the seq at which it was.
+
+        All rows that it names have to be here, alive or not: ``hnsw.seqs_of`` tells them. Raises ``UnfitGraph``, with
+        the reason, for bytes that are not what was packed or of other rows; then nothing is changed.
+        """
+        with self.lock:
+            columns = self.view().columns
+            graph, position = hnsw.unpack(blob, self.name, columns.matrix, columns.sources, columns.alive)
+            self.builder.put(graph)
+            return position
+
+    def close(self) -> None:
+        """End the thread that builds a graph, if there is one; searches go on without a graph."""
+        self.builder.close()
+
+
+def _broadcast(values: Any, kind: Any, count: int) -> Array:
+    """Return a value for each row; raises ``InvalidInput`` if there are neither that many nor one."""
+    column = np.asarray(values, kind).reshape(-1)
+    if len(column) not in {1, count} or not count:
+        raise InvalidInput(f"a column of {len(column)} values for {count} rows; give one for each, or one for all")
+    return np.broadcast_to(column, count)

@@ -55,7 +55,7 @@ def bare(memory: Memory) -> Server[Any]:
         if params.name == "memory_read":
             value = {"key": given["key"], "value": entries[given["key"]]}
         else:
-            await chat.set(given["key"], given["value"])
+            await chat.scratchpad.set(given["key"], given["value"])
             value = {"status": "ok", "action": "set", "key": given["key"], "value": given["value"]}
         text = types.TextContent(type="text", text=json.dumps(value))
         return types.CallToolResult(content=[text], structured_content=value)
@@ -66,7 +66,7 @@ def bare(memory: Memory) -> Server[Any]:
 def filled(path: Path | None) -> Memory:
     memory = Memory(path)
     for key, value in ENTRIES.items():
-        memory.conversation(CHAT).set(key, value)
+        memory.conversation(CHAT).scratchpad.set(key, value)
     return memory
 
 

@@ -48,7 +48,7 @@ def filled() -> tuple[Memory, Any]:
     for number in range(20):
         memory.profile().set(f"key{number}", "v" * 40)
         memory.journal().append("note " * 10)
-        chat.set(f"key{number}", "v")
+        chat.scratchpad.set(f"key{number}", "v")
     assert len(chat.window()) == MESSAGES_COUNT
     return memory, chat
 
@@ -68,8 +68,14 @@ def jobs() -> list[Job]:
         return [hit.entry.content for hit in project.recall("thing 5", conversation=chat)]
 
     return [
-        Job("memory_write", "tool", write, lambda: chat.set("k", str(next(counter))), 20),
-        Job("memory_read", "tool", lambda: execute("memory_read", {"key": "k"}, told), lambda: chat.get("k"), 20),
+        Job("memory_write", "tool", write, lambda: chat.scratchpad.set("k", str(next(counter))), 20),
+        Job(
+            "memory_read",
+            "tool",
+            lambda: execute("memory_read", {"key": "k"}, told),
+            lambda: chat.scratchpad.get("k"),
+            20,
+        ),
         Job(
             "memory_search",
             "tool",

@@ -243,7 +243,7 @@ def test_the_keys_of_meta_are_the_documented_ones(tmp_path: Path) -> None:
 def test_snapshot_bytes_are_the_documented_ones() -> None:
     rows = table_after(section("Snapshot bytes"), "offset", "bytes")
     chat = Memory().conversation("a")
-    chat.set("name", "Alice")
+    chat.scratchpad.set("name", "Alice")
     rendered = chat.snapshot().to_bytes()
     assert [(int(offset), size) for offset, size, _ in rows] == [(0, "8"), (8, "1"), (9, "32"), (41, "rest")]
     assert rendered[:8].decode() == rows[0][2]

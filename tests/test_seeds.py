@@ -15,82 +15,82 @@ class TestScratchpad:
     def test_a_key_that_was_set_is_read_back(self) -> None:
         with remembering() as memory:
             chat = memory.conversation("chat")
-            chat.set("name", "Alice")
-            assert chat.get("name") == "Alice"
+            chat.scratchpad.set("name", "Alice")
+            assert chat.scratchpad.get("name") == "Alice"
 
     def test_a_note_is_among_the_notes(self) -> None:
         with remembering() as memory:
             chat = memory.conversation("chat")
-            chat.note("User prefers dark mode")
-            assert chat.notes() == ["User prefers dark mode"]
-            assert chat.scratchpad().notes == ["User prefers dark mode"]
+            chat.scratchpad.note("User prefers dark mode")
+            assert chat.scratchpad.notes() == ["User prefers dark mode"]
+            assert chat.scratchpad.notes() == ["User prefers dark mode"]
 
     def test_a_deleted_key_is_not_found(self) -> None:
         with remembering() as memory:
             chat = memory.conversation("chat")
-            chat.set("name", "Alice")
-            assert chat.delete("name") is True
-            assert chat.get("name") is None
-            assert chat.get("name", "not found") == "not found"
+            chat.scratchpad.set("name", "Alice")
+            assert chat.scratchpad.delete("name") is True
+            assert chat.scratchpad.get("name") is None
+            assert chat.scratchpad.get("name", "not found") == "not found"
 
     def test_deleting_a_missing_key_says_so_and_appends_nothing(self) -> None:
         with remembering() as memory:
-            assert memory.conversation("chat").delete("name") is False
+            assert memory.conversation("chat").scratchpad.delete("name") is False
             assert (memory.head, memory.conversations()) == (0, [])
 
     def test_clear_empties_everything(self) -> None:
         with remembering() as memory:
             chat = memory.conversation("chat")
-            chat.set("name", "Alice")
-            chat.set("city", "Oslo")
-            chat.note("likes trains")
-            chat.clear()
-            assert (chat.keys(), chat.notes()) == ([], [])
-            assert json.loads(chat.scratchpad().to_json()) == {"entries": {}, "notes": []}
+            chat.scratchpad.set("name", "Alice")
+            chat.scratchpad.set("city", "Oslo")
+            chat.scratchpad.note("likes trains")
+            chat.scratchpad.clear()
+            assert (chat.scratchpad.keys(), chat.scratchpad.notes()) == ([], [])
+            assert json.loads(chat.scratchpad.to_json()) == {"entries": {}, "notes": []}
 
     def test_two_conversations_have_their_own(self) -> None:
         with remembering() as memory:
-            memory.conversation("A").set("name", "Alice")
-            memory.conversation("A").note("a note")
+            memory.conversation("A").scratchpad.set("name", "Alice")
+            memory.conversation("A").scratchpad.note("a note")
             other = memory.conversation("B")
-            assert (other.keys(), other.notes(), other.get("name")) == ([], [], None)
+            assert (other.scratchpad.keys(), other.scratchpad.notes(), other.scratchpad.get("name")) == ([], [], None)
             assert memory.conversations() == ["A"]
 
     def test_it_survives_neither_a_restart_in_ram_nor_one_that_clears(self, tmp_path: Path) -> None:
         with Memory() as memory:
-            memory.conversation("chat").set("name", "Alice")
+            memory.conversation("chat").scratchpad.set("name", "Alice")
         with Memory() as memory:
-            assert memory.conversation("chat").keys() == []
+            assert memory.conversation("chat").scratchpad.keys() == []
         with Memory(tmp_path / "store") as memory:
-            memory.conversation("chat").set("name", "Alice")
+            memory.conversation("chat").scratchpad.set("name", "Alice")
             memory.conversation("chat").append("user", "hello", tokens=1)
         with Memory(tmp_path / "store") as memory:
-            assert memory.conversation("chat").get("name") == "Alice"
+            assert memory.conversation("chat").scratchpad.get("name") == "Alice"
         with remembering(tmp_path / "store", clear_scratchpads_on_open=True) as memory:
             chat = memory.conversation("chat")
-            assert (chat.keys(), chat.token_count()) == ([], 1)
+            assert (chat.scratchpad.keys(), chat.token_count()) == ([], 1)
 
     def test_it_is_cleared_when_the_conversation_ends(self) -> None:
         with remembering() as memory:
             chat = memory.conversation("chat")
-            chat.set("name", "Alice")
-            chat.note("a note")
+            chat.scratchpad.set("name", "Alice")
+            chat.scratchpad.note("a note")
             chat.state["temp:x"] = 1
             chat.state["y"] = 2
             chat.append("user", "hello", tokens=1)
             chat.end()
-            assert (chat.keys(), chat.notes(), list(chat.state)) == ([], [], ["y"])
+            assert (chat.scratchpad.keys(), chat.scratchpad.notes(), list(chat.state)) == ([], [], ["y"])
             assert chat.token_count() == 1
 
     def test_as_json_it_lists_keys_sorted_and_notes_in_order(self) -> None:
         with remembering() as memory:
             chat = memory.conversation("chat")
             for key in ("zebra", "apple", "mango"):
-                chat.set(key, key.upper())
-            chat.note("second thoughts")
-            chat.note("afterthoughts")
-            assert chat.keys() == ["apple", "mango", "zebra"]
-            assert chat.scratchpad().to_json() == (
+                chat.scratchpad.set(key, key.upper())
+            chat.scratchpad.note("second thoughts")
+            chat.scratchpad.note("afterthoughts")
+            assert chat.scratchpad.keys() == ["apple", "mango", "zebra"]
+            assert chat.scratchpad.to_json() == (
                 '{"entries":{"apple":"APPLE","mango":"MANGO","zebra":"ZEBRA"},'
                 '"notes":["second thoughts","afterthoughts"]}'
             )
@@ -98,51 +98,51 @@ class TestScratchpad:
     def test_setting_again_replaces(self) -> None:
         with remembering() as memory:
             chat = memory.conversation("chat")
-            chat.set("name", "Alice")
-            chat.set("name", "Bob")
-            assert (chat.get("name"), chat.keys()) == ("Bob", ["name"])
+            chat.scratchpad.set("name", "Alice")
+            chat.scratchpad.set("name", "Bob")
+            assert (chat.scratchpad.get("name"), chat.scratchpad.keys()) == ("Bob", ["name"])
 
     @pytest.mark.parametrize("key", [None, 5, "", b"name", ["name"]], ids=repr)
     def test_a_set_without_a_proper_key_is_invalid_and_creates_nothing(self, key: object) -> None:
         memory = Memory()
         with refused(memory, InvalidInput, "key"):
-            memory.conversation("chat").set(key, "value")  # type: ignore[arg-type]
+            memory.conversation("chat").scratchpad.set(key, "value")  # type: ignore[arg-type]
         assert memory.conversations() == []
 
     @pytest.mark.parametrize("value", [None, 5, True, b"value", ["value"], {"a": 1}], ids=repr)
     def test_a_value_that_is_no_text_is_invalid(self, value: object) -> None:
         memory = Memory()
         with refused(memory, InvalidInput, "value must be a str"):
-            memory.conversation("chat").set("key", value)  # type: ignore[arg-type]
+            memory.conversation("chat").scratchpad.set("key", value)  # type: ignore[arg-type]
         with refused(memory, InvalidInput, "text must be a str"):
-            memory.conversation("chat").note(value)  # type: ignore[arg-type]
+            memory.conversation("chat").scratchpad.note(value)  # type: ignore[arg-type]
         assert memory.conversations() == []
 
     def test_what_changes_nothing_appends_nothing(self) -> None:
         with remembering() as memory:
             chat = memory.conversation("chat")
-            chat.clear()
+            chat.scratchpad.clear()
             chat.end()
             chat.end_round()
             chat.clear_window()
             assert memory.head == 0
-            chat.set("name", "Alice")
+            chat.scratchpad.set("name", "Alice")
             head = memory.head
-            chat.set("name", "Alice")
-            chat.delete("other")
+            chat.scratchpad.set("name", "Alice")
+            chat.scratchpad.delete("other")
             chat.clear_window()
             assert memory.head == head
 
     def test_changing_what_was_handed_out_changes_nothing_inside(self) -> None:
         with remembering() as memory:
             chat = memory.conversation("chat")
-            chat.set("name", "Alice")
-            chat.note("a note")
-            chat.notes().append("injected")
-            chat.keys().clear()
-            chat.scratchpad().entries["name"] = "Mallory"
-            chat.scratchpad().notes.clear()
-            assert (chat.get("name"), chat.notes()) == ("Alice", ["a note"])
+            chat.scratchpad.set("name", "Alice")
+            chat.scratchpad.note("a note")
+            chat.scratchpad.notes().append("injected")
+            chat.scratchpad.keys().clear()
+            chat.scratchpad.to_dict()["entries"]["name"] = "Mallory"
+            chat.scratchpad.to_dict()["notes"].clear()
+            assert (chat.scratchpad.get("name"), chat.scratchpad.notes()) == ("Alice", ["a note"])
 
 
 class TestWindow:
@@ -234,12 +234,12 @@ class TestWindow:
         with remembering() as source, remembering() as target:
             chat = source.conversation("chat")
             chat.append("user", "hello", tokens=5)
-            chat.set("name", "Alice")
+            chat.scratchpad.set("name", "Alice")
             carried = Snapshot.from_bytes(chat.snapshot().to_bytes())
             other = target.conversation("other")
             other.restore(carried)
             assert [(m.role, m.content, m.tokens) for m in other.window()] == [("user", "hello", 5)]
-            assert (other.token_count(), other.get("name")) == (5, "Alice")
+            assert (other.token_count(), other.scratchpad.get("name")) == (5, "Alice")
 
     def test_a_snapshot_above_the_budget_here_brings_its_own_budget(self) -> None:
         with remembering() as source, remembering(window_tokens=10) as target:

@@ -85,9 +85,9 @@ _ELSEWHERE = {
     "refold.embedders": "Embedder HashedEmbedder MiniLmEmbedder OpenAIEmbedder WordLlamaEmbedder",
     "refold.event": "Event Stamp",
     "refold.index.ranking": "Ranking",
-    "refold.memory": "FileEntry Files SessionMemory Settings Subscription",
+    "refold.memory": "FileEntry Files Scratchpad SessionMemory Settings Subscription",
     "refold.mirror": "Mirror MirrorConflict MirrorEdit MirrorProblem MirrorReport",
-    "refold.results": "Backup Finding Loaded ProjectStats Recovered Reembedded Scratchpad SessionSummary Stats",
+    "refold.results": "Backup Finding Loaded ProjectStats Recovered Reembedded SessionSummary Stats",
     "refold.text": "ByteClassCounter TokenCounter",
 }
 """Names that a user may look for here, by the package or module that has them."""

@@ -3,21 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, overload
 
-import msgspec
 from msgspec import Struct
 
 from refold.entry import Entry
-
-
-class Scratchpad(Struct, frozen=True):
-    """The whole scratchpad of a conversation: its keys, sorted, and its notes, in order."""
-
-    entries: dict[str, str]
-    notes: list[str]
-
-    def to_json(self) -> str:
-        """Return the scratchpad as one JSON object with ``entries`` and ``notes``."""
-        return msgspec.json.encode(self).decode()
 
 
 class Change(Struct, frozen=True):

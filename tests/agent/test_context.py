@@ -32,9 +32,9 @@ def filled(memory: Memory) -> Any:
     project.add("The API listens on port 8080.", importance=0.4)
     project.add("Use pnpm,\nnot npm.", category="preference", importance=0.9)
     chat.session.describe_task("Fix the login.")
-    chat.set("name", "Alice")
-    chat.set("city", "Oslo")
-    chat.note("User prefers dark mode")
+    chat.scratchpad.set("name", "Alice")
+    chat.scratchpad.set("city", "Oslo")
+    chat.scratchpad.note("User prefers dark mode")
     chat.append("user", "Hello!")
     return chat
 
@@ -73,11 +73,11 @@ def test_the_system_prompt_tells_of_memory_set_and_of_nothing_that_is_empty(memo
 
 def test_nonempty_working_memory_is_included(memory: Memory) -> None:
     chat = memory.conversation("c")
-    chat.set("name", "Alice")
+    chat.scratchpad.set("name", "Alice")
     part = memory.context(chat).part("scratchpad")
     assert part is not None
     assert part.text == "[Working Memory]\nKey-value pairs:\n  name: Alice"
-    chat.clear()
+    chat.scratchpad.clear()
     assert memory.context(chat).part("scratchpad") is None
 
 
@@ -218,8 +218,8 @@ def test_appending_a_note_changes_no_byte_before_the_volatile_part(text: str, ke
         before = memory.context(chat)
         assert memory.context(chat).text == before.text
         clock.advance(seconds)
-        chat.note(text)
-        chat.set(key, text)
+        chat.scratchpad.note(text)
+        chat.scratchpad.set(key, text)
         chat.append("user", text)
         chat.session.note_finding(text)
         after = memory.context(chat)
@@ -244,7 +244,7 @@ def test_a_context_of_the_past_is_what_it_was(memory: Memory) -> None:
     chat = filled(memory)
     head, then = memory.head, memory.context(chat)
     memory.profile().set("user_name", "Eve")
-    chat.clear()
+    chat.scratchpad.clear()
     past = memory.at(head)
     assert past.context(past.conversation("c")).text == then.text
 
@@ -260,7 +260,7 @@ def test_what_was_shown_is_recorded_and_built_again(memory: Memory) -> None:
     memory.project("acme").clear()
     memory.journal().append("later")
     chat.clear_window()
-    chat.clear()
+    chat.scratchpad.clear()
     rebuilt = memory.rebuild(seq)
     assert (rebuilt.matches, rebuilt.differing) == (True, ())
     assert rebuilt.context.text == context.text

@@ -87,8 +87,8 @@ def test_a_hook_is_told_who_and_where(memory: Memory) -> None:
     (context,) = seen
     assert (context.session_id, context.project) == ("s1", "acme")
     assert (context.provider_name, context.model_name) == ("scripted", "tiny")
-    context.conversation.note("from a hook")
-    assert memory.conversation("s1").notes() == ["from a hook"]
+    context.conversation.scratchpad.note("from a hook")
+    assert memory.conversation("s1").scratchpad.notes() == ["from a hook"]
 
 
 def test_changes_of_a_message_chain_and_a_stop_ends_them(memory: Memory) -> None:

@@ -125,14 +125,14 @@ def test_hooks_take_part_at_every_point(memory: Memory) -> None:
     loop = AgentLoop(memory, chat, model)
     assert loop.run("hello").text == "DONE " * 30
     assert model.asked[0][-1]["content"] == "be brief"
-    assert chat.notes() == ["safe"]
+    assert chat.scratchpad.notes() == ["safe"]
     said = [found.event for found in chat.events() if type(found.event).__name__ == "MessageAppended"]
     first: Any = said[0]
     assert (first.content, first.metadata) == ("hello!", {"original": "hello"})
     output: Any = said[2]
     assert output.content == '{"status":"ok","action":"note"}\n(checked)'
     assert loop.end().tool_usage == {"memory_write": 1}
-    assert chat.notes() == []
+    assert chat.scratchpad.notes() == []
     assert seen[0] == "session_start"
     assert seen[-1] == "session_end"
     assert "compaction" in seen
@@ -147,7 +147,7 @@ def test_a_hook_can_stop_a_message_a_reply_and_a_call(memory: Memory) -> None:
     skip = hooks.register("before_tool", lambda *_: BeforeToolResult(skip=True, skip_reason="not allowed"))
     AgentLoop(memory, chat, Script(call("memory_write", action="note", value="n"), Reply("ok"))).run("x")
     assert chat.window()[2].content == "Error: not allowed"
-    assert chat.notes() == []
+    assert chat.scratchpad.notes() == []
     hooks.unregister("before_tool", skip)
     hooks.register("after_llm", lambda *_: AfterLlmResult(block_reason="blocked"))
     assert AgentLoop(memory, chat, Script(call("memory_read"))).run("x").stop_reason == "blocked"

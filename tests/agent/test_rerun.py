@@ -55,18 +55,18 @@ def test_what_a_host_wrote_around_the_loop_is_written_again() -> None:
         chat.append("user", "an example", tokens=9)
         chat.append("assistant", "its answer", name="bot")
         chat.session.describe_task("Fix it.")
-        chat.set("k", "v")
+        chat.scratchpad.set("k", "v")
         chat.state.set("temp:x", {"a": 1})
         chat.state.set("y", 2)
         AgentLoop(live, chat, Script(call("memory_write", action="set", key="k", value="w"), Reply("ok"))).run("go")
-        chat.delete("k")
-        chat.note("n")
+        chat.scratchpad.delete("k")
+        chat.scratchpad.note("n")
         chat.state.delete("y")
         chat.set_window_tokens(4_000)
         chat.clear_window()
         live.show(live.context(chat, query="x", skills=[("a", "b")], budget=500))
         AgentLoop(live, chat, Script(Reply("ok"))).run("go on")
-        chat.clear()
+        chat.scratchpad.clear()
         chat.session.note_finding("done")
         assert_same(chat, other)
         assert other.conversation("c").window_tokens == 4_000
@@ -79,7 +79,7 @@ def test_what_tools_and_hooks_wrote_into_the_conversation_is_written_again() -> 
         def read(_: dict[str, Any], context: ToolContext) -> str:
             assert context.conversation is not None
             context.conversation.session.note_file("a.py", lines=3)
-            context.conversation.note("read a.py")
+            context.conversation.scratchpad.note("read a.py")
             return "text"
 
         live.tools.register(FunctionTool("Read", "d", {}, read))
@@ -154,7 +154,7 @@ def test_nonsense_of_a_model_is_recorded_and_goes_back_to_it(memory: Memory) -> 
     outputs = [str(message.content) for message in chat.window() if message.role == "tool"]
     assert outputs[:2] == ["Error: unknown tool ''", "Error: unknown tool 'n?'"]
     assert outputs[3].startswith("Error: invalid input: arguments['n'] is an integer beyond 64 bits")
-    assert chat.notes() == ["as a dict"]
+    assert chat.scratchpad.notes() == ["as a dict"]
     assert sum(chat.session.calls().values()) == 4
 
 

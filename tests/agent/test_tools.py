@@ -113,7 +113,7 @@ def test_a_conversation_id_in_the_arguments_counts_for_nothing(memory: Memory) -
     call = caller(memory, "A")
     assert call("memory_read", key="secret", conversation_id="B", conversation="B")["value"] is None
     call("memory_write", action="clear", conversation_id="B")
-    assert memory.conversation("B").get("secret") == "b"
+    assert memory.conversation("B").scratchpad.get("secret") == "b"
 
 
 def test_both_tools_are_defined_with_their_schemas(memory: Memory) -> None:
@@ -207,7 +207,7 @@ def test_arguments_that_are_no_json_object_count_as_none(memory: Memory, wrong: 
 def test_arguments_in_json_are_decoded(memory: Memory) -> None:
     context = memory.tools.context(memory.conversation("A"))
     memory.tools.execute("memory_write", '{"action": "set", "key": "k", "value": "\\u00e9"}', context)
-    assert memory.conversation("A").get("k") == "\u00e9"
+    assert memory.conversation("A").scratchpad.get("k") == "\u00e9"
 
 
 @pytest.mark.parametrize("as_json", [True, False])

@@ -207,8 +207,8 @@ def test_list_names_conversations_and_snapshots(store: Path, refold: Run) -> Non
 def test_show_shows_now_and_then(store: Path, refold: Run) -> None:
     with Memory(store) as memory:
         chat = memory.conversation(CHAT)
-        chat.set("flight", "HAT266")
-        chat.note("a note\x1b[31m")
+        chat.scratchpad.set("flight", "HAT266")
+        chat.scratchpad.note("a note\x1b[31m")
         chat.state["step"] = {"role": None, "count": 3}
         chat.append("user", "One more thing.", pinned=True)
     now = refold("show", CHAT)
@@ -270,7 +270,7 @@ def test_replay_steps_through_events_and_evictions(store: Path, refold: Run) -> 
 def test_diff_compares_seqs_times_and_conversations(store: Path, refold: Run) -> None:
     refold("fork", CHAT, "other", "--at", 3)
     with Memory(store) as memory:
-        memory.conversation("other").set("flight", "HAT175")
+        memory.conversation("other").scratchpad.set("flight", "HAT175")
     changes = refold("diff", "other", CHAT, "--json").json["changes"]
     tokens = [(change["before"], change["after"]) for change in changes if change["path"] == ["tokens"]]
     assert tokens == [(19, 593)]

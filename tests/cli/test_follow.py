@@ -64,10 +64,10 @@ def test_the_past_is_followed_by_the_present(store: Path) -> None:
 
 def test_only_what_is_asked_for_is_shown(store: Path) -> None:
     with Memory(store) as memory, following(store, "--tail", "1", "--kind", "note_added", "--until", "9") as process:
-        memory.conversation("chat").note("a note")
+        memory.conversation("chat").scratchpad.note("a note")
         assert seqs(next_lines(process.stdout, 1)) == [5]
         append(memory, 2)
-        memory.conversation("chat").note("another")
+        memory.conversation("chat").scratchpad.note("another")
         memory.profile().set("k", "v")
         rest, _ = process.communicate()
         assert (seqs(rest.splitlines()), process.returncode) == ([8], 0)

@@ -288,7 +288,7 @@ def write_and_erase(path: Path, seed: int) -> list[bytes]:
         for _ in range(250):
             mark = f"gone-{random.randbytes(6).hex()}"
             chat = memory.conversation(f"chat-{random.randrange(20)}", window_tokens=10**9)
-            chat.note(mark + "x" * random.choice([0, 50, 300, 1_500, 2_500, 3_900, 5_000, 9_000]))
+            chat.scratchpad.note(mark + "x" * random.choice([0, 50, 300, 1_500, 2_500, 3_900, 5_000, 9_000]))
             marks[memory.head] = mark
         seqs = random.sample(sorted(marks), 60)
         for begin in range(0, len(seqs), 10):

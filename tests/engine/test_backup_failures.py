@@ -27,7 +27,7 @@ def source(tmp_path: Path) -> Path:
 
 def test_a_damaged_store_gives_no_backup(source: Path, tmp_path: Path) -> None:
     with Memory(source) as memory:
-        memory.conversation("chat").note("a body that is about to be damaged")
+        memory.conversation("chat").scratchpad.note("a body that is about to be damaged")
         seq = memory.head
     data = source / "data.mdb"
     data.write_bytes(data.read_bytes().replace(b"about to be damaged", b"about to be DAMAGED"))

@@ -43,7 +43,7 @@ class TestOneCommit:
         with remembering() as memory:
             with memory.batch():
                 memory.conversation("a", project="p").append("user", "x", tokens=1)
-                memory.conversation("b").set("k", "v")
+                memory.conversation("b").scratchpad.set("k", "v")
                 memory.conversation("a").state["project:k"] = 1
                 memory.profile().set("k", "v")
                 memory.journal().append("note", day="2026-01-01")
@@ -59,10 +59,10 @@ class TestOneCommit:
     def test_of_what_changes_nothing_writes_nothing(self) -> None:
         with remembering() as memory:
             chat = memory.conversation("chat")
-            chat.set("k", "v")
+            chat.scratchpad.set("k", "v")
             with memory.batch():
-                chat.set("k", "v")
-                chat.delete("absent")
+                chat.scratchpad.set("k", "v")
+                chat.scratchpad.delete("absent")
                 chat.clear_window()
             assert memory.head == 2
 
@@ -78,11 +78,11 @@ class TestOneCommit:
         def work(memory: Memory) -> None:
             chat = memory.conversation("chat", project="p")
             chat.append("user", "x", tokens=4)
-            chat.set("a", "1")
-            chat.set("a", "2")
-            chat.set("b", "3")
-            chat.delete("a")
-            chat.note("n")
+            chat.scratchpad.set("a", "1")
+            chat.scratchpad.set("a", "2")
+            chat.scratchpad.set("b", "3")
+            chat.scratchpad.delete("a")
+            chat.scratchpad.note("n")
             chat.state["temp:x"] = 1
             chat.state["y"] = [1]
             chat.end_round()
@@ -121,7 +121,7 @@ class TestResults:
             chat.append("user", "before", tokens=1)
             with memory.batch():
                 message = chat.append("user", "one", tokens=1)
-                chat.note("derived", sources=[message, 2])
+                chat.scratchpad.note("derived", sources=[message, 2])
                 chat.append("user", "two", tokens=1, sources=[message])
             sources = [event.sources for event, _ in chat.events(after=2)]
             assert sources == [(), (3, 2), (3,)]
@@ -136,11 +136,11 @@ class TestResults:
         lost = messages[0]
         assert getattr(lost, "seq", 0) is None
         with refused(memory, InvalidInput, "a batch that was not committed"):
-            chat.note("derived", sources=[lost])
+            chat.scratchpad.note("derived", sources=[lost])
         with memory.batch():
             chat.append("user", "another", tokens=1)
             with pytest.raises(InvalidInput, match="a batch that was not committed"):
-                chat.note("derived", sources=[lost])
+                chat.scratchpad.note("derived", sources=[lost])
         assert_sound(memory)
 
     def test_of_another_memorys_batch_are_no_sources(self) -> None:
@@ -149,7 +149,7 @@ class TestResults:
             message = other.conversation("chat").append("user", "x", tokens=1)
             memory.conversation("chat").append("user", "y", tokens=1)
             with pytest.raises(InvalidInput, match="a batch that was not committed"):
-                memory.conversation("chat").note("derived", sources=[message])
+                memory.conversation("chat").scratchpad.note("derived", sources=[message])
         assert_sound(memory)
 
     def test_of_a_journal_hold_the_day(self) -> None:
@@ -166,12 +166,20 @@ class TestReading:
             chat.append("user", "before", tokens=1)
             with memory.batch():
                 chat.append("user", "inside", tokens=1)
-                chat.set("k", "v")
+                chat.scratchpad.set("k", "v")
                 memory.profile().set("k", "v")
                 assert [message.content for message in chat.window()] == ["before", "inside"]
-                assert (chat.token_count(), chat.get("k"), memory.profile().items()) == (2, "v", [("k", "v")])
+                assert (chat.token_count(), chat.scratchpad.get("k"), memory.profile().items()) == (
+                    2,
+                    "v",
+                    [("k", "v")],
+                )
                 assert elsewhere(lambda: [message.content for message in chat.window()]) == ["before"]
-                assert elsewhere(lambda: (chat.get("k"), memory.profile().items(), memory.head)) == (None, [], 2)
+                assert elsewhere(lambda: (chat.scratchpad.get("k"), memory.profile().items(), memory.head)) == (
+                    None,
+                    [],
+                    2,
+                )
 
     def test_of_a_frozen_handle_sees_the_past_only(self) -> None:
         with remembering() as memory:
@@ -187,12 +195,12 @@ class TestReading:
         with remembering(window_tokens=10) as memory:
             chat = memory.conversation("chat")
             with memory.batch() as batch:
-                chat.set("k", "v")
+                chat.scratchpad.set("k", "v")
                 length = len(batch)
-                chat.set("k", "v")
+                chat.scratchpad.set("k", "v")
                 assert len(batch) == length
-                assert chat.delete("k") is True
-                assert chat.delete("k") is False
+                assert chat.scratchpad.delete("k") is True
+                assert chat.scratchpad.delete("k") is False
                 chat.append("user", "pinned", tokens=8, pinned=True)
                 with pytest.raises(Exception, match="would hold 11"):
                     chat.append("user", "pinned", tokens=3, pinned=True)
@@ -203,29 +211,33 @@ class TestReading:
             chat = memory.conversation("chat")
             with memory.batch():
                 for number in range(600):
-                    chat.set(f"k{number % 50}", str(number))
+                    chat.scratchpad.set(f"k{number % 50}", str(number))
         with remembering(tmp_path / "store") as memory:
             chat = memory.conversation("chat")
             with memory.batch():
-                chat.set("k0", "new")
-                assert (chat.get("k0"), chat.get("k49"), len(chat.keys())) == ("new", "599", 50)
+                chat.scratchpad.set("k0", "new")
+                assert (chat.scratchpad.get("k0"), chat.scratchpad.get("k49"), len(chat.scratchpad.keys())) == (
+                    "new",
+                    "599",
+                    50,
+                )
 
 
 class TestAnException:
     def test_discards_everything(self) -> None:
         memory = Memory()
-        memory.conversation("chat").set("k", "v")
+        memory.conversation("chat").scratchpad.set("k", "v")
         head, hashed = memory.head, memory.state_hash()
         for error in (ZeroDivisionError, KeyboardInterrupt, GeneratorExit):
             with pytest.raises(error):
                 in_batch(
                     memory,
-                    lambda: memory.conversation("chat").set("k", "other"),
+                    lambda: memory.conversation("chat").scratchpad.set("k", "other"),
                     lambda: memory.conversation("new").append("user", "x"),
                     partial(interrupt, error),
                 )
         assert (memory.head, memory.state_hash(), memory.conversations()) == (head, hashed, ["chat"])
-        memory.conversation("chat").set("k", "after")
+        memory.conversation("chat").scratchpad.set("k", "after")
         assert_sound(memory)
 
     def test_of_one_verb_that_is_caught_leaves_the_others(self) -> None:
@@ -262,21 +274,23 @@ class TestAnotherWriter:
     def test_of_a_stream_that_was_read_makes_it_fail(self) -> None:
         memory = Memory()
         chat = memory.conversation("chat")
-        chat.set("k", "0")
+        chat.scratchpad.set("k", "0")
         with pytest.raises(WrongVersion, match="moved from version 2 to 3 while a batch was open; run the batch again"):
-            in_batch(memory, lambda: chat.set("k", "1"), lambda: elsewhere(lambda: chat.set("k", "2")))
-        assert (chat.get("k"), memory.head) == ("2", 3)
+            in_batch(
+                memory, lambda: chat.scratchpad.set("k", "1"), lambda: elsewhere(lambda: chat.scratchpad.set("k", "2"))
+            )
+        assert (chat.scratchpad.get("k"), memory.head) == ("2", 3)
         assert_sound(memory)
 
     @pytest.mark.parametrize("read", ["get", "window", "keys", "token_count", "version"])
     def test_after_an_explicit_read_makes_it_fail(self, read: str) -> None:
         memory = Memory()
         chat = memory.conversation("chat")
-        chat.set("k", "0")
+        chat.scratchpad.set("k", "0")
         reads: dict[str, Callable[[], object]] = {
-            "get": lambda: chat.get("k"),
+            "get": lambda: chat.scratchpad.get("k"),
             "window": chat.window,
-            "keys": chat.keys,
+            "keys": chat.scratchpad.keys,
             "token_count": chat.token_count,
             "version": lambda: chat.version,
         }
@@ -285,7 +299,7 @@ class TestAnotherWriter:
                 memory,
                 reads[read],
                 lambda: memory.profile().set("derived", "from it"),
-                lambda: elsewhere(lambda: chat.set("k", "2")),
+                lambda: elsewhere(lambda: chat.scratchpad.set("k", "2")),
             )
         assert memory.profile().items() == []
 
@@ -294,7 +308,7 @@ class TestAnotherWriter:
             chat = memory.conversation("chat")
             with memory.batch():
                 mine = chat.append("user", "mine", tokens=1)
-                chat.note("mine")
+                chat.scratchpad.note("mine")
                 elsewhere(lambda: chat.append("user", "theirs", tokens=1))
             assert [message.content for message in chat.window()] == ["theirs", "mine"]
             assert [type(event).__name__ for event, _ in chat.events()].count("ConversationOpened") == 1
@@ -316,8 +330,8 @@ class TestAnotherWriter:
 
     def test_is_never_kept_waiting(self) -> None:
         with remembering() as memory, memory.batch():
-            memory.conversation("a").set("k", "v")
-            elsewhere(lambda: memory.conversation("b").set("k", "v"))
+            memory.conversation("a").scratchpad.set("k", "v")
+            elsewhere(lambda: memory.conversation("b").scratchpad.set("k", "v"))
             assert elsewhere(memory.conversations) == ["b"]
 
 
@@ -380,7 +394,7 @@ class TestRequests:
         memory = Memory()
         chat = memory.conversation("chat")
         with memory.batch():
-            assert chat.delete("k", request_id="r") is False
-        chat.set("k", "v")
-        assert chat.delete("k", request_id="r") is False
-        assert chat.get("k") == "v"
+            assert chat.scratchpad.delete("k", request_id="r") is False
+        chat.scratchpad.set("k", "v")
+        assert chat.scratchpad.delete("k", request_id="r") is False
+        assert chat.scratchpad.get("k") == "v"

@@ -121,7 +121,7 @@ class TestRefused:
             with pytest.raises(Exception, match="BATCH_EVENTS_MAX = 10 events; commit in several batches"):
                 memory.conversation("chat").append("user", "one more", tokens=1)
             with pytest.raises(Exception, match="BATCH_EVENTS_MAX"):
-                memory.conversation("new").set("k", "v")
+                memory.conversation("new").scratchpad.set("k", "v")
         assert memory.head == 10
         assert_sound(memory)
 
@@ -133,13 +133,13 @@ class TestRestoring:
             chat.append("user", "one", tokens=1)
             snapshot = chat.snapshot()
             chat.clear_window()
-            chat.set("k", "v")
+            chat.scratchpad.set("k", "v")
             with memory.batch():
                 chat.restore(snapshot)
-                assert (chat.token_count(), chat.keys()) == (1, [])
+                assert (chat.token_count(), chat.scratchpad.keys()) == (1, [])
                 chat.append("user", "two", tokens=1)
-                chat.set("a", "b")
-            assert (chat.token_count(), chat.keys()) == (2, ["a"])
+                chat.scratchpad.set("a", "b")
+            assert (chat.token_count(), chat.scratchpad.keys()) == (2, ["a"])
 
     def test_of_carried_bytes_inside_a_batch(self) -> None:
         other = Memory()
@@ -173,7 +173,7 @@ class TestContexts:
 
             async def work(name: str) -> None:
                 with memory.batch():
-                    memory.conversation(name).set("k", name)
+                    memory.conversation(name).scratchpad.set("k", name)
                     await asyncio.sleep(0)
                     memory.conversation(name).append("user", name, tokens=1)
                     await asyncio.sleep(0)
@@ -188,8 +188,8 @@ class TestContexts:
     def test_threads_do_not_inherit_it(self) -> None:
         with remembering() as memory:
             with memory.batch():
-                memory.conversation("inside").set("k", "v")
-                elsewhere(lambda: memory.conversation("outside").set("k", "v"))
+                memory.conversation("inside").scratchpad.set("k", "v")
+                elsewhere(lambda: memory.conversation("outside").scratchpad.set("k", "v"))
                 assert elsewhere(lambda: memory.head) == 2
             assert memory.head == 4
 

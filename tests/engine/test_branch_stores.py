@@ -43,9 +43,9 @@ class TestNames:
         before = chat.snapshot("before")
         fork = memory.fork("b")
         other = fork.conversation("a")
-        chat.note("main")
+        chat.scratchpad.note("main")
         chat.snapshot("later")
-        other.note("fork")
+        other.scratchpad.note("fork")
         mine = other.snapshot("later")
         assert [snapshot.name for snapshot in fork.snapshots()] == ["before", "later"]
         assert fork.snapshots()[1] == mine != memory.snapshots()[1]
@@ -53,9 +53,9 @@ class TestNames:
         with refused(memory, InvalidInput, "'before'"):
             other.snapshot("before")
         other.restore("before")
-        assert (other.notes(), chat.notes()) == ([], ["main"])
+        assert (other.scratchpad.notes(), chat.scratchpad.notes()) == ([], ["main"])
         chat.restore(mine)
-        assert chat.notes() == ["fork"]
+        assert chat.scratchpad.notes() == ["fork"]
         with pytest.raises(NotFound):
             memory.restore("later")
 
@@ -76,10 +76,10 @@ class TestNames:
 
     def test_of_requests_that_changed_nothing_are_asked_anew_in_a_fork(self, memory: Memory) -> None:
         memory.conversation("a").append("user", "x", tokens=1)
-        assert not memory.conversation("a").delete("k", request_id="r")
+        assert not memory.conversation("a").scratchpad.delete("k", request_id="r")
         other = memory.fork("b").conversation("a")
-        other.set("k", "v")
-        assert other.delete("k", request_id="r")
+        other.scratchpad.set("k", "v")
+        assert other.scratchpad.delete("k", request_id="r")
 
 
 def test_a_conversation_travels_inside_a_fork(memory: Memory) -> None:
@@ -116,9 +116,9 @@ def test_an_export_holds_every_branch(tmp_path: Path, memory: Memory) -> None:
         other.load(path)
         assert hashes(other) == hashes(memory)
         assert_sound(other)
-        other.fork("c").conversation("a").note("goes on")
+        other.fork("c").conversation("a").scratchpad.note("goes on")
     with Memory(tmp_path / "other") as other:
-        assert other.fork("c").conversation("a").notes() == ["goes on"]
+        assert other.fork("c").conversation("a").scratchpad.notes() == ["goes on"]
         assert_sound(other)
 
 
@@ -200,11 +200,11 @@ class TestTogether:
             def write(handle: Memory) -> None:
                 for number in range(30):
                     handle.conversation("a").append("user", str(number), tokens=1)
-                    handle.conversation("mine").note(str(number))
+                    handle.conversation("mine").scratchpad.note(str(number))
 
             together(*(lambda handle=handle: write(handle) for handle in handles * 2))
             for handle in handles:
-                assert len(handle.conversation("mine").notes()) == 60
+                assert len(handle.conversation("mine").scratchpad.notes()) == 60
                 versions = [stamp.version for _, stamp in handle.conversation("a").events()]
                 assert versions == list(range(1, len(versions) + 1))
             hashes(memory)
@@ -312,7 +312,7 @@ class TestBesideOthers:
         self, tmp_path: Path, memory: Memory, writes: Callable[[Memory], object]
     ) -> None:
         with Memory() as other:
-            other.conversation("x").note("there")
+            other.conversation("x").scratchpad.note("there")
             writes(other)
             other.export(tmp_path / "export.jsonl")
         fill(memory)
@@ -321,13 +321,13 @@ class TestBesideOthers:
 
     def test_an_export_is_loaded_beside_forks(self, tmp_path: Path, memory: Memory) -> None:
         with Memory() as other:
-            other.conversation("x").note("there")
+            other.conversation("x").scratchpad.note("there")
             other.export(tmp_path / "export.jsonl")
         fill(memory)
         fork = memory.fork("b")
         before = fork.state_hash()
         memory.load(tmp_path / "export.jsonl")
-        assert memory.conversation("x").notes() == ["there"]
+        assert memory.conversation("x").scratchpad.notes() == ["there"]
         assert (fork.conversations(), fork.state_hash()) == (["a"], before)
 
 
@@ -348,9 +348,9 @@ def test_subscribers_hear_their_branch(memory: Memory) -> None:
     with memory.subscribe(hear("main"), after=0) as main, fork.subscribe(hear("b"), after=0) as mine:
         for number in range(300):
             fork.journal().append(str(number))
-        memory.conversation("last").note("x")
-        fork.conversation("last").note("x")
-        memory.conversation("last").note("y")
+        memory.conversation("last").scratchpad.note("x")
+        fork.conversation("last").scratchpad.note("x")
+        memory.conversation("last").scratchpad.note("y")
         assert all(event.wait(60) for event in is_there.values())
         assert (main.error, mine.error) == (None, None)
     assert heard["b"] == [stamp.seq for _, stamp in fork.events()][: len(heard["b"])]

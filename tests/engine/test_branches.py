@@ -28,7 +28,7 @@ def fill(memory: Memory) -> int:
     """Writes into every kind of stream and returns the head."""
     chat = memory.conversation("a", project="p", window_tokens=100)
     chat.append("user", "one", tokens=10)
-    chat.set("k", "old")
+    chat.scratchpad.set("k", "old")
     chat.state["project:shared"] = 1
     memory.profile().set("theme", "dark")
     memory.journal().append("noted", day="2026-11-21")
@@ -90,7 +90,7 @@ class TestAFork:
         assert memory.state_hash() == before[0]
         memory.conversation("a").append("user", "in main", tokens=10)
         memory.profile().set("theme", "light")
-        memory.conversation("new").note("main only")
+        memory.conversation("new").scratchpad.note("main only")
         assert (said(memory), said(fork)) == (["one", "in main"], ["one", "in the fork"])
         assert fork.profile().get("theme") == "dark"
         assert (fork.conversations(), memory.conversations()) == (["a"], ["a", "new"])
@@ -100,7 +100,7 @@ class TestAFork:
         fill(memory)
         fork = memory.fork("b")
         last = list(memory.conversation("a").events())[-1].stamp
-        memory.conversation("a").note("main goes on")
+        memory.conversation("a").scratchpad.note("main goes on")
         message = fork.conversation("a").append("user", "x", tokens=1)
         assert message.seq is not None
         header = header_at(memory, message.seq)
@@ -220,7 +220,7 @@ class TestAForkThroughTime:
         assert {change.stream for step in steps for change in step.changes} == {"conversation/a"}
 
     def test_counts_its_own(self, memory: Memory, fork: Memory) -> None:
-        fork.conversation("c").note("x")
+        fork.conversation("c").scratchpad.note("x")
         assert (fork.stats().conversations, memory.stats().conversations) == (2, 1)
         assert (fork.stats().journals, memory.stats().journals) == (0, 1)
         assert "fork='b'" in repr(fork)
@@ -237,7 +237,7 @@ class TestARestore:
         memory.profile().set("theme", "light")
         memory.profile("other").set("k", "v")
         memory.journal().append("more")
-        memory.conversation("b", project="q").note("born later")
+        memory.conversation("b", project="q").scratchpad.note("born later")
         before = memory.head
         memory.restore(whole)
         assert memory.state_hash() == memory.state_hash(at=head) == memory.replay_hash()
@@ -256,7 +256,7 @@ class TestARestore:
             }
         )
         assert len({header_at(memory, stamp.seq).command for _, stamp in added}) == 1
-        assert memory.conversation("b").notes() == []
+        assert memory.conversation("b").scratchpad.notes() == []
         assert memory.conversation("b").project is None
 
     def test_that_changes_nothing_appends_nothing(self, memory: Memory) -> None:
@@ -288,19 +288,19 @@ class TestARestore:
         fill(memory)
         fork = memory.fork("b")
         fork.conversation("a").append("user", "better", tokens=1)
-        fork.conversation("c").note("only there")
+        fork.conversation("c").scratchpad.note("only there")
         memory.profile().set("theme", "light")
         memory.restore(fork.snapshot())
         assert memory.state_hash() == fork.state_hash() == memory.replay_hash()
         fork.conversation("a").append("user", "later", tokens=1)
-        memory.conversation("c").note("its own now")
+        memory.conversation("c").scratchpad.note("its own now")
         assert (said(memory), said(fork)) == (["one", "better"], ["one", "better", "later"])
-        assert fork.conversation("c").notes() == ["only there"]
+        assert fork.conversation("c").scratchpad.notes() == ["only there"]
 
     def test_of_a_fork_may_go_back_before_it_was_forked(self, memory: Memory) -> None:
         fill(memory)
         fork = memory.fork("b")
-        fork.conversation("a").set("k", "new")
+        fork.conversation("a").scratchpad.set("k", "new")
         fork.restore(memory.at(2).snapshot())
         assert fork.state_hash() == memory.state_hash(at=2) == fork.replay_hash()
         assert memory.profile().get("theme") == "dark"
@@ -393,7 +393,7 @@ def test_what_was_erased_in_the_parent_is_gone_in_the_fork(memory: Memory) -> No
     fill(memory)
     fork = memory.fork("b")
     fork.conversation("a").append("user", "two", tokens=10)
-    assert fork.conversation("a").get("k") == "old"
+    assert fork.conversation("a").scratchpad.get("k") == "old"
     events = list(memory.conversation("a").events())
     blank(
         memory, [stamp.seq for event, stamp in events if type(event).__name__ in {"MessageAppended", "ScratchpadSet"}]
@@ -402,7 +402,7 @@ def test_what_was_erased_in_the_parent_is_gone_in_the_fork(memory: Memory) -> No
         (None, True, 10),
         ("two", False, 10),
     ]
-    assert fork.conversation("a").get("k") is None
+    assert fork.conversation("a").scratchpad.get("k") is None
     assert fork.state_hash() == fork.replay_hash()
 
 

@@ -42,9 +42,9 @@ def fill(memory: Memory, secret: str) -> None:
     chat.append("assistant", [{"type": "text", "text": secret}], metadata={"about": secret}, name="n")
     chat.append("assistant", None, tool_calls=[{"id": "c", "function": {"name": "f", "arguments": secret}}])
     chat.append("tool", secret, tool_call_id="c")
-    chat.set("key", secret)
-    chat.set("key", "harmless value of a key")
-    chat.note(secret)
+    chat.scratchpad.set("key", secret)
+    chat.scratchpad.set("key", "harmless value of a key")
+    chat.scratchpad.note(secret)
     chat.state.set("k", {"deep": [secret]})
     chat.snapshot(f"named {secret}"[:100])
     memory.flush()
@@ -112,14 +112,14 @@ def test_erased_messages_keep_their_place_and_no_window_moves(memory: Memory, pa
 
 def test_what_was_derived_goes_too_unless_it_is_to_be_kept(memory: Memory, path: Path) -> None:
     source = memory.conversation("a").append("user", "the patient's name is Ottokar")
-    memory.conversation("b").note("Ottokar is the patient, it seems", sources=[source])
+    memory.conversation("b").scratchpad.note("Ottokar is the patient, it seems", sources=[source])
     derived = memory.head
     memory.profile().set("patient", "Ottokar, as noted in the summary", sources=[derived])
     assert memory.erase([source], derived="keep").derived == ()
-    assert memory.conversation("b").notes() == ["Ottokar is the patient, it seems"]
+    assert memory.conversation("b").scratchpad.notes() == ["Ottokar is the patient, it seems"]
     receipt = memory.erase([source])
     assert (receipt.seqs, receipt.derived) == ((), (derived, derived + 1))
-    assert memory.conversation("b").notes() == []
+    assert memory.conversation("b").scratchpad.notes() == []
     assert memory.profile().items() == []
     assert occurrences(path, "Ottokar") == 0
 

@@ -50,10 +50,10 @@ def occupy(memory: Memory) -> None:
     """Write ``OFFSET`` events into streams that the export has too."""
     chat = memory.conversation("chat", project="project")
     chat.append("user", "mine", tokens=1)
-    chat.set("key", "mine")
+    chat.scratchpad.set("key", "mine")
     chat.state["project:language"] = "Mine"
     chat.snapshot("named")
-    memory.conversation("fork").set("key", "mine")
+    memory.conversation("fork").scratchpad.set("key", "mine")
     assert memory.head == OFFSET
 
 
@@ -62,7 +62,7 @@ def shown(chat: Conversation) -> list[Any]:
     window = [
         (m.id, m.role, m.content, m.tokens, m.pinned, m.tool_calls, m.metadata, m.occurred_ns) for m in chat.window()
     ]
-    return [window, chat.scratchpad(), dict(chat.state.items()), chat.window_tokens, chat.version]
+    return [window, chat.scratchpad.to_dict(), dict(chat.state.items()), chat.window_tokens, chat.version]
 
 
 SESSIONS = (("conversation", "conversation/"), ("session", "conversation/"))

@@ -30,8 +30,8 @@ WAYS: dict[str, Callable[[Conversation], Any]] = {
     "a value of the state": lambda chat: chat.state.set("k", {"a": [{"b": INNER}]}),
     "a text": lambda chat: chat.append("user", INNER),
     "a name": lambda chat: chat.append("user", "hello", name=INNER),
-    "a key of the scratchpad": lambda chat: chat.set(INNER, "value"),
-    "a note": lambda chat: chat.note(INNER),
+    "a key of the scratchpad": lambda chat: chat.scratchpad.set(INNER, "value"),
+    "a note": lambda chat: chat.scratchpad.note(INNER),
 }
 
 

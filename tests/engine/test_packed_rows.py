@@ -95,8 +95,8 @@ def grow(memory: Memory) -> None:
         memory.profile().set(key, f"value {number}")
         memory.journal().append(f"note {number}", day=f"2026-01-{1 + number % 5:02}")
         chat.append("user", f"message {number}", tokens=20_000)
-        chat.set(key, f"value {number}")
-        chat.note(f"note {number}")
+        chat.scratchpad.set(key, f"value {number}")
+        chat.scratchpad.note(f"note {number}")
         chat.state[key] = number
         chat.state[f"project:{key}"] = number
         chat.session.note_file(key, lines=number)
@@ -293,7 +293,7 @@ def test_a_large_project_leaves_ram_slice_by_slice(encoded: list[int]) -> None:
         most = 0
         for number in range(200):
             encoded.clear()
-            memory.conversation(f"c{number % 7}").note("something else")
+            memory.conversation(f"c{number % 7}").scratchpad.note("something else")
             most = max(most, sum(encoded))
             if engine.reader.streams.known("project/p") is None:
                 break
@@ -313,7 +313,7 @@ def test_the_tail_is_cut_in_order_whatever_is_under_way(seed: int, tmp_path: Pat
             if draw.random() < 0.6:
                 fill(memory.project(draw.choice("pq")), number, number + 1)
             else:
-                memory.conversation(draw.choice("abcdefgh")).note(f"note {number}")
+                memory.conversation(draw.choice("abcdefgh")).scratchpad.note(f"note {number}")
             dirty = list(memory._door.engine.reader.streams.dirty.values())
             assert dirty == sorted(dirty)
             assert len(dirty) == len(set(dirty))

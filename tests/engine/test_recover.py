@@ -49,14 +49,14 @@ def in_a_batch(deed: Deed) -> None:
 
 def back_and_forth(deed: Deed) -> None:
     handle = deed.random.choice((deed.memory, deed.chat))
-    deed.chat.note(deed.text)
+    deed.chat.scratchpad.note(deed.text)
     snapshot = handle.snapshot(deed.text[:9])
-    deed.chat.set("key", deed.text)
+    deed.chat.scratchpad.set("key", deed.text)
     handle.restore(snapshot)
 
 
 def fork_one(deed: Deed) -> None:
-    deed.chat.note(deed.text)
+    deed.chat.scratchpad.note(deed.text)
     deed.chat.fork(f"of {deed.text[:9]}").append("user", deed.text, tokens=5)
 
 
@@ -68,8 +68,8 @@ def fork_all(deed: Deed) -> None:
 
 DEEDS: tuple[Callable[[Deed], object], ...] = (
     *[lambda deed: deed.chat.append("user", deed.text, tokens=9, request_id=deed.text)] * 4,
-    lambda deed: deed.chat.set(deed.random.choice("kl"), deed.text),
-    lambda deed: deed.chat.delete("k", request_id=deed.text),
+    lambda deed: deed.chat.scratchpad.set(deed.random.choice("kl"), deed.text),
+    lambda deed: deed.chat.scratchpad.delete("k", request_id=deed.text),
     lambda deed: deed.memory.profile().set("k", deed.text, sources=range(1, deed.memory.head + 1)[-1:]),
     lambda deed: deed.memory.flush(),
     *(in_a_batch, in_a_batch, back_and_forth, fork_one, fork_all),
@@ -207,7 +207,9 @@ class TestWhatComesAlong:
     def test_nothing_of_what_came_later_is_in_the_file(self, tmp_path: Path) -> None:
         with Memory(tmp_path / "store") as memory:
             for number in range(150):
-                memory.conversation(f"chat-{number % 7}").note(f"mark-{number:05} " + "x" * (number * 97 % 6_000))
+                memory.conversation(f"chat-{number % 7}").scratchpad.note(
+                    f"mark-{number:05} " + "x" * (number * 97 % 6_000)
+                )
             until = ends(memory)[80]
             kept = sum(getattr(event, "text", "").startswith("mark") for event, _ in memory.at(until).events())
         recover(tmp_path / "store", tmp_path / "new", to=until)
@@ -287,7 +289,7 @@ class TestWhatComesAlong:
         with Memory(tmp_path / "store") as memory:
             chat = memory.conversation("chat")
             for number in range(5):
-                chat.note(str(number))
+                chat.scratchpad.note(str(number))
         rows = Rows(tmp_path / "store")
         rows.put("meta", b"tags", msgspec.msgpack.encode([1, 7, 999]))
         add_unknown_event(rows)

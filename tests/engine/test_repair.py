@@ -38,18 +38,18 @@ def begin(path: Path) -> Path:
         chat, project = memory.conversation("chat", project="p"), memory.project("p")
         for number in range(12):
             message = chat.append("user", f"message {number}", tokens=5)
-            chat.set(f"key {number % 3}", str(number))
-            chat.note("the same note")
+            chat.scratchpad.set(f"key {number % 3}", str(number))
+            chat.scratchpad.note("the same note")
             project.add(f"fact {number}", source=message)
         chat.state["plan"] = [1]
         memory.conversation("other").append("user", "aside", tokens=1, request_id="aside")
         snapshot = chat.snapshot("named")
-        chat.set("key 0", "later")
-        chat.fork("fork").note("of the fork", sources=[3, 5])
+        chat.scratchpad.set("key 0", "later")
+        chat.fork("fork").scratchpad.note("of the fork", sources=[3, 5])
         chat.restore(snapshot)
         fork = memory.fork("what if")
         fork.conversation("chat").append("user", "in the fork", tokens=5)
-        fork.fork("deeper").conversation("chat").note("deep")
+        fork.fork("deeper").conversation("chat").scratchpad.note("deep")
         chat.append("user", "behind the fork", tokens=5)
         memory.erase([project.list()[2].seq])
         memory.profile().set("theme", "dark")
@@ -63,10 +63,10 @@ def go_on(path: Path) -> Path:
         said = chat.append("user", "once more", tokens=5, sources=[9])
         for number in range(6):
             said = chat.append("user", f"more {number}", tokens=5, sources=[said])
-            chat.set(f"key {number % 3}", f"again {number}")
+            chat.scratchpad.set(f"key {number % 3}", f"again {number}")
             memory.project("p").upsert(f"fact {number}, as {number} knows", source=said, threshold=0.4)
         memory.snapshot("whole")
-        chat.fork("late").note("late")
+        chat.fork("late").scratchpad.note("late")
         memory.fork("what if").profile().set("theme", "light", request_id="once")
         chat.restore("named")
         memory.erase([chat.window()[-1]])
@@ -205,7 +205,7 @@ def test_one_note_that_was_written_twice_on_purpose_stands_twice(store: Path) ->
     assert report_of(store).ok
     recover(store, store.with_name("new"))
     with Memory(store.with_name("new")) as memory:
-        assert [text for text in memory.conversation("chat").at(60).notes() if text == "the same note"][5:]
+        assert [text for text in memory.conversation("chat").at(60).scratchpad.notes() if text == "the same note"][5:]
 
 
 def test_two_streams_of_one_number_get_one_each(store: Path) -> None:
@@ -217,8 +217,8 @@ def test_two_streams_of_one_number_get_one_each(store: Path) -> None:
     assert made.repairs[0].startswith("conversation/fork had the number of conversation/chat, 1, and has ")
     assert hashes(store.with_name("new")) == before
     with Memory(store.with_name("new")) as memory:
-        assert memory.conversation("fork").notes()[-1] == "of the fork"
-        memory.conversation("new").note("gets a number of its own")
+        assert memory.conversation("fork").scratchpad.notes()[-1] == "of the fork"
+        memory.conversation("new").scratchpad.note("gets a number of its own")
         assert_sound(memory)
 
 

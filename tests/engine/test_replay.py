@@ -37,7 +37,7 @@ def fill(memory: Memory, name: str, events: int, *, tokens: int = 1) -> None:
         if place % 3:
             chat.append("user", f"message {place}", tokens=tokens)
         else:
-            chat.set(f"key {place % 7}", f"value {place}")
+            chat.scratchpad.set(f"key {place % 7}", f"value {place}")
 
 
 def remembered(memory: Memory, events: int) -> dict[int, str]:
@@ -78,7 +78,7 @@ def test_a_batch_jumps_over_a_boundary(memory: Memory, reopen: Callable[[], Memo
     with memory.batch():
         for place in range(batched):
             memory.conversation("a").append("user", f"batched {place}", tokens=1)
-            memory.conversation("b").set("key", str(place))
+            memory.conversation("b").scratchpad.set("key", str(place))
     live, head = memory.state_hash(), memory.head
     assert head == before + 2 * batched + 1
     edges = range(0, head + 1, 97)
@@ -104,9 +104,9 @@ def test_a_store_left_by_a_killed_process_keeps_its_kept_checkpoints(tmp_path: P
     """A kept row that stands at its stream's last event must outlive an opening that scans the tail behind it."""
     with lowered(CHECKPOINT_EVENTS=4):
         memory = Memory(tmp_path / "store")
-        memory.conversation("idle").set("key", "value")
+        memory.conversation("idle").scratchpad.set("key", "value")
         fill(memory, "a", 4)
-        memory.conversation("idle").set("key", "other")
+        memory.conversation("idle").scratchpad.set("key", "other")
         wanted = hashes(memory)
         left = tmp_path / "left"
         left.mkdir()
@@ -123,13 +123,13 @@ def test_a_store_left_by_a_killed_process_keeps_its_kept_checkpoints(tmp_path: P
 def test_three_hundred_restores_in_a_row(memory: Memory, reopen: Callable[[], Memory]) -> None:
     chat = memory.conversation("a")
     chat.append("user", "first", tokens=1)
-    chat.set("key", "first")
+    chat.scratchpad.set("key", "first")
     start = chat.snapshot()
-    chat.set("key", "second")
+    chat.scratchpad.set("key", "second")
     for place in range(300):
         other = chat.snapshot()
         chat.restore(start)
-        assert chat.get("key") == ("first" if place % 2 == 0 else "second")
+        assert chat.scratchpad.get("key") == ("first" if place % 2 == 0 else "second")
         start = other
     live = memory.state_hash()
     assert [memory.state_hash(at=seq) for seq in (250, 260, 304)] == [
@@ -137,19 +137,19 @@ def test_three_hundred_restores_in_a_row(memory: Memory, reopen: Callable[[], Me
     ]
     memory = reopen()
     assert memory.state_hash() == live
-    assert memory.conversation("a").get("key") == "second"
+    assert memory.conversation("a").scratchpad.get("key") == "second"
 
 
 @pytest.mark.slow
 def test_restores_that_each_point_at_the_one_before(memory: Memory, reopen: Callable[[], Memory]) -> None:
     chats = [memory.conversation(name) for name in ("a", "b")]
     for place in range(300):
-        chats[0].note(f"note {place}")
+        chats[0].scratchpad.note(f"note {place}")
         chats[1].restore(chats[0].snapshot())
         chats.reverse()
-    assert len(chats[0].notes()) == 300
+    assert len(chats[0].scratchpad.notes()) == 300
     memory = reopen()
-    assert memory.conversation("a").notes() == [f"note {place}" for place in range(300)]
+    assert memory.conversation("a").scratchpad.notes() == [f"note {place}" for place in range(300)]
 
 
 def test_forks_of_forks_to_the_bound_and_no_further(memory: Memory, reopen: Callable[[], Memory]) -> None:
@@ -240,16 +240,16 @@ def test_a_batch_may_empty_a_conversation_and_go_on(memory: Memory, reopen: Call
 def test_an_imported_value_that_was_overwritten_does_not_come_back(memory: Memory) -> None:
     with Memory() as other:
         giver = other.conversation("giver")
-        giver.set("kept", "1")
-        giver.set("gone", "old")
+        giver.scratchpad.set("kept", "1")
+        giver.scratchpad.set("gone", "old")
         giver.state["kept"] = 1
         giver.state["gone"] = "old"
         taker = memory.conversation("taker")
         taker.restore(Snapshot.from_bytes(giver.snapshot().to_bytes()))
-    taker.set("gone", "new")
+    taker.scratchpad.set("gone", "new")
     taker.state["gone"] = "new"
     blank(memory, [memory.head - 1, memory.head])
-    assert taker.scratchpad().entries == {"kept": "1"}
+    assert taker.scratchpad.items() == [("kept", "1")]
     assert taker.state.items() == [("kept", 1)]
 
 
@@ -261,7 +261,7 @@ def test_a_state_goes_from_store_to_store(memory: Memory, reopen: Callable[[], M
             if snapshot is not None:
                 chat.restore(snapshot)
             chat.append("user", f"store {place}", tokens=1)
-            chat.note(f"store {place}")
+            chat.scratchpad.note(f"store {place}")
             assert other.state_hash() == other.replay_hash()
             snapshot = Snapshot.from_bytes(chat.snapshot().to_bytes())
     assert snapshot is not None
@@ -271,7 +271,7 @@ def test_a_state_goes_from_store_to_store(memory: Memory, reopen: Callable[[], M
     assert memory.head == head
     home = reopen().conversation("home")
     assert [message.content for message in home.window()] == [f"store {place}" for place in range(5)]
-    assert home.notes() == [f"store {place}" for place in range(5)]
+    assert home.scratchpad.notes() == [f"store {place}" for place in range(5)]
 
 
 # The same log through every door.
@@ -285,7 +285,7 @@ def recorded_script(memory: Memory) -> None:
         chat = chats[random.randrange(2)]
         chat.append("user", f"message {place} \u00e9", tokens=random.randrange(9), metadata={"b": [1.5], "a": place})
         chat.state[f"temp:{place % 5}"] = {"z": place, "a": [None, True]}
-        chat.set(f"key {place % 4}", f"{place} " * random.randrange(1, 99))
+        chat.scratchpad.set(f"key {place % 4}", f"{place} " * random.randrange(1, 99))
         memory.profile().set(f"fact {place % 3}", str(place))
         memory.journal().append(f"note {place}")
         if place % 30 == 17:

@@ -38,7 +38,7 @@ def test_streams_leave_and_come_back_as_they_were(tmp_path: Path) -> None:
             memory.conversation(f"chat-{number}").append("user", text, tokens=1)
             expected.setdefault(number, []).append(text)
             if place % 7 == 0:
-                memory.conversation(f"chat-{number}").set("last", str(place))
+                memory.conversation(f"chat-{number}").scratchpad.set("last", str(place))
             if place % 50 == 0:
                 asked = draw.randrange(600)
                 assert said(memory, asked) == expected.get(asked, [])
@@ -59,10 +59,10 @@ def test_a_batch_over_many_cold_streams(tmp_path: Path) -> None:
                     chat = memory.conversation(f"chat-{number}")
                     chat.append("user", f"{turn} {TEXT}", tokens=1)
                     if number % 10 == turn:
-                        chat.set("turn", str(turn))
+                        chat.scratchpad.set("turn", str(turn))
         assert in_ram(memory) < 700
         assert all(len(said(memory, number)) == 3 for number in range(0, 800, 13))
-        assert memory.conversation("chat-1").get("turn") == "1"
+        assert memory.conversation("chat-1").scratchpad.get("turn") == "1"
 
 
 def test_forks_and_restores_of_cold_streams(tmp_path: Path) -> None:

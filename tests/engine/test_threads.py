@@ -1,5 +1,6 @@
 """Threads through one memory: every event once, no read of a half-folded state, conflicts only for those who read."""
 
+import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -101,15 +102,15 @@ def test_no_read_sees_a_half_folded_window() -> None:
 def test_reads_of_every_kind_beside_a_writer() -> None:
     with remembering(window_tokens=30) as memory:
         chat = memory.conversation("chat", project="project")
-        chat.set("k", "v")
+        chat.scratchpad.set("k", "v")
         done = threading.Event()
 
         def write() -> None:
             try:
                 for place in range(250):
-                    chat.set(f"k{place % 20}", str(place))
-                    chat.delete(f"k{(place + 7) % 20}")
-                    chat.note(str(place))
+                    chat.scratchpad.set(f"k{place % 20}", str(place))
+                    chat.scratchpad.delete(f"k{(place + 7) % 20}")
+                    chat.scratchpad.note(str(place))
                     chat.state[f"s{place % 9}"] = place
                     chat.state[f"project:s{place % 9}"] = place
                     chat.append("user", str(place), tokens=3)
@@ -119,16 +120,16 @@ def test_reads_of_every_kind_beside_a_writer() -> None:
                 done.set()
 
         reads: tuple[Callable[[], object], ...] = (
-            chat.scratchpad,
-            chat.keys,
-            chat.notes,
+            chat.scratchpad.to_dict,
+            chat.scratchpad.keys,
+            chat.scratchpad.notes,
             chat.messages,
             lambda: [chat.state.get(key) for key in chat.state],
             lambda: memory.profile().items(),
             lambda: memory.journal().recent(30),
             lambda: repr(memory) + repr(chat) + repr(chat.state),
             lambda: list(chat.events(after=max(memory.head - 20, 0))),
-            lambda: chat.at(memory.head).scratchpad(),
+            lambda: json.loads(chat.at(memory.head).scratchpad.to_json()),
             lambda: memory.at(memory.head // 2).state_hash(),
             memory.state_hash,
             memory.conversations,
@@ -149,14 +150,14 @@ def test_reads_of_every_kind_beside_a_writer() -> None:
 def test_reads_inside_a_batch_beside_a_writer() -> None:
     with remembering() as memory:
         chat = memory.conversation("chat")
-        chat.set("k", "v")
+        chat.scratchpad.set("k", "v")
         done = threading.Event()
 
         def write() -> None:
             try:
                 for place in range(400):
-                    chat.set(f"k{place % 20}", str(place))
-                    chat.delete(f"k{(place + 7) % 20}")
+                    chat.scratchpad.set(f"k{place % 20}", str(place))
+                    chat.scratchpad.delete(f"k{(place + 7) % 20}")
                     chat.append("user", str(place), tokens=1)
             finally:
                 done.set()
@@ -165,7 +166,7 @@ def test_reads_inside_a_batch_beside_a_writer() -> None:
             while not done.is_set():
                 with suppress(WrongVersion), memory.batch():
                     for _ in range(50):
-                        chat.scratchpad()
+                        chat.scratchpad.to_dict()
                         chat.window()
                         consistent(chat)
 
@@ -193,12 +194,17 @@ class TestBatches:
     def test_of_two_threads_on_one_stream_fail_only_for_the_one_that_read(self) -> None:
         memory = Memory()
         chat = memory.conversation("chat")
-        chat.set("count", "0")
+        chat.scratchpad.set("count", "0")
         reader_has_read, writer_has_written = threading.Event(), threading.Event()
 
         def read_and_write() -> None:
             with pytest.raises(WrongVersion):
-                in_batch(memory, lambda: chat.get("count"), wait, lambda: chat.note("decided on what was read"))
+                in_batch(
+                    memory,
+                    lambda: chat.scratchpad.get("count"),
+                    wait,
+                    lambda: chat.scratchpad.note("decided on what was read"),
+                )
 
         def wait() -> None:
             reader_has_read.set()
@@ -206,11 +212,11 @@ class TestBatches:
 
         def append() -> None:
             assert reader_has_read.wait(timeout=60)
-            in_batch(memory, lambda: chat.append("user", "blind", tokens=1), lambda: chat.note("blind"))
+            in_batch(memory, lambda: chat.append("user", "blind", tokens=1), lambda: chat.scratchpad.note("blind"))
             writer_has_written.set()
 
         together(read_and_write, append)
-        assert chat.notes() == ["blind"]
+        assert chat.scratchpad.notes() == ["blind"]
         assert_sound(memory)
 
     def test_tried_again_after_each_conflict_count_right(self) -> None:
@@ -222,16 +228,16 @@ class TestBatches:
         def counted() -> bool:
             try:
                 with memory.batch():
-                    chat.set("count", str(int(chat.get("count")) + 1))
+                    chat.scratchpad.set("count", str(int(chat.scratchpad.get("count")) + 1))
             except WrongVersion:
                 return False
             return True
 
         with remembering() as memory:
             chat = memory.conversation("chat")
-            chat.set("count", "0")
+            chat.scratchpad.set("count", "0")
             together(*[work] * 4)
-            assert chat.get("count") == "40"
+            assert chat.scratchpad.get("count") == "40"
 
 
 class TestOptions:

@@ -37,14 +37,14 @@ def fill(memory: Memory) -> None:
         chat.append("assistant", None, tokens=1, tool_calls=[call])
         chat.append("tool", "found", tokens=1, tool_call_id="x", name="look")
     chat.append("user", [{"type": "text", "text": "\u4e16\0"}], tokens=1, pinned=True)
-    chat.set("key", "value")
+    chat.scratchpad.set("key", "value")
     chat.state["plan"] = {"steps": [1, 2]}
     chat.state["temp:x"] = True
     chat.state["project:language"] = "Python"
     snapshot = chat.snapshot("named")
-    chat.set("key", "other")
-    chat.delete("key")
-    chat.note("a note", sources=[2, 3])
+    chat.scratchpad.set("key", "other")
+    chat.scratchpad.delete("key")
+    chat.scratchpad.note("a note", sources=[2, 3])
     travel(memory, chat, snapshot)
 
 
@@ -54,12 +54,12 @@ def travel(memory: Memory, chat: Conversation, snapshot: Snapshot) -> None:
     chat.restore(snapshot)
     chat.set_window_tokens(500)
     fork = chat.fork("fork", at=5)
-    fork.clear()
+    fork.scratchpad.clear()
     fork.state["x"] = 1
     fork.state.delete("x")
     fork.append("user", "later", request_id="once")
-    fork.set("x", "y")
-    fork.clear()
+    fork.scratchpad.set("x", "y")
+    fork.scratchpad.clear()
     chat.fork("dropped").close(drop=True)
     chat.end()
     memory.profile().set("theme", "dark")
@@ -68,7 +68,7 @@ def travel(memory: Memory, chat: Conversation, snapshot: Snapshot) -> None:
     memory.journal().append("note", day="2026-01-01")
     other = Memory()
     other.conversation("o").append("user", "from elsewhere", tokens=2)
-    other.conversation("o").set("a", "b")
+    other.conversation("o").scratchpad.set("a", "b")
     chat.restore(Snapshot.from_bytes(other.conversation("o").snapshot().to_bytes()))
     work(memory, chat)
     learn(memory.project("acme"), chat.append("user", "Use pnpm.", tokens=2))
@@ -137,7 +137,7 @@ def branch(memory: Memory) -> None:
     fork = memory.fork("what if", at=12)
     fork.conversation("chat").append("user", "in the fork", tokens=1)
     whole = fork.snapshot("whole")
-    fork.conversation("chat").fork("of the fork").note("x")
+    fork.conversation("chat").fork("of the fork").scratchpad.note("x")
     fork.conversation("chat").snapshot("in the fork")
     fork.fork("deeper").profile().set("k", "deep")
     fork.restore(whole)
@@ -213,7 +213,7 @@ class TestARoundTrip:
             chat = loaded.conversation("chat")
             chat.append("user", "more", tokens=1)
             chat.restore("named")
-            loaded.conversation("new").set("k", "v")
+            loaded.conversation("new").scratchpad.set("k", "v")
             assert loaded.head == head + 4
             assert chat.state["plan"] == {"steps": [1, 2]}
 

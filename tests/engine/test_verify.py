@@ -60,12 +60,12 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with memory.batch():
             for number in range(300):
                 chat.append("user", f"hello {number}", tokens=1)
-        chat.set("key", "value")
+        chat.scratchpad.set("key", "value")
         chat.state["project:key"] = [1, 2]
         snapshot = chat.snapshot("named")
-        chat.set("key", "other")
+        chat.scratchpad.set("key", "other")
         chat.restore(snapshot)
-        chat.fork("fork").note("a note", sources=[3, 5], request_id="once")
+        chat.fork("fork").scratchpad.note("a note", sources=[3, 5], request_id="once")
         memory.profile().set("key", "value")
         memory.journal().append("a note")
     return path

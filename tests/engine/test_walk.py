@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Path:
     with Memory(tmp_path / "store", window_tokens=50, clock_ns=Clock()) as memory, memory.batch():
         for number in range(EVENTS):
             memory.conversation("chat").append("user", f"hello {number}", tokens=1)
-            memory.conversation("chat").set("key", str(number)) if number % 100 == 0 else None
+            memory.conversation("chat").scratchpad.set("key", str(number)) if number % 100 == 0 else None
     return tmp_path / "store"
 
 
@@ -123,8 +123,8 @@ def test_values_of_a_kind_that_no_view_packs_are_damage_wherever_they_stand(tmp_
     with Memory(tmp_path / "store", clock_ns=Clock()) as memory:
         chat = memory.conversation("chat")
         chat.append("user", "hello", tokens=1)
-        chat.set("key", "value")
-        chat.note("a note")
+        chat.scratchpad.set("key", "value")
+        chat.scratchpad.note("a note")
         chat.state["key"] = [1, 2]
     inlines: list[Any] = []
 

@@ -199,7 +199,7 @@ def test_no_need_is_no_survival() -> None:
 def test_conversations_come_in_the_order_in_which_they_began() -> None:
     with Memory() as memory:
         for name in ("b", "a", "empty"):
-            memory.conversation(name).set("key", "value")
+            memory.conversation(name).scratchpad.set("key", "value")
         for name in ("b", "a"):
             memory.conversation(name).append("user", "Hello", name="Ada")
         assert [name for name, _, _ in conversations(memory)] == ["b", "a"]

@@ -260,12 +260,12 @@ class TestAFailedOpening:
             raise RuntimeError
 
         with Memory(store) as memory:
-            memory.conversation("c").set("key", "value")
+            memory.conversation("c").scratchpad.set("key", "value")
         for _ in range(2):
             with pytest.raises(RuntimeError):
                 Memory(store, clear_scratchpads_on_open=True, clock_ns=broken_clock)
         with Memory(store) as memory:
-            assert memory.conversation("c").get("key") == "value"
+            assert memory.conversation("c").scratchpad.get("key") == "value"
 
     def test_no_descriptor_is_left_open(self, store: Path, tmp_path: Path) -> None:
         descriptors = Path("/proc/self/fd")
@@ -341,9 +341,9 @@ class TestReaders:
             chat = reader.conversation("c")
             assert [message.content for message in chat.window()] == ["hello"]
             writer.conversation("c").append("user", "again", tokens=1)
-            writer.conversation("new").set("key", "value")
+            writer.conversation("new").scratchpad.set("key", "value")
             assert [message.content for message in chat.window()] == ["hello", "again"]
-            assert reader.conversation("new").get("key") == "value"
+            assert reader.conversation("new").scratchpad.get("key") == "value"
             assert reader.conversations() == ["c", "new"]
             assert reader.head == other.head == writer.head
             assert reader.state_hash() == writer.state_hash() == other.replay_hash()
@@ -356,7 +356,7 @@ class TestReaders:
                 with writer.batch():
                     for place in range(300):
                         chat.append("user", f"{begin + place}", tokens=1)
-                        chat.set(f"key {place % 7}", f"{begin}")
+                        chat.scratchpad.set(f"key {place % 7}", f"{begin}")
                 assert reader.state_hash() == writer.state_hash()
                 assert reader.conversation("c").token_count() == chat.token_count()
                 assert len(list(reader.conversation("c").events())) == chat.version
@@ -395,7 +395,7 @@ class TestReaders:
 
     MUTATIONS: tuple[Callable[[Memory], object], ...] = (
         lambda memory: memory.conversation("c").append("user", "x"),
-        lambda memory: memory.conversation("c").set("k", "v"),
+        lambda memory: memory.conversation("c").scratchpad.set("k", "v"),
         lambda memory: memory.conversation("c").clear_window(),
         lambda memory: memory.conversation("c").snapshot("name"),
         lambda memory: memory.conversation("c").fork("d"),

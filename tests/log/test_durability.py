@@ -182,7 +182,7 @@ def test_processes_write_together_and_see_each_other(tmp_path: Path) -> None:
         texts = [str(message.content) for message in shared.window()]
         for name in ("one", "two", "mine"):
             assert [text for text in texts if text.startswith(name)] == [f"{name} {place}" for place in range(60)]
-        assert (shared.get("one"), shared.get("two")) == ("59", "59")
+        assert (shared.scratchpad.get("one"), shared.scratchpad.get("two")) == ("59", "59")
         versions = [stamp.version for _, stamp in shared.events()]
         assert versions == list(range(1, len(versions) + 1))
         assert len(memory.conversation("two").window()) == 60

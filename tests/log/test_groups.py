@@ -36,7 +36,7 @@ def test_who_was_refused_in_an_overtaken_turn_is_not_written_by_the_next(
         return NoteAdded((), "refused")
 
     with remembering(tmp_path / "store") as memory:
-        memory.conversation("chat").note("before")
+        memory.conversation("chat").scratchpad.note("before")
         monkeypatch.setattr(LmdbTurn, "write", overtaken_once)
         refused = Ticket(Verb("conversation/a", decide, None, None, ANY, None))
         good = Ticket(Verb("conversation/b", NoteAdded((), "good"), None, None, ANY, None))
@@ -45,8 +45,8 @@ def test_who_was_refused_in_an_overtaken_turn_is_not_written_by_the_next(
         assert attempts == ["write", "write"]
         assert isinstance(refused.error, InvalidInput)
         assert good.noted is not None
-        assert memory.conversation("a").notes() == []
-        assert memory.conversation("b").notes() == ["good"]
+        assert memory.conversation("a").scratchpad.notes() == []
+        assert memory.conversation("b").scratchpad.notes() == ["good"]
 
 
 def test_a_stream_found_open_for_an_event_that_was_refused_is_no_part_of_the_batch(memory: Memory) -> None:

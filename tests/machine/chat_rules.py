@@ -118,23 +118,25 @@ class ChatRules(Driver):
             held, prior = chat.entries.get(key, (None, 0))
             return None if held == value else ("set", (key, value, prior))
 
-        self.mutate(name, drawn, "set", (key, value), decide)
+        self.mutate(name, drawn, "scratchpad.set", (key, value), decide)
 
     @drawn_rule("delete")
     def delete(self, name: str, key: str, drawn: Drawn) -> None:
         def decide(chat: Any) -> Any:
             return ("deleted", (key, None, chat.entries[key][1])) if key in chat.entries else None
 
-        given = self.mutate(name, drawn, "delete", (key,), decide)
+        given = self.mutate(name, drawn, "scratchpad.delete", (key,), decide)
         assert given is None or given[0] is (given[1] is not None)
 
     @drawn_rule("note")
     def note(self, name: str, text: str, drawn: Drawn) -> None:
-        self.mutate(name, drawn, "note", (text,), lambda _: ("noted", text))
+        self.mutate(name, drawn, "scratchpad.note", (text,), lambda _: ("noted", text))
 
     @drawn_rule("clear")
     def clear(self, name: str, drawn: Drawn) -> None:
-        self.mutate(name, drawn, "clear", (), lambda chat: ("cleared", None) if chat.entries or chat.notes else None)
+        self.mutate(
+            name, drawn, "scratchpad.clear", (), lambda chat: ("cleared", None) if chat.entries or chat.notes else None
+        )
 
     @drawn_rule("set_state")
     def set_state(self, name: str, key: str, value: Any, drawn: Drawn) -> None:

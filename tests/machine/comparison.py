@@ -59,12 +59,12 @@ def _check_window(chat: Conversation, model: Model, state: Chat, opening: Openin
 
 def _check_scratchpad(chat: Conversation, state: Chat) -> None:
     entries = {key: value for key, (value, _) in state.entries.items()}
-    assert chat.keys() == sorted(entries)
-    assert {key: chat.get(key) for key in entries} == entries
-    assert chat.get("never set", "default") == "default"
-    assert chat.notes() == [text for _, text in state.notes]
-    scratchpad = chat.scratchpad()
-    assert (scratchpad.entries, scratchpad.notes) == (entries, chat.notes())
+    assert chat.scratchpad.keys() == sorted(entries)
+    assert {key: chat.scratchpad.get(key) for key in entries} == entries
+    assert chat.scratchpad.get("never set", "default") == "default"
+    assert chat.scratchpad.notes() == [text for _, text in state.notes]
+    assert chat.scratchpad.to_dict() == {"entries": entries, "notes": chat.scratchpad.notes()}
+    assert chat.scratchpad.items() == sorted(entries.items())
 
 
 def _check_state(chat: Conversation, state: Chat, shared: dict[str, Any]) -> None:

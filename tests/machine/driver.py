@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -233,7 +234,7 @@ class Driver(RuleBasedStateMachine):
         return self.drive(
             stream,
             drawn,
-            lambda **options: getattr(chat, verb)(*args, **options),
+            lambda **options: attrgetter(verb)(chat)(*args, **options),
             lambda options, _: self.model.note(stream, (verb, *args), decide, options, opening=opening),
         )
 

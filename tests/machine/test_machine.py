@@ -11,14 +11,25 @@ import pytest
 from hypothesis import Phase
 
 from refold import Board, Conversation, Journal, Memory, Profile, Project, Snapshot
-from refold.memory import Files
+from refold.memory import Files, Scratchpad
 from tests.machine.machine import MemoryMachine, main
 from tests.support.paths import ROOT
 
 STEPS = 50
 ENVIRONMENTS = [(hash_seed, zone) for hash_seed in ("0", "1") for zone in ("UTC", "Asia/Kathmandu")]
 SCOPES = type(Memory().conversation("any").state)
-HANDLES: tuple[type[Any], ...] = (Memory, Board, Conversation, Project, SCOPES, Profile, Journal, Files, Snapshot)
+HANDLES: tuple[type[Any], ...] = (
+    Memory,
+    Board,
+    Conversation,
+    Scratchpad,
+    Project,
+    SCOPES,
+    Profile,
+    Journal,
+    Files,
+    Snapshot,
+)
 
 RULES = {
     Memory: {
@@ -65,21 +76,18 @@ RULES = {
     Conversation: {
         "append": "append",
         "at": "restore",
-        "clear": "clear",
         "clear_window": "clear_window",
         "close": "close",
-        "delete": "delete",
         "end": "end",
         "end_round": "end_round",
         "erase": "erase_conversation",
         "fork": "fork",
-        "note": "note",
         "replay": "look_back",
         "restore": "restore",
-        "set": "set",
         "set_window_tokens": "set_window_tokens",
         "snapshot": "name_snapshot",
     },
+    Scratchpad: {"clear": "clear", "delete": "delete", "note": "note", "set": "set"},
     Project: {
         "add": "remember",
         "approve": "review",
@@ -131,9 +139,10 @@ READS = {
     },
     Conversation: {
         *("session",),
-        *("events", "get", "id", "keys", "messages", "notes", "place", "project", "scratchpad", "state"),
+        *("events", "id", "messages", "place", "project", "scratchpad", "state"),
         *("token_count", "version", "window", "window_tokens"),
     },
+    Scratchpad: {"get", "items", "keys", "notes", "to_dict", "to_json"},
     Project: {
         *("count", "events", "get", "history", "list", "name", "place", "search", "search_episodes", "search_many"),
         "stats",

@@ -189,7 +189,7 @@ def test_a_cancelled_call_is_done_whole_or_not_at_all(store: Path) -> None:
         notes = wire.call("memory_read", {})["structuredContent"]["notes"]
         assert wire.end() == 0
     with Memory(store, readonly=True) as memory:
-        kept = memory.conversation("chat-42").notes()
+        kept = memory.conversation("chat-42").scratchpad.notes()
     assert set(notes) <= set(kept) <= {str(number) for number in range(50)}
     assert len(set(kept)) == len(kept)
 
@@ -254,4 +254,4 @@ def test_a_kill_in_the_middle_of_calls_keeps_what_was_answered(store: Path) -> N
         os.kill(wire.process.pid, signal.SIGKILL)
         wire.process.wait(SECONDS)
     with Memory(store) as memory:
-        assert str(answered - 2) in memory.conversation("chat-42").notes()
+        assert str(answered - 2) in memory.conversation("chat-42").scratchpad.notes()

@@ -30,8 +30,8 @@ CALLS: dict[str, list[dict[str, Any]]] = {
 
 def filled(memory: Memory) -> str:
     """Give a memory something of every kind; the id of what it remembers."""
-    memory.conversation("chat").set("key", "old")
-    memory.conversation("chat").note("an old note")
+    memory.conversation("chat").scratchpad.set("key", "old")
+    memory.conversation("chat").scratchpad.note("an old note")
     memory.profile().set("key", "old")
     memory.journal().append("an old line")
     return memory.project().add("Something old").id
@@ -41,9 +41,9 @@ def texts(memory: Memory) -> set[str]:
     """All that is held: keys with their values, notes, lines, memories."""
     chat = memory.conversation("chat")
     return {
-        *(f"{key} is {value} in the scratchpad" for key, value in chat.scratchpad().entries.items()),
+        *(f"{key} is {value} in the scratchpad" for key, value in chat.scratchpad.items()),
         *(f"{key} is {value} in the profile" for key, value in memory.profile().items()),
-        *chat.notes(),
+        *chat.scratchpad.notes(),
         *(note.text for note in memory.journal().recent()),
         *(entry.content for entry in memory.project().list()),
     }

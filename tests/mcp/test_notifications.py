@@ -51,10 +51,10 @@ def told_and_changed(binding: Binding, change: Callable[[], object]) -> tuple[se
 
 def filled(memory: Memory) -> None:
     chat = memory.conversation("chat", project="acme")
-    chat.set("a", "b")
+    chat.scratchpad.set("a", "b")
     chat.append("user", "hello", tokens=1)
     chat.snapshot("early")
-    chat.set("a", "c")
+    chat.scratchpad.set("a", "c")
     chat.append("user", "hello again", tokens=1)
     memory.project("acme").add("We use pnpm", keywords=["pnpm"])
     memory.profile().set("theme", "dark")
@@ -63,7 +63,7 @@ def filled(memory: Memory) -> None:
 
 
 def much(memory: Memory) -> None:
-    memory.conversation("late").set("a", "b")
+    memory.conversation("late").scratchpad.set("a", "b")
     memory.profile().set("theme", "light")
     memory.journal().append("a line")
     memory.journal().append("another line")
@@ -71,10 +71,10 @@ def much(memory: Memory) -> None:
 
 
 CHANGES: dict[str, Callable[[Memory], object]] = {
-    "a key": lambda memory: memory.conversation("chat").set("a", "d"),
-    "a note": lambda memory: memory.conversation("chat").note("x"),
-    "a deleted key": lambda memory: memory.conversation("chat").delete("a"),
-    "a cleared scratchpad": lambda memory: memory.conversation("chat").clear(),
+    "a key": lambda memory: memory.conversation("chat").scratchpad.set("a", "d"),
+    "a note": lambda memory: memory.conversation("chat").scratchpad.note("x"),
+    "a deleted key": lambda memory: memory.conversation("chat").scratchpad.delete("a"),
+    "a cleared scratchpad": lambda memory: memory.conversation("chat").scratchpad.clear(),
     "a message": lambda memory: memory.conversation("chat").append("user", "x", tokens=1),
     "another budget": lambda memory: memory.conversation("chat").set_window_tokens(1),
     "a cleared window": lambda memory: memory.conversation("chat").clear_window(),
@@ -87,7 +87,7 @@ CHANGES: dict[str, Callable[[Memory], object]] = {
         "memory_read", {}, memory.tools.context(memory.conversation("chat")), record=True
     ),
     "a shown context": lambda memory: memory.show(memory.context(memory.conversation("chat"))),
-    "a new conversation": lambda memory: memory.conversation("new").note("x"),
+    "a new conversation": lambda memory: memory.conversation("new").scratchpad.note("x"),
     "a fork": lambda memory: memory.conversation("chat").fork("forked"),
     "a memory": lambda memory: memory.project("acme").add("Another thing"),
     "a recall": lambda memory: memory.project("acme").recall("pnpm"),

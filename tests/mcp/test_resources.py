@@ -31,7 +31,7 @@ NEARLY = (
 
 @pytest.mark.parametrize("uri", NEARLY)
 def test_an_address_with_anything_in_it_that_is_left_out_is_none(memory: Memory, uri: str) -> None:
-    memory.conversation("chat").set("a", "b")
+    memory.conversation("chat").scratchpad.set("a", "b")
 
     async def use(client: Client) -> None:
         await refuses(types.INVALID_PARAMS, "no resource has the address", asked=client.read_resource(uri))
@@ -41,7 +41,7 @@ def test_an_address_with_anything_in_it_that_is_left_out_is_none(memory: Memory,
 
 def test_an_id_is_completed_although_it_is_written_out(memory: Memory) -> None:
     for name in ("chat", "chat-1", "cha", "chest"):
-        memory.conversation(name).set("a", "b")
+        memory.conversation(name).scratchpad.set("a", "b")
         memory.project(name).add("Something")
 
     async def use(client: Client) -> None:
@@ -78,7 +78,7 @@ def test_a_page_of_events_ends_where_it_was_told_to(memory: Memory, monkeypatch:
 
     chat = memory.conversation("chat")
     for number in range(300):
-        chat.note(str(number))
+        chat.scratchpad.note(str(number))
     memory.profile().set("a", "b")
     seen: list[int] = []
     events = type(chat).events

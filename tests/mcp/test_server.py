@@ -55,7 +55,7 @@ async def refuses(code: int, *words: str, asked: Coroutine[Any, Any, Any]) -> No
 
 
 def test_the_model_does_not_choose_the_conversation(memory: Memory) -> None:
-    memory.conversation("mine").set("secret", "of another")
+    memory.conversation("mine").scratchpad.set("secret", "of another")
 
     async def use(client: Client) -> None:
         tools = (await client.list_tools()).tools
@@ -67,7 +67,7 @@ def test_the_model_does_not_choose_the_conversation(memory: Memory) -> None:
 
 
 def test_the_model_chooses_where_it_may(memory: Memory) -> None:
-    memory.conversation("mine").set("secret", "of another")
+    memory.conversation("mine").scratchpad.set("secret", "of another")
 
     async def use(client: Client) -> None:
         tools = (await client.list_tools()).tools
@@ -99,7 +99,7 @@ def test_the_host_names_the_conversation_of_a_request(memory: Memory) -> None:
 
 
 def test_a_new_conversation_is_opened_in_the_project(memory: Memory) -> None:
-    memory.conversation("old", project="elsewhere").set("a", "b")
+    memory.conversation("old", project="elsewhere").scratchpad.set("a", "b")
 
     async def use(client: Client) -> None:
         await call(client, "memory_write", {"action": "note", "value": "hello"})
@@ -114,7 +114,7 @@ def test_a_new_conversation_is_opened_in_the_project(memory: Memory) -> None:
 
 def test_a_server_that_is_bound_shows_nothing_else(memory: Memory) -> None:
     for name in ("one", "two"):
-        memory.conversation(name).set("a", "b")
+        memory.conversation(name).scratchpad.set("a", "b")
         memory.project(name).add(f"Something of {name}")
 
     async def use(client: Client) -> None:
@@ -137,7 +137,7 @@ def test_a_server_that_is_bound_shows_nothing_else(memory: Memory) -> None:
 
 
 def test_what_only_reads_leaves_no_trace(memory: Memory) -> None:
-    memory.conversation("chat").set("a", "b")
+    memory.conversation("chat").scratchpad.set("a", "b")
     memory.project().add("We use pnpm", keywords=["pnpm"])
     head = memory.head
 
@@ -271,10 +271,10 @@ def test_lists_and_events_come_in_pages(memory: Memory, monkeypatch: pytest.Monk
     monkeypatch.setattr(resources, "PAGE_EVENTS_MAX", 4)
     names = [f"chat-{number}" for number in range(7)]
     for name in names:
-        memory.conversation(name).set("a", "b")
+        memory.conversation(name).scratchpad.set("a", "b")
         memory.project(name).add("Something")
     for number in range(10):
-        memory.conversation("chat-0").note(str(number))
+        memory.conversation("chat-0").scratchpad.note(str(number))
 
     async def use(client: Client) -> None:
         uris = [resource.uri for resource in await listed(client)]
@@ -337,7 +337,7 @@ WRONG_ADDRESSES = (
 
 
 def test_addresses_of_nothing_are_refused(memory: Memory) -> None:
-    memory.conversation("chat").set("a", "b")
+    memory.conversation("chat").scratchpad.set("a", "b")
 
     async def use(client: Client) -> None:
         for uri in WRONG_ADDRESSES:
@@ -372,10 +372,10 @@ def test_prompts_say_what_they_need(memory: Memory) -> None:
 
 
 def test_each_kind_of_resource_is_told_of_its_changes(memory: Memory) -> None:
-    memory.conversation("chat").set("a", "b")
+    memory.conversation("chat").scratchpad.set("a", "b")
     day = memory.journal().append("hello").day
     changes: dict[str, Callable[[], object]] = {
-        "memory://conversations/chat/scratchpad": lambda: memory.conversation("chat").note("x"),
+        "memory://conversations/chat/scratchpad": lambda: memory.conversation("chat").scratchpad.note("x"),
         "memory://conversations/chat/window": lambda: memory.conversation("chat").append("user", "x", tokens=1),
         "memory://conversations/chat/events": lambda: memory.conversation("chat").state.set("x", 1),
         "memory://profile": lambda: memory.profile().set("x", "y"),
@@ -389,7 +389,7 @@ def test_each_kind_of_resource_is_told_of_its_changes(memory: Memory) -> None:
                 await asyncio.to_thread(change)
                 assert await anext(aiter(told)) == ResourceUpdated(uri)
         async with client.listen(resources_list_changed=True) as told:
-            await asyncio.to_thread(lambda: memory.conversation("newer").note("x"))
+            await asyncio.to_thread(lambda: memory.conversation("newer").scratchpad.note("x"))
             assert await anext(aiter(told)) == ResourcesListChanged()
 
     using(memory, use)
@@ -397,12 +397,12 @@ def test_each_kind_of_resource_is_told_of_its_changes(memory: Memory) -> None:
 
 def test_what_did_not_change_is_not_told(memory: Memory) -> None:
     chat = memory.conversation("chat")
-    chat.set("a", "b")
+    chat.scratchpad.set("a", "b")
     window, profile = "memory://conversations/chat/window", "memory://profile"
 
     async def use(client: Client) -> None:
         async with client.listen(resource_subscriptions=[window, profile]) as told:
-            await asyncio.to_thread(lambda: chat.set("a", "c"))
+            await asyncio.to_thread(lambda: chat.scratchpad.set("a", "c"))
             await asyncio.to_thread(lambda: memory.profile("other").set("a", "c"))
             await asyncio.to_thread(lambda: memory.profile().set("a", "c"))
             assert await anext(aiter(told)) == ResourceUpdated(profile)
@@ -416,7 +416,7 @@ def test_the_last_change_is_told_however_many_came_before(memory: Memory, count:
 
     def write() -> None:
         for number in range(count):
-            memory.conversation("chat").note(str(number))
+            memory.conversation("chat").scratchpad.note(str(number))
 
     async def use(client: Client) -> None:
         async with client.listen(resource_subscriptions=[uri]) as told:

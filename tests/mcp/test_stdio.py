@@ -142,4 +142,4 @@ def test_what_was_asked_before_stdin_was_closed_is_answered(tmp_path: Path) -> N
     assert not [each for each in answers.values() if "result" not in each]
     with Memory(store) as memory:
         assert_sound(memory)
-        assert sorted(memory.conversation("chat").notes(), key=int) == notes
+        assert sorted(memory.conversation("chat").scratchpad.notes(), key=int) == notes

@@ -39,7 +39,7 @@ with Memory(sys.argv[1]) as memory:
     print("ready", flush=True)
     while number == 0 or (not told.is_set() and number < 150):
         chat.append("user", f"message {number}", tokens=1)
-        chat.set("number", str(number))
+        chat.scratchpad.set("number", str(number))
         memory.project("theirs").add(f"The other process wrote {number}")
         memory.journal().append(f"theirs {number}")
         number += 1
@@ -66,7 +66,7 @@ def somebody_writing(path: Path) -> Iterator[None]:
     with Memory(path, readonly=True) as memory:
         theirs = memory.conversation("other")
         assert [message.content for message in theirs.window()] == [f"message {number}" for number in range(count)]
-        assert theirs.get("number") == str(count - 1)
+        assert theirs.scratchpad.get("number") == str(count - 1)
         assert memory.project("theirs").count() == count
 
 
@@ -129,11 +129,11 @@ def test_clients_of_two_transports_and_python_write_one_conversation(store: Path
             connected(url, "legacy") as second,
         ):
             writing = [write(client, label) for client, label in ((beside, "stdio"), (first, "one"), (second, "two"))]
-            await asyncio.gather(*writing, *(aio.note(f"python {number}") for number in range(20)))
+            await asyncio.gather(*writing, *(aio.scratchpad.note(f"python {number}") for number in range(20)))
 
     with Memory(store) as memory, http(MemoryServer(Binding(memory, conversation="chat-42"))) as url:
         asyncio.run(all_at_once(memory, url))
-        notes = memory.conversation("chat-42").notes()
+        notes = memory.conversation("chat-42").scratchpad.notes()
     for label in ("stdio", "one", "two", "python"):
         mine = [note for note in notes if note.startswith(label)]
         assert mine == [f"{label} {number}" for number in range(20)], "nothing is lost, and each one's order is kept"
@@ -166,17 +166,16 @@ async def told_legacy(target: Any, uri: str, write: Callable[[], object]) -> Non
 
 @pytest.mark.parametrize("tell", [told_modern, told_legacy])
 def test_what_another_process_writes_is_told_over_http(store: Path, tell: Callable[..., Any]) -> None:
-    program = (
-        "import sys; from refold import Memory; Memory(sys.argv[1]).conversation('chat-42').set('from', 'elsewhere')"
-    )
+    program = "import sys; from refold import Memory; "
+    program += "Memory(sys.argv[1]).conversation('chat-42').scratchpad.set('from', 'elsewhere')"
 
     def write() -> None:
         subprocess.run([sys.executable, "-c", program, str(store)], check=True, timeout=SECONDS)
 
     with Memory(store) as memory, http(MemoryServer(Binding(memory))) as url:
-        memory.conversation("chat-42").set("from", "here")
+        memory.conversation("chat-42").scratchpad.set("from", "here")
         asyncio.run(tell(url, "memory://conversations/chat-42/scratchpad", write))
-        assert memory.conversation("chat-42").get("from") == "elsewhere"
+        assert memory.conversation("chat-42").scratchpad.get("from") == "elsewhere"
 
 
 @pytest.mark.slow
@@ -201,9 +200,9 @@ def test_a_server_that_only_reads_follows_who_writes(store: Path) -> None:
 
     with Memory(store) as memory:
         chat = memory.conversation("chat-42")
-        chat.set("a", "b")
+        chat.scratchpad.set("a", "b")
         head = memory.head
-        asyncio.run(follow(lambda: chat.set("a", "c")))
+        asyncio.run(follow(lambda: chat.scratchpad.set("a", "c")))
         assert memory.head == head + 1
 
 

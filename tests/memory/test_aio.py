@@ -30,13 +30,13 @@ def test_what_was_awaited_is_there(memory: Memory) -> None:
         assert message.seq == memory.head == 2
         assert message.time_ns > 0
         assert [held.content for held in chat.window()] == ["Hello!"]
-        await chat.set("key", "value")
-        assert chat.get("key") == "value"
-        assert chat.keys() == ["key"]
-        assert await chat.delete("key")
-        assert not await chat.delete("key")
-        await chat.note("a note")
-        assert chat.notes() == ["a note"]
+        await chat.scratchpad.set("key", "value")
+        assert chat.scratchpad.get("key") == "value"
+        assert chat.scratchpad.keys() == ["key"]
+        assert await chat.scratchpad.delete("key")
+        assert not await chat.scratchpad.delete("key")
+        await chat.scratchpad.note("a note")
+        assert chat.scratchpad.notes() == ["a note"]
         await chat.state.set("plan", [1, 2])
         assert chat.state["plan"] == [1, 2]
         assert "plan" in chat.state
@@ -79,10 +79,10 @@ def test_tasks_decide_on_what_those_before_them_did(memory: Memory) -> None:
         outcomes = await asyncio.gather(
             chat.append("user", "first", tokens=1, expected=NO_STREAM),
             chat.append("user", "second", tokens=1, expected=NO_STREAM),
-            chat.set("key", "value"),
-            chat.set("key", "value"),
-            chat.delete("key"),
-            chat.delete("key"),
+            chat.scratchpad.set("key", "value"),
+            chat.scratchpad.set("key", "value"),
+            chat.scratchpad.delete("key"),
+            chat.scratchpad.delete("key"),
             return_exceptions=True,
         )
         return list(outcomes)
@@ -121,26 +121,28 @@ def test_a_request_id_answers_once_however_many_tasks_ask(memory: Memory) -> Non
 
 def test_another_thread_that_moves_a_stream_costs_a_second_look_and_loses_nothing(memory: Memory) -> None:
     plain = memory.conversation("chat")
-    plain.set("counter", "0")
+    plain.scratchpad.set("counter", "0")
     barrier = threading.Barrier(2)
 
     def interfere() -> None:
         barrier.wait()
         for number in range(50):
-            plain.set("other", str(number))
+            plain.scratchpad.set("other", str(number))
 
     async def work() -> None:
         chat = memory.aio.conversation("chat")
         barrier.wait()
         for number in range(50):
-            await asyncio.gather(chat.set("counter", str(number)), chat.append("user", f"{number}", tokens=1))
+            await asyncio.gather(
+                chat.scratchpad.set("counter", str(number)), chat.append("user", f"{number}", tokens=1)
+            )
 
     thread = threading.Thread(target=interfere)
     thread.start()
     run(work())
     thread.join()
-    assert plain.get("counter") == "49"
-    assert plain.get("other") == "49"
+    assert plain.scratchpad.get("counter") == "49"
+    assert plain.scratchpad.get("other") == "49"
     assert [message.content for message in plain.window()] == [str(number) for number in range(50)]
 
 
@@ -188,12 +190,12 @@ def test_a_batch_of_one_task_is_seen_by_nobody_else(memory: Memory) -> None:
             message = await chat.append("user", "Hello!", tokens=1)
             provisional: int | None = message.seq
             assert provisional is None
-            await chat.set("key", "value")
+            await chat.scratchpad.set("key", "value")
             entered.set()
             await seen.wait()
         await watcher
         assert message.seq == 4
-        assert chat.get("key") == "value"
+        assert chat.scratchpad.get("key") == "value"
 
         async def fail() -> None:
             async with memory.aio.batch():

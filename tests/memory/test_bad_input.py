@@ -115,12 +115,12 @@ VERBS: dict[str, Callable[[Memory, Conversation, Any], object]] = {
     "messages format": lambda _, chat, value: chat.messages(format=value),
     "set_window_tokens": lambda _, chat, value: chat.set_window_tokens(value),
     "clear_window expected": lambda _, chat, value: chat.clear_window(expected=value),
-    "set key": lambda _, chat, value: chat.set(value, "x"),
-    "set value": lambda _, chat, value: chat.set("key", value),
-    "get": lambda _, chat, value: chat.get(value),
-    "delete": lambda _, chat, value: chat.delete(value),
-    "note": lambda _, chat, value: chat.note(value),
-    "clear request_id": lambda _, chat, value: chat.clear(request_id=value),
+    "set key": lambda _, chat, value: chat.scratchpad.set(value, "x"),
+    "set value": lambda _, chat, value: chat.scratchpad.set("key", value),
+    "get": lambda _, chat, value: chat.scratchpad.get(value),
+    "delete": lambda _, chat, value: chat.scratchpad.delete(value),
+    "note": lambda _, chat, value: chat.scratchpad.note(value),
+    "clear request_id": lambda _, chat, value: chat.scratchpad.clear(request_id=value),
     "state key": lambda _, chat, value: chat.state.set(value, 1),
     "state value": lambda _, chat, value: chat.state.set("key", value),
     "state item": lambda _, chat, value: chat.state.__setitem__("project:key", value),
@@ -198,7 +198,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
     with remembering(tmp_path / "store") as memory:
         chat = memory.conversation("chat", project="project")
         chat.append("user", "hello", tokens=1)
-        chat.set("kept", "value")
+        chat.scratchpad.set("kept", "value")
         yield memory
 
 
@@ -216,7 +216,7 @@ def test_any_value_works_or_is_refused_whole(memory: Memory, verb: str) -> None:
         except Exception as error:
             raise AssertionError(f"{verb} of {what} raises {type(error).__name__}: {error}") from error
     assert_sound(memory)
-    assert chat.at(3).get("kept") == "value"
+    assert chat.at(3).scratchpad.get("kept") == "value"
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -261,13 +261,19 @@ class TestPlainValues:
     def test_in_keyed_values(self) -> None:
         with remembering() as memory:
             chat = memory.conversation(Word("chat"))
-            chat.set(Word("key"), Word("value"))
-            chat.set(Colour.RED, Colour.RED)
+            chat.scratchpad.set(Word("key"), Word("value"))
+            chat.scratchpad.set(Colour.RED, Colour.RED)
             memory.profile(Word("default")).set(Colour.RED, Word("value"))
             chat.state[Word("key")] = Number(1)
             chat.set_window_tokens(Number(50))
-            chat.note(Word("note"))
-            found = [*chat.keys(), chat.get("key"), chat.get("red"), *memory.profile().items()[0], *chat.notes()]
+            chat.scratchpad.note(Word("note"))
+            found = [
+                *chat.scratchpad.keys(),
+                chat.scratchpad.get("key"),
+                chat.scratchpad.get("red"),
+                *memory.profile().items()[0],
+                *chat.scratchpad.notes(),
+            ]
             assert found == ["key", "red", "value", "red", "red", "value", "note"]
             assert {type(value) for value in found} == {str}
             assert type(chat.window_tokens) is int
@@ -312,7 +318,7 @@ class TestAfterClosing:
     CALLS: tuple[Callable[[Memory], object], ...] = (
         lambda memory: memory.conversation("chat").append("user", "x"),
         lambda memory: memory.conversation("chat").window(),
-        lambda memory: memory.conversation("chat").set("k", "v"),
+        lambda memory: memory.conversation("chat").scratchpad.set("k", "v"),
         lambda memory: memory.conversation("chat").state["k"],
         lambda memory: list(memory.conversation("chat").events()),
         lambda memory: memory.conversation("chat").snapshot(),

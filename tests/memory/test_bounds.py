@@ -49,11 +49,15 @@ REFUSALS: dict[str, tuple[Callable[[Memory], object], type[RefoldError], tuple[s
         ("100,000,000 bytes", "VALUE_BYTES_MAX", "16,777,216", "file"),
     ),
     "100 MB of a scratchpad's value": (
-        lambda m: m.conversation("c").set("k", text_of(100_000_000)),
+        lambda m: m.conversation("c").scratchpad.set("k", text_of(100_000_000)),
         LimitExceeded,
         ("100,000,000 bytes", "VALUE_BYTES_MAX", "16,777,216"),
     ),
-    "100 MB of a note": (lambda m: m.conversation("c").note(text_of(100_000_000)), LimitExceeded, ("VALUE_BYTES_MAX",)),
+    "100 MB of a note": (
+        lambda m: m.conversation("c").scratchpad.note(text_of(100_000_000)),
+        LimitExceeded,
+        ("VALUE_BYTES_MAX",),
+    ),
     "100 MB of state": (
         lambda m: m.conversation("c").state.set("k", text_of(100_000_000)),
         LimitExceeded,
@@ -80,16 +84,16 @@ REFUSALS: dict[str, tuple[Callable[[Memory], object], type[RefoldError], tuple[s
         ("25,165,824 bytes",),
     ),
     "a key over its bound": (
-        lambda m: m.conversation("c").set(text_of(KEY + 1), "v"),
+        lambda m: m.conversation("c").scratchpad.set(text_of(KEY + 1), "v"),
         LimitExceeded,
         ("key is 4,097 bytes", "KEY_BYTES_MAX = 4,096"),
     ),
     "a key over its bound in bytes only": (
-        lambda m: m.conversation("c").set("\u00e9" * (KEY // 2 + 1), "v"),
+        lambda m: m.conversation("c").scratchpad.set("\u00e9" * (KEY // 2 + 1), "v"),
         LimitExceeded,
         ("key is 4,098 bytes",),
     ),
-    "an empty key": (lambda m: m.conversation("c").set("", "v"), InvalidInput, ("key is empty",)),
+    "an empty key": (lambda m: m.conversation("c").scratchpad.set("", "v"), InvalidInput, ("key is empty",)),
     "an empty key of the profile": (lambda m: m.profile().set("", "v"), InvalidInput, ("key is empty",)),
     "an empty key of the state": (lambda m: m.conversation("c").state.set("", 1), InvalidInput, ("key is empty",)),
     "only a prefix as key": (
@@ -108,7 +112,7 @@ REFUSALS: dict[str, tuple[Callable[[Memory], object], type[RefoldError], tuple[s
         ("needs a project",),
     ),
     "a surrogate in a key": (
-        lambda m: m.conversation("c").set("a\udfff", "v"),
+        lambda m: m.conversation("c").scratchpad.set("a\udfff", "v"),
         InvalidInput,
         ("lone surrogate at character 1",),
     ),
@@ -151,24 +155,36 @@ REFUSALS: dict[str, tuple[Callable[[Memory], object], type[RefoldError], tuple[s
     "a negative seq": (lambda m: m.at(-1), InvalidInput, ("seq -1", "from 0")),
     "a truth as seq": (lambda m: m.at(True), InvalidInput, ("bool",)),  # noqa: FBT003 - refused because it is one
     "a source of the future": (
-        lambda m: m.conversation("chat").note("x", sources=[99]),
+        lambda m: m.conversation("chat").scratchpad.note("x", sources=[99]),
         InvalidInput,
         ("source 99", "from 1 to 3"),
     ),
-    "source 0": (lambda m: m.conversation("chat").note("x", sources=[0]), InvalidInput, ("source 0",)),
+    "source 0": (lambda m: m.conversation("chat").scratchpad.note("x", sources=[0]), InvalidInput, ("source 0",)),
     "too many sources": (
-        lambda m: m.conversation("chat").note("x", sources=[1] * 4_097),
+        lambda m: m.conversation("chat").scratchpad.note("x", sources=[1] * 4_097),
         LimitExceeded,
         ("4097", "SOURCES_COUNT_MAX = 4096"),
     ),
-    "a text as sources": (lambda m: m.conversation("chat").note("x", sources="1"), InvalidInput, ("list or tuple",)),
-    "an empty request id": (lambda m: m.conversation("c").note("x", request_id=""), InvalidInput, ("request_id",)),
+    "a text as sources": (
+        lambda m: m.conversation("chat").scratchpad.note("x", sources="1"),
+        InvalidInput,
+        ("list or tuple",),
+    ),
+    "an empty request id": (
+        lambda m: m.conversation("c").scratchpad.note("x", request_id=""),
+        InvalidInput,
+        ("request_id",),
+    ),
     "a long request id": (
-        lambda m: m.conversation("c").note("x", request_id=text_of(1_025)),
+        lambda m: m.conversation("c").scratchpad.note("x", request_id=text_of(1_025)),
         LimitExceeded,
         ("REQUEST_BYTES_MAX = 1,024",),
     ),
-    "a negative version": (lambda m: m.conversation("c").note("x", expected=-1), InvalidInput, ("expected is -1",)),
+    "a negative version": (
+        lambda m: m.conversation("c").scratchpad.note("x", expected=-1),
+        InvalidInput,
+        ("expected is -1",),
+    ),
     "NaN": (
         lambda m: m.conversation("c").append("user", "x", metadata={"a": [1, float("nan")]}),
         InvalidInput,
@@ -231,7 +247,7 @@ def test_a_refusal_names_the_value_and_the_bound(what: str) -> None:
     memory = Memory()
     chat = memory.conversation("chat", project="project")
     chat.append("user", "hello", tokens=1)
-    chat.set("kept", "value")
+    chat.scratchpad.set("kept", "value")
     call, error, words = REFUSALS[what]
     with refused(memory, error, *words):
         call(memory)
@@ -241,7 +257,7 @@ class TestJustWithinBounds:
     def test_keys_and_names_of_the_largest_size(self, tmp_path: Path) -> None:
         with remembering(tmp_path / "store") as memory:
             chat = memory.conversation(text_of(NAME), project="\u4e16" * (NAME // 3))
-            chat.set(text_of(KEY), "value")
+            chat.scratchpad.set(text_of(KEY), "value")
             chat.state[text_of(KEY)] = 1
             chat.state["project:" + text_of(KEY - 8)] = 2
             memory.profile("\u00e9" * (NAME // 2)).set(text_of(KEY), "value")
@@ -250,16 +266,16 @@ class TestJustWithinBounds:
             chat.fork("y" * NAME)
             chat.append("user", "x", request_id=text_of(limits.REQUEST_BYTES_MAX))
             assert memory.conversations() == [text_of(NAME), "y" * NAME]
-            assert chat.get(text_of(KEY)) == "value"
+            assert chat.scratchpad.get(text_of(KEY)) == "value"
 
     def test_ids_with_nul_newline_slash_and_every_plane(self, tmp_path: Path) -> None:
         ids = sorted(["a", "a\0", "a\0b", "a\nb", "a/b", "/", "..", " ", "\u00e9", "\u4e16", "\U0001f600", "\uffff"])
         with remembering(tmp_path / "store") as memory:
             for name in ids:
-                memory.conversation(name).set("key", name)
+                memory.conversation(name).scratchpad.set("key", name)
             assert memory.conversations() == ids
             for name in ids:
-                assert memory.conversation(name).get("key") == name
+                assert memory.conversation(name).scratchpad.get("key") == name
                 assert memory.conversations(after=name) == ids[ids.index(name) + 1 :]
 
     def test_large_values_come_back_whole(self, tmp_path: Path) -> None:
@@ -267,11 +283,11 @@ class TestJustWithinBounds:
         with remembering(tmp_path / "store") as memory:
             chat = memory.conversation("chat")
             chat.append("user", large, tokens=1)
-            chat.set("key", large)
+            chat.scratchpad.set("key", large)
             chat.state["key"] = [large[:5_000_000], large[:5_000_000]]
         with Memory(tmp_path / "store") as memory:
             chat = memory.conversation("chat")
-            assert chat.window()[0].content == large == chat.get("key")
+            assert chat.window()[0].content == large == chat.scratchpad.get("key")
             assert chat.state["key"] == [large[:5_000_000], large[:5_000_000]]
 
     def test_ten_thousand_keys(self, tmp_path: Path) -> None:
@@ -279,13 +295,17 @@ class TestJustWithinBounds:
             chat = memory.conversation("chat")
             with memory.batch():
                 for number in range(10_000):
-                    chat.set(f"key {number}", f"value {number}")
-            assert len(chat.keys()) == 10_000
+                    chat.scratchpad.set(f"key {number}", f"value {number}")
+            assert len(chat.scratchpad.keys()) == 10_000
             chat.append("user", "x", metadata={f"key {number}": number for number in range(10_000)})
             chat.state["many"] = {f"key {number}": [number] for number in range(10_000)}
         with Memory(tmp_path / "store") as memory:
             chat = memory.conversation("chat")
-            assert (len(chat.keys()), chat.get("key 9999"), len(chat.state["many"])) == (10_000, "value 9999", 10_000)
+            assert (len(chat.scratchpad.keys()), chat.scratchpad.get("key 9999"), len(chat.state["many"])) == (
+                10_000,
+                "value 9999",
+                10_000,
+            )
 
     @pytest.mark.parametrize(
         "value",
@@ -331,8 +351,8 @@ class TestJustWithinBounds:
         with remembering() as memory:
             chat = memory.conversation("chat")
             chat.append("user", "", tokens=0, name="", metadata={})
-            chat.set("key", "")
-            chat.note("")
+            chat.scratchpad.set("key", "")
+            chat.scratchpad.note("")
             message = chat.window()[0]
             assert (message.content, message.name, message.metadata) == ("", "", {})
-            assert (chat.get("key"), chat.notes()) == ("", [""])
+            assert (chat.scratchpad.get("key"), chat.scratchpad.notes()) == ("", [""])

@@ -99,7 +99,7 @@ def test_writing_while_iterating_comes_to_an_end(verb: str) -> None:
     }
     seen = 0
     for _ in passes[verb]():
-        chat.note("seen")
+        chat.scratchpad.note("seen")
         seen += 1
     assert seen == 2
 
@@ -108,7 +108,7 @@ def test_the_version_inside_a_batch_is_the_one_that_expected_compares_with() -> 
     with remembering() as memory, memory.batch():
         chat = memory.conversation("chat")
         chat.append("user", "x", tokens=1)
-        chat.set("key", "value", expected=chat.version)
+        chat.scratchpad.set("key", "value", expected=chat.version)
         assert chat.version == 3
 
 

@@ -45,9 +45,9 @@ class TestRequests:
 
     def test_the_same_request_of_another_stream_is_another_one(self) -> None:
         memory = Memory()
-        memory.conversation("a").set("k", "v", request_id="r")
+        memory.conversation("a").scratchpad.set("k", "v", request_id="r")
         with refused(memory, InvalidInput, "another request"):
-            memory.conversation("b").set("k", "v", request_id="r")
+            memory.conversation("b").scratchpad.set("k", "v", request_id="r")
 
     def test_the_expected_version_is_no_part_of_what_was_asked(self) -> None:
         with remembering() as memory:
@@ -58,21 +58,21 @@ class TestRequests:
     def test_one_that_changed_nothing_is_answered_so_for_ever(self) -> None:
         with remembering() as memory:
             chat = memory.conversation("chat")
-            assert chat.delete("k", request_id="r") is False
-            chat.set("k", "v")
-            assert chat.delete("k", request_id="r") is False
-            assert chat.get("k") == "v"
+            assert chat.scratchpad.delete("k", request_id="r") is False
+            chat.scratchpad.set("k", "v")
+            assert chat.scratchpad.delete("k", request_id="r") is False
+            assert chat.scratchpad.get("k") == "v"
 
     @pytest.mark.parametrize("request_id", ["r", "\u4e16\0", " ", "x" * 1_024], ids=["r", "nul", "space", "long"])
     def test_ids_of_any_text(self, request_id: str, tmp_path: Path) -> None:
         with remembering(tmp_path / "store") as memory:
             for _ in range(3):
-                memory.conversation("chat").note("x", request_id=request_id)
-            assert memory.conversation("chat").notes() == ["x"]
+                memory.conversation("chat").scratchpad.note("x", request_id=request_id)
+            assert memory.conversation("chat").scratchpad.notes() == ["x"]
 
     def test_neither_id_nor_content_stands_in_the_clear(self, tmp_path: Path) -> None:
         with Memory(tmp_path / "store") as memory:
-            memory.conversation("chat").delete("forgotten-key", request_id="the-request-id")
+            memory.conversation("chat").scratchpad.delete("forgotten-key", request_id="the-request-id")
         content = (tmp_path / "store" / "data.mdb").read_bytes()
         assert b"the-request-id" not in content
         assert b"forgotten-key" not in content
@@ -84,8 +84,8 @@ class TestSources:
             chat = memory.conversation("chat")
             message = chat.append("user", "x", tokens=1)
             recorded = next(iter(chat.events()))
-            chat.note("derived", sources=[message, recorded, 1, message])
-            chat.note("derived", sources=(2,))
+            chat.scratchpad.note("derived", sources=[message, recorded, 1, message])
+            chat.scratchpad.note("derived", sources=(2,))
             events = [event.sources for event, _ in chat.events()]
             assert events == [(), (), (2, 1, 1, 2), (2,)]
 
@@ -94,7 +94,7 @@ class TestSources:
         with remembering() as memory:
             chat = memory.conversation("chat")
             chat.append("user", "x", tokens=1)
-            chat.note("derived", sources=[1] * count)
+            chat.scratchpad.note("derived", sources=[1] * count)
             assert len(list(chat.events())[-1].event.sources) == count
 
     @pytest.mark.parametrize("source", ["1", 1.0, True, None, ..., b"1", [1]], ids=repr)
@@ -102,7 +102,7 @@ class TestSources:
         memory = Memory()
         memory.conversation("chat").append("user", "x", tokens=1)
         with refused(memory, InvalidInput, "source"):
-            memory.conversation("chat").note("derived", sources=[source])
+            memory.conversation("chat").scratchpad.note("derived", sources=[source])
 
 
 @pytest.mark.parametrize("expected", [ANY, b"any".decode(), NO_STREAM, 0])

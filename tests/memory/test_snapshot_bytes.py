@@ -18,10 +18,10 @@ def filled(memory: Memory, conversation_id: str = "chat") -> Conversation:
     chat.append("assistant", None, tokens=3, tool_calls=[call])
     chat.append("tool", "found", tokens=4, tool_call_id="x", name="look")
     chat.append("user", [{"type": "text", "text": "\u4e16\0"}], tokens=5, metadata={"a": [1, None]})
-    chat.set("k", "v")
-    chat.set("large", "x" * 1_000)
-    chat.note("one")
-    chat.note("two")
+    chat.scratchpad.set("k", "v")
+    chat.scratchpad.set("large", "x" * 1_000)
+    chat.scratchpad.note("one")
+    chat.scratchpad.note("two")
     chat.state["plan"] = {"a": [1]}
     chat.state["temp:t"] = "now"
     chat.state["project:shared"] = True
@@ -34,7 +34,7 @@ def shown(chat: Conversation) -> Any:
         for m in chat.window()
     ]
     own = [(key, value) for key, value in chat.state.items() if not key.startswith("project:")]
-    return messages, chat.token_count(), chat.window_tokens, chat.scratchpad(), own
+    return messages, chat.token_count(), chat.window_tokens, chat.scratchpad.to_dict(), own
 
 
 def payload_of(rendered: bytes) -> Any:
@@ -114,7 +114,7 @@ class TestHandedOver:
             assert target.head == 0
             filled(target)
             target.conversation("chat").restore(empty)
-            assert (target.conversation("chat").window(), target.conversation("chat").keys()) == ([], [])
+            assert (target.conversation("chat").window(), target.conversation("chat").scratchpad.keys()) == ([], [])
             target.conversation("chat").append("user", "again", tokens=1)
             assert target.conversation("chat").token_count() == 1
 
@@ -158,7 +158,7 @@ import sys
 from refold import Memory, Snapshot
 chat = Memory().conversation("there")
 chat.restore(Snapshot.from_bytes(bytes.fromhex(sys.stdin.readline())))
-print(chat.token_count(), chat.get("k"), chat.notes(), flush=True)
+print(chat.token_count(), chat.scratchpad.get("k"), chat.scratchpad.notes(), flush=True)
 """
         with Memory(tmp_path / "store") as memory, Child(program) as child:
             child.write(filled(memory).snapshot().to_bytes().hex())
@@ -192,7 +192,7 @@ class TestTheBytes:
             snapshot = chat.snapshot()
             rendered = snapshot.to_bytes()
             chat.clear_window()
-            chat.clear()
+            chat.scratchpad.clear()
             assert snapshot.to_bytes() == rendered
 
 

@@ -31,9 +31,11 @@ class TestAt:
     def test_every_seq_shows_what_was_then(self) -> None:
         with remembering(window_tokens=2) as memory:
             chat = ticking(memory, Clock())
-            chat.set("k", "v")
+            chat.scratchpad.set("k", "v")
             chat.clear_window()
-            shown = [(said(chat.at(seq)), chat.at(seq).get("k"), chat.at(seq).token_count()) for seq in range(7)]
+            shown = [
+                (said(chat.at(seq)), chat.at(seq).scratchpad.get("k"), chat.at(seq).token_count()) for seq in range(7)
+            ]
             assert shown == [
                 ([], None, 0),
                 ([], None, 0),
@@ -65,7 +67,7 @@ class TestAt:
             chat.state["project:k"] = 2
             memory.profile().set("k", "w")
             memory.journal().append("more", day="2026-01-01")
-            memory.conversation("new").set("a", "b")
+            memory.conversation("new").scratchpad.set("a", "b")
             then = memory.at(seq)
             assert then.conversation("chat").state["project:k"] == 1
             assert then.profile().items() == [("k", "v")]
@@ -99,7 +101,7 @@ class TestAt:
             frozen, then = chat.at(memory.head), memory.at(memory.head)
             hashed = then.state_hash()
             chat.append("user", "four", tokens=1)
-            memory.conversation("new").set("k", "v")
+            memory.conversation("new").scratchpad.set("k", "v")
             assert said(frozen) == said(then.conversation("chat")) == ["one", "two", "three"]
             assert (then.conversations(), then.state_hash()) == (["chat"], hashed)
             assert [stamp.seq for _, stamp in frozen.events()] == [1, 2, 3, 4]
@@ -110,12 +112,12 @@ class TestAt:
             for number in range(700):
                 chat.append("user", str(number), tokens=number % 7)
                 if number % 10 == 0:
-                    chat.set(f"k{number % 3}", str(number))
-            shown = {seq: (said(chat.at(seq)), chat.at(seq).keys()) for seq in range(0, memory.head + 1, 37)}
+                    chat.scratchpad.set(f"k{number % 3}", str(number))
+            shown = {seq: (said(chat.at(seq)), chat.at(seq).scratchpad.keys()) for seq in range(0, memory.head + 1, 37)}
         with remembering(tmp_path / "store") as memory:
             chat = memory.conversation("chat")
             for seq in reversed(shown):
-                assert (said(chat.at(seq)), chat.at(seq).keys()) == shown[seq]
+                assert (said(chat.at(seq)), chat.at(seq).scratchpad.keys()) == shown[seq]
 
     def test_a_frozen_handle_changes_nothing(self) -> None:
         memory = Memory()
@@ -123,10 +125,10 @@ class TestAt:
         then = memory.at(3)
         calls = (
             lambda: chat.append("user", "x"),
-            lambda: chat.set("k", "v"),
-            lambda: chat.delete("k"),
-            lambda: chat.note("x"),
-            chat.clear,
+            lambda: chat.scratchpad.set("k", "v"),
+            lambda: chat.scratchpad.delete("k"),
+            lambda: chat.scratchpad.note("x"),
+            chat.scratchpad.clear,
             chat.clear_window,
             lambda: chat.set_window_tokens(5),
             lambda: chat.state.set("k", 1),
@@ -136,7 +138,7 @@ class TestAt:
             lambda: chat.fork("fork"),
             lambda: chat.snapshot("name"),
             lambda: chat.restore(chat.snapshot()),
-            lambda: then.conversation("new").set("k", "v"),
+            lambda: then.conversation("new").scratchpad.set("k", "v"),
             lambda: then.profile().set("k", "v"),
             lambda: then.profile().delete("k"),
             lambda: then.journal().append("x"),
@@ -236,10 +238,10 @@ class TestDiff:
     def test_names_stream_view_and_path(self) -> None:
         with remembering() as memory:
             chat = memory.conversation("chat", project="p")
-            chat.set("k", "one")
+            chat.scratchpad.set("k", "one")
             before = memory.head
-            chat.set("k", "two")
-            chat.note("n")
+            chat.scratchpad.set("k", "two")
+            chat.scratchpad.note("n")
             chat.state["s"] = {"a": [1, 2]}
             memory.profile().set("x", "y")
             assert memory.diff(before, memory.head) == [
@@ -278,16 +280,16 @@ class TestDiff:
             chat = ticking(memory, Clock())
             fork = chat.fork("fork")
             assert memory.diff(chat, fork) == []
-            fork.set("k", "v")
+            fork.scratchpad.set("k", "v")
             assert memory.diff(chat, fork) == [
                 Change("conversation/fork", "scratch", ("entries", "k"), None, "v"),
             ]
 
     def test_of_two_frozen_memories_leaves_out_what_neither_shows(self) -> None:
         with remembering() as memory:
-            memory.conversation("a").set("k", "v")
+            memory.conversation("a").scratchpad.set("k", "v")
             memory.conversation("a").snapshot("named")
-            memory.conversation("b").set("k", "v")
+            memory.conversation("b").scratchpad.set("k", "v")
             streams = {change.stream for change in memory.diff(2, memory.head)}
             assert streams == {"conversation/b"}
 
@@ -295,12 +297,12 @@ class TestDiff:
         with remembering(window_tokens=3) as memory:
             chat = ticking(memory, Clock())
             for number in range(5):
-                chat.set(f"k{number % 2}", str(number))
+                chat.scratchpad.set(f"k{number % 2}", str(number))
                 chat.append("user", str(number), tokens=1)
             for a in range(memory.head + 1):
                 changed = {change.path for change in memory.diff(a, memory.head) if change.view == "scratch"}
-                then = chat.at(a).scratchpad().entries
-                now = chat.scratchpad().entries
+                then = dict(chat.at(a).scratchpad.items())
+                now = dict(chat.scratchpad.items())
                 assert changed == {("entries", key) for key in then | now if then.get(key) != now.get(key)}
 
     @pytest.mark.parametrize("side", [None, "1", 1.0, ..., -1, 99], ids=repr)
@@ -328,7 +330,7 @@ class TestSnapshots:
             chat.append("user", "one", tokens=1)
             chat.snapshot("b")
             other = memory.conversation("other")
-            other.set("k", "v")
+            other.scratchpad.set("k", "v")
             other.snapshot("a")
             chat.append("user", "two", tokens=1)
             chat.snapshot("c")
@@ -369,11 +371,11 @@ class TestSnapshots:
         with remembering() as memory:
             chat = ticking(memory, Clock())
             chat.snapshot("name")
-            memory.conversation("other").set("k", "v")
+            memory.conversation("other").scratchpad.set("k", "v")
             memory.conversation("other").snapshot("name")
-            memory.conversation("other").clear()
+            memory.conversation("other").scratchpad.clear()
             memory.conversation("other").restore("name")
-            assert memory.conversation("other").get("k") == "v"
+            assert memory.conversation("other").scratchpad.get("k") == "v"
 
     def test_are_no_state(self) -> None:
         with remembering() as memory:

@@ -149,7 +149,8 @@ class TestTheTable:
     def test_has_every_handle(self) -> None:
         memory = Memory()
         chat = memory.conversation("c")
-        handles = [memory, chat, chat.state, chat.session, memory.project(), memory.profile(), memory.journal()]
+        handles = [memory, chat, chat.scratchpad, chat.state, chat.session]
+        handles += [memory.project(), memory.profile(), memory.journal()]
         handles += [memory.board(session="c"), memory.files(), memory.settings, memory.skills, memory.skills.library]
         assert {type(handle) for handle in handles} == {verb.kind for verb in VERBS.values()} - {None}
 

@@ -179,7 +179,7 @@ def assert_protocol_kept(memory: Memory, directory: Path, calls: int) -> None:
     for number in range(calls):
         assert facts[f"protocol {number}"] == f"value {number}"
         assert noted.count(f"by protocol {number:04}\n") == 1
-    assert memory.conversation("protocol").notes() == [f"seen {number}" for number in range(calls)]
+    assert memory.conversation("protocol").scratchpad.notes() == [f"seen {number}" for number in range(calls)]
 
 
 @pytest.fixture(autouse=True)

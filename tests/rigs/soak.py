@@ -118,7 +118,7 @@ def append_batch(memory: Memory, chat: Conversation, random: Random) -> None:
 
 def keep(memory: Memory, chat: Conversation, random: Random) -> None:
     """Set a key, a value of the state, and one of the profile."""
-    chat.set(random.choice("abc"), random.randbytes(40).hex())
+    chat.scratchpad.set(random.choice("abc"), random.randbytes(40).hex())
     chat.state.set(random.choice("abc"), {"value": random.randbytes(40).hex()})
     memory.profile().set(random.choice("abc"), random.randbytes(40).hex())
 

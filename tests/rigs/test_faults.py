@@ -501,7 +501,7 @@ def test_seqs_that_another_process_took_are_no_acknowledgement(tmp_path: Path, m
         with monkeypatch.context() as patch:
             patch.setattr(engine, "commit", verbs.append)
             patch.setattr(engine, "append_alone", lambda *_: None)
-            chat.note("cut off")
+            chat.scratchpad.note("cut off")
 
         def cut_off(turn: LmdbTurn, *_: Any) -> None:
             turn.txn = None  # Ends the transaction, and another process may write.

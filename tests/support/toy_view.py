@@ -50,23 +50,22 @@ class Moods:
     def __init__(self) -> None:
         self.entries: Keyed[str] = Keyed()
 
-    def pack(self) -> tuple[Any, list[int]]:
-        return self.entries.pack()
 
-    @classmethod
-    def unpack(cls, inline: Any, events: Located) -> "Moods":
-        moods, located = cls(), iter(events)
-        moods.entries.unpack(inline, str, lambda _: getattr(next(located)[0], "mood"))  # noqa: B009 - of MoodSet alone
-        return moods
-
-    def logical(self) -> Any:
-        return self.entries.rows(sorted(self.entries.values)) or None
-
-    def plain(self) -> dict[str, Any]:
-        return dict(self.entries.values)
+def unpack(inline: Any, events: Located) -> Moods:
+    moods, located = Moods(), iter(events)
+    moods.entries.unpack(inline, str, lambda _: getattr(next(located)[0], "mood"))  # noqa: B009 - of MoodSet alone
+    return moods
 
 
-MOODS = View("moods", kinds=("conversation",), state=Moods)
+MOODS = View(
+    "moods",
+    kinds=("conversation",),
+    empty=Moods,
+    pack=lambda moods: moods.entries.pack(),
+    unpack=unpack,
+    logical=lambda moods: moods.entries.rows(sorted(moods.entries.values)) or None,
+    plain=lambda moods: dict(moods.entries.values),
+)
 refold.views.VIEWS = (*refold.views.VIEWS, MOODS)  # type: ignore[misc]
 
 
@@ -105,7 +104,7 @@ def set_mood(chat: Any, name: str, mood: str, *, seen_in: str | None = None, **o
             return None
         return MoodSet(sources, entries.prior(name)[0], name, mood, seen_in)
 
-    chat._note(decide, ("set_mood", name, mood), **options)
+    chat._write(decide, ("set_mood", name, mood), options)
 
 
 def moods_of(chat: Any) -> dict[str, str]:
@@ -114,7 +113,7 @@ def moods_of(chat: Any) -> dict[str, str]:
 
 
 def reverse_notes(chat: Any) -> None:
-    chat._note(NotesReversed(()), ("reverse_notes",))
+    chat._write(NotesReversed(()), ("reverse_notes",), {})
 
 
 # What a store does with an event.
@@ -151,7 +150,7 @@ def write(path: Path) -> str:
         changes = memory.diff(memory.at(early), memory)
         assert ("moods", ("bob",)) in [(change.view, change.path) for change in changes]
         for text in ("one", "two"):
-            chat._note(NoteAdded((), text), ("note", text))
+            chat._write(NoteAdded((), text), ("note", text), {})
         reverse_notes(chat)
         assert [text for _, text in chat._read(lambda state: list(state.part(SCRATCH).notes))] == ["two", "one"]
         assert Address(SCRATCHPAD, "chat") in touched(Binding(memory), list(chat.events())[-1])

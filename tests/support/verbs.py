@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from refold import Board, Conversation, Journal, Memory, Profile, Project, Snapshot
 from refold.limits import DELAY_MS_MAX
-from refold.memory import Files, SessionMemory, Settings
+from refold.memory import Files, Scratchpad, SessionMemory, Settings
 from refold.memory.handles import ScopedState
 from refold.skills import SkillLibrary, Skills
 from refold.skills.library import SCHEMA
@@ -121,24 +121,28 @@ _MEMORY: Final[_Calls] = {
 
 _CONVERSATION: Final[_Calls] = {
     **_plain(
-        "clear clear_window end end_round events keys messages notes place project replay scratchpad "
+        "clear_window end end_round events messages place project replay scratchpad "
         "token_count version window window_tokens"
     ),
     "append": lambda chat, _: chat.append("user", "appended"),
     "append/request": lambda chat, _: chat.append("user", "appended", request_id="one", pinned=True, expected="any"),
     "at": lambda chat, _: chat.at(9).window(),
-    "delete": lambda chat, _: chat.delete("key"),
     "fork": lambda chat, _: chat.fork("forked").append("user", "in the fork"),
     "fork/alone": lambda chat, _: chat.fork("forked"),
     "close": lambda chat, _: chat.fork("dropped").close(drop=True),
-    "get": lambda chat, _: chat.get("key"),
-    "note": lambda chat, _: chat.note("another note"),
     "restore": lambda chat, _: chat.restore("part"),
     "restore/bytes": lambda chat, world: chat.restore(Snapshot.from_bytes(world.known.rendered)),
-    "set": lambda chat, _: chat.set("key", "another"),
     "set_window_tokens": lambda chat, _: chat.set_window_tokens(40),
     "snapshot": lambda chat, _: chat.snapshot("another"),
     "snapshot/bytes": lambda chat, _: chat.snapshot().to_bytes(),
+}
+
+_SCRATCHPAD: Final[_Calls] = {
+    **_plain("clear items keys notes to_dict to_json"),
+    "delete": lambda scratchpad, _: scratchpad.delete("key"),
+    "get": lambda scratchpad, _: scratchpad.get("key"),
+    "note": lambda scratchpad, _: scratchpad.note("another note"),
+    "set": lambda scratchpad, _: scratchpad.set("key", "another"),
 }
 
 _STATE: Final[_Calls] = {
@@ -310,6 +314,7 @@ VERBS: Final[dict[str, Verb]] = {
     "Batch.leave": Verb(_batch_by_hand),
     **_verbs(Memory, lambda world: world.memory, _MEMORY),
     **_verbs(Conversation, lambda world: world.memory.conversation("c"), _CONVERSATION),
+    **_verbs(Scratchpad, lambda world: world.memory.conversation("c").scratchpad, _SCRATCHPAD),
     **_verbs(ScopedState, lambda world: world.memory.conversation("c").state, _STATE),
     **_verbs(SessionMemory, lambda world: world.memory.conversation("c").session, _SESSION),
     **_verbs(Profile, lambda world: world.memory.profile(), _PROFILE),
@@ -332,5 +337,7 @@ ELSEWHERE: Final = {
     "SessionMemory.check_writable": "each mutation begins with it",
     "SessionMemory.now_ns": "it reads the clock",
     "SkillLibrary.check_writable": "each mutation begins with it",
+    "Skills.inject": "a hook: Hooks calls it",
+    "Skills.register_hooks": "it registers functions, and touches no store",
 }
 """Public names without a call of their own, and why."""

@@ -53,8 +53,8 @@ class Known:
     def __init__(self, memory: Memory) -> None:
         chat = memory.conversation("c", project="p", window_tokens=60)
         self.messages = [chat.append("user", f"message {number} with some words").seq for number in range(5)]
-        chat.set("key", "value")
-        chat.note("note")
+        chat.scratchpad.set("key", "value")
+        chat.scratchpad.note("note")
         chat.state["session:x"] = 1
         chat.state["temp:y"] = 2
         memory.profile().set("name", "value")
@@ -352,7 +352,7 @@ def look(memory: Memory) -> None:
     for chat in map(memory.conversation, memory.conversations()):
         chat.token_count()
         chat.window()
-        chat.scratchpad()
+        chat.scratchpad.to_dict()
         chat.state.items()
     memory.profile().items()
     memory.journal().day("2026-11-21")

@@ -34,14 +34,14 @@ def write_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[st
     result: dict[str, Any] = {"status": "ok", "action": action}
     match action:
         case "set":
-            chat.set(key, value, sources=sources)
+            chat.scratchpad.set(key, value, sources=sources)
             result |= {"key": key, "value": value}
         case "note":
-            chat.note(value, sources=sources)
+            chat.scratchpad.note(value, sources=sources)
         case "delete":
-            result |= {"key": key, "existed": chat.delete(key, sources=sources)}
+            result |= {"key": key, "existed": chat.scratchpad.delete(key, sources=sources)}
         case _:
-            chat.clear(sources=sources)
+            chat.scratchpad.clear(sources=sources)
     return result
 
 
@@ -50,9 +50,8 @@ def read_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[str
     chat = _conversation(context)
     key = _text_argument(arguments, "key")
     if key is None:
-        pad = chat.scratchpad()
-        return {"entries": pad.entries, "notes": pad.notes}
-    value = chat.get(key) if key else None
+        return chat.scratchpad.to_dict()
+    value = chat.scratchpad.get(key) if key else None
     return {"key": key, "value": value} | ({"message": "not found"} if value is None else {})
 
 

@@ -1,6 +1,6 @@
 """The context of a conversation: its parts within their budgets, as text, recorded when shown, and rebuilt."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -28,7 +28,6 @@ from refold.memory.conversation import Conversation, rendered
 from refold.memory.memory import Memory
 from refold.memory.options import Door, day_at, days_before
 from refold.message import Message, plain_message
-from refold.results import Scratchpad
 from refold.text import sha256
 from refold.views.contexts import ContextShown
 
@@ -85,13 +84,13 @@ def skills_text(skills: Iterable[tuple[str, str]], chars_max: int) -> str:
     return text.rstrip("\n")
 
 
-def working_memory_text(pad: Scratchpad) -> str:
+def working_memory_text(scratchpad: Mapping[str, Any]) -> str:
     """Render a scratchpad: keys sorted, notes in their order; empty for an empty one."""
     lines = ["[Working Memory]"]
-    if pad.entries:
-        lines += ["Key-value pairs:", *(f"  {key}: {value}" for key, value in sorted(pad.entries.items()))]
-    if pad.notes:
-        lines += ["Notes:", *(f"  - {note}" for note in pad.notes)]
+    if scratchpad["entries"]:
+        lines += ["Key-value pairs:", *(f"  {key}: {value}" for key, value in sorted(scratchpad["entries"].items()))]
+    if scratchpad["notes"]:
+        lines += ["Notes:", *(f"  - {note}" for note in scratchpad["notes"])]
     return "\n".join(lines) if len(lines) > 1 else ""
 
 
@@ -402,7 +401,7 @@ def _fixed_parts(memory: Memory, door: Door, chat: Conversation, recipe: Recipe)
         "profile": profile_text(memory.profile(recipe.profile).items(), budget.profile_chars),
         "notes": notes_text(pages, budget.notes_chars),
         "session": chat.session.to_text()[: budget.session_chars],
-        "scratchpad": working_memory_text(chat.scratchpad()),
+        "scratchpad": working_memory_text(chat.scratchpad.to_dict()),
     }
     return {name: _part(door, name, text) for name, text in texts.items()}
 

@@ -116,7 +116,7 @@ def _fork(memory: "Memory", moment: "Snapshot", console: Console) -> int:
     fork = chat.fork(_FORK, at=moment.seq)
     fork.append("user", "I would rather take Flight Number HAT175 at 17:00 EST.")
     fork.append("assistant", "HAT175 it is. Shall I go ahead with the change?")
-    fork.set("chosen_flight", "HAT175")
+    fork.scratchpad.set("chosen_flight", "HAT175")
     console.line(f"   {fork!r}")
     real = chat.at(moment.seq + 2)
     _heading(console, f"4. Diff: from what really came next (seq {moment.seq + 2}) to the fork")

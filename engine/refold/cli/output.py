@@ -131,7 +131,6 @@ def conversation_json(chat: "Conversation", at: int) -> dict[str, Any]:
     """Return a conversation's whole state at a seq as plain values."""
     from refold.importers.values import message_json
 
-    scratchpad = chat.scratchpad()
     return {
         "conversation": chat.id,
         "at": at,
@@ -139,7 +138,7 @@ def conversation_json(chat: "Conversation", at: int) -> dict[str, Any]:
         "window_tokens": chat.window_tokens,
         "tokens": chat.token_count(),
         "messages": [message_json(message) for message in chat.window()],
-        "scratchpad": {"entries": scratchpad.entries, "notes": scratchpad.notes},
+        "scratchpad": chat.scratchpad.to_dict(),
         "state": dict(chat.state.items()),
     }
 

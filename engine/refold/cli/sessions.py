@@ -151,10 +151,9 @@ def show(console: Console, chat: "Conversation", seq: int) -> None:
     for message in chat.window():
         pin = "  pinned" if message.pinned else ""
         console.line((f"{message.seq:>8}", "cyan"), f"  {message_text(message)}", (f"  {message.tokens}{pin}", "dim"))
-    scratchpad = chat.scratchpad()
-    for key, value in scratchpad.entries.items():
+    for key, value in chat.scratchpad.items():
         console.line(f"scratchpad {shortened(key)} = {value_text(value)}")
-    for note in scratchpad.notes:
+    for note in chat.scratchpad.notes():
         console.line(f"note {shortened(note)}")
     for key, value in chat.state.items():
         console.line(f"state {shortened(key)} = {value_text(value)}")

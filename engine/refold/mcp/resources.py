@@ -330,7 +330,7 @@ def _chat(binding: Binding, address: Address) -> "Conversation":
 
 
 def _scratchpad(binding: Binding, address: Address) -> Any:
-    return _chat(binding, address).scratchpad()
+    return _chat(binding, address).scratchpad.to_dict()
 
 
 def _window(binding: Binding, address: Address) -> Any:

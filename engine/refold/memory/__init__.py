@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refold.engine.subscriptions import Subscription as Subscription
+    from refold.memory.conversation import Scratchpad as Scratchpad
     from refold.memory.files import FileEntry as FileEntry
     from refold.memory.files import Files as Files
     from refold.memory.handles import SessionMemory as SessionMemory
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "refold.engine.subscriptions": "Subscription",
+    "refold.memory.conversation": "Scratchpad",
     "refold.memory.files": "FileEntry Files",
     "refold.memory.handles": "SessionMemory Settings",
 }

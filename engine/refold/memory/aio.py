@@ -7,17 +7,17 @@ write are coroutines. What many tasks write at the same time travels together: o
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial, wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, cast
 
 from refold.engine import batch as batches
 from refold.engine.batch import Batch
 from refold.entry import Entry
 from refold.memory import memory
 from refold.memory.board import Board
-from refold.memory.conversation import Conversation
+from refold.memory.conversation import Conversation, Scratchpad
 from refold.memory.files import Files
 from refold.memory.handles import Journal, Profile, ScopedState, SessionMemory, Settings
-from refold.memory.options import Door
+from refold.memory.options import Door, refuse_attribute
 from refold.memory.project import ManyHits, Project
 from refold.memory.snapshot import Snapshot
 from refold.results import Backup, Hits, Receipt, Reembedded, Upserted
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from refold.agent.context import Context, Rebuilt
     from refold.agent.hooks import AsyncHooks
     from refold.embedders import Embedder
-    from refold.memory.memory import Memory
 
 
 # Verbs of plain handles made into those of handles for asyncio: written, done by a thread, or answered at once.
@@ -40,18 +39,31 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Handle(Protocol[H]):
-    """A handle for asyncio: the plain one, and the door that it shares."""
+class AsyncHandle(Generic[H]):
+    """What every handle for asyncio shares: the plain one, and the door to the engine."""
 
-    plain: H
-    door: Door
+    __slots__ = ("door", "plain")
+
+    def __init__(self, door: Door, plain: H) -> None:
+        self.door = door
+        self.plain = plain
+
+    def __repr__(self) -> str:
+        """Return the handle with its counts."""
+        return f"Async{self.plain!r}"
+
+    if not TYPE_CHECKING:  # Type checkers would take it that every name is there.
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say what a verb is called now."""
+            refuse_attribute(self, name, getattr(self.plain, "_FORMER", {}))
 
 
-def writing(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[_Handle[H], P], Coroutine[Any, Any, R]]:
+def writing(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
     """Return a verb of a plain handle as a coroutine of the handle for asyncio, under the same name."""
 
     @wraps(verb)
-    async def write(self: _Handle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
+    async def write(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
         door = self.door
         if batches.active(door.engine) is not None:
             return verb(self.plain, *arguments, **options)  # The block's end writes it.
@@ -61,11 +73,11 @@ def writing(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[_Handl
     return write
 
 
-def hopping(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[_Handle[H], P], Coroutine[Any, Any, R]]:
+def hopping(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
     """Return a verb that takes long, or that no batch can hold, as a coroutine that waits for a thread to do it."""
 
     @wraps(verb)
-    async def hop(self: _Handle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
+    async def hop(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
         batches.refuse(self.door.engine, f"a {verb.__name__}")  # Before the hop: the thread knows no batch of ours.
         result: R = await self.door.ticks.hop(partial(verb, self.plain, *arguments, **options))
         return result
@@ -73,11 +85,11 @@ def hopping(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[_Handl
     return hop
 
 
-def reading(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[_Handle[H], P], R]:
+def reading(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[AsyncHandle[H], P], R]:
     """Return a verb that only reads: it answers at once, from RAM, and is not awaited."""
 
     @wraps(verb)
-    def read(self: _Handle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
+    def read(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
         return verb(self.plain, *arguments, **options)
 
     return read
@@ -86,14 +98,10 @@ def reading(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[_Handl
 # The files of a model for asyncio.
 
 
-class AsyncFiles:
+class AsyncFiles(AsyncHandle[Files]):
     """A tree of files: reads answer at once, what changes it is awaited."""
 
-    __slots__ = ("door", "plain")
-
-    def __init__(self, door: Door, plain: Files) -> None:
-        self.door = door
-        self.plain = plain
+    __slots__ = ()
 
     create = writing(Files.create)
     str_replace = writing(Files.str_replace)
@@ -109,22 +117,14 @@ class AsyncFiles:
         """The name of the tree."""
         return self.plain.name
 
-    def __repr__(self) -> str:
-        """Return the handle with its count."""
-        return f"Async{self.plain!r}"
-
 
 # The board for asyncio: reads answer at once, what changes it is awaited.
 
 
-class AsyncBoard:
+class AsyncBoard(AsyncHandle[Board]):
     """A board: reads answer at once, mutations are awaited and return when they are durable."""
 
-    __slots__ = ("door", "plain")
-
-    def __init__(self, door: Door, plain: Board) -> None:
-        self.door = door
-        self.plain = plain
+    __slots__ = ()
 
     set = writing(Board.set)
     initialise = writing(Board.initialise)
@@ -180,41 +180,25 @@ class AsyncBoard:
         """Return the board as it was at a seq or an aware datetime."""
         return AsyncBoard(self.door, self.plain.at(at))
 
-    def __repr__(self) -> str:
-        """Return the handle with its count."""
-        return f"Async{self.plain!r}"
-
 
 # Settings and what a session has worked on, for asyncio: reads answer at once, mutations are awaited.
 
 
-class AsyncSettings:
+class AsyncSettings(AsyncHandle[Settings]):
     """The settings of a store: reads answer at once, ``set`` and ``count_usage`` are awaited."""
 
-    __slots__ = ("door", "plain")
-
-    def __init__(self, door: Door, plain: Settings) -> None:
-        self.door = door
-        self.plain = plain
+    __slots__ = ()
 
     set = writing(Settings.set)
     count_usage = writing(Settings.count_usage)
     get = reading(Settings.get)
     items = reading(Settings.items)
 
-    def __repr__(self) -> str:
-        """Return the handle with what differs from the defaults."""
-        return f"Async{self.plain!r}"
 
-
-class AsyncSession:
+class AsyncSession(AsyncHandle[SessionMemory]):
     """What one conversation has worked on: reads answer at once, what is noted is awaited."""
 
-    __slots__ = ("door", "plain")
-
-    def __init__(self, door: Door, plain: SessionMemory) -> None:
-        self.door = door
-        self.plain = plain
+    __slots__ = ()
 
     describe_task = writing(SessionMemory.describe_task)
     note_file = writing(SessionMemory.note_file)
@@ -232,22 +216,14 @@ class AsyncSession:
     findings = reading(SessionMemory.findings)
     calls = reading(SessionMemory.calls)
 
-    def __repr__(self) -> str:
-        """Return the handle with its counts."""
-        return f"Async{self.plain!r}"
-
 
 # The project for asyncio: what needs a vector is embedded by a thread before it is written.
 
 
-class AsyncProject:
+class AsyncProject(AsyncHandle[Project]):
     """A project: reads answer at once, mutations are awaited; what is embedded for them is embedded in a thread."""
 
-    __slots__ = ("door", "plain")
-
-    def __init__(self, door: Door, plain: Project) -> None:
-        self.door = door
-        self.plain = plain
+    __slots__ = ()
 
     async def _embedded(self, text: str, options: dict[str, Any]) -> None:
         """Embed a text where that holds up no task; the verb that follows finds its vector."""
@@ -313,19 +289,11 @@ class AsyncProject:
         """Return the project as it was at a seq or an aware datetime."""
         return AsyncProject(self.door, self.plain.at(at))
 
-    def __repr__(self) -> str:
-        """Return the handle with its count."""
-        return f"Async{self.plain!r}"
 
-
-class AsyncState:
+class AsyncState(AsyncHandle[ScopedState]):
     """The state of a conversation: reads answer at once, ``set`` and ``delete`` are awaited."""
 
-    __slots__ = ("door", "plain")
-
-    def __init__(self, door: Door, plain: ScopedState) -> None:
-        self.door = door
-        self.plain = plain
+    __slots__ = ()
 
     set = writing(ScopedState.set)
     delete = writing(ScopedState.delete)
@@ -346,64 +314,53 @@ class AsyncState:
         """Return how many keys there are."""
         return len(self.plain)
 
-    def __repr__(self) -> str:
-        """Return the handle with its counts."""
-        return f"Async{self.plain!r}"
 
-
-class AsyncProfile:
+class AsyncProfile(AsyncHandle[Profile]):
     """A profile: reads answer at once, ``set`` and ``delete`` are awaited."""
 
-    __slots__ = ("door", "plain")
-
-    def __init__(self, door: Door, plain: Profile) -> None:
-        self.door = door
-        self.plain = plain
+    __slots__ = ()
 
     set = writing(Profile.set)
     delete = writing(Profile.delete)
     get = reading(Profile.get)
     items = reading(Profile.items)
 
-    def __repr__(self) -> str:
-        """Return the handle with its count."""
-        return f"Async{self.plain!r}"
 
-
-class AsyncJournal:
+class AsyncJournal(AsyncHandle[Journal]):
     """A journal: reads answer at once, ``append`` is awaited."""
 
-    __slots__ = ("door", "plain")
-
-    def __init__(self, door: Door, plain: Journal) -> None:
-        self.door = door
-        self.plain = plain
+    __slots__ = ()
 
     append = writing(Journal.append)
     day = reading(Journal.day)
     recent = reading(Journal.recent)
 
-    def __repr__(self) -> str:
-        """Return the handle with its counts."""
-        return f"Async{self.plain!r}"
+
+class AsyncScratchpad(AsyncHandle[Scratchpad]):
+    """The scratchpad of a conversation: reads answer at once, mutations are awaited."""
+
+    __slots__ = ()
+
+    set = writing(Scratchpad.set)
+    delete = writing(Scratchpad.delete)
+    note = writing(Scratchpad.note)
+    clear = writing(Scratchpad.clear)
+    get = reading(Scratchpad.get)
+    keys = reading(Scratchpad.keys)
+    items = reading(Scratchpad.items)
+    notes = reading(Scratchpad.notes)
+    to_dict = reading(Scratchpad.to_dict)
+    to_json = reading(Scratchpad.to_json)
 
 
-class AsyncConversation:
+class AsyncConversation(AsyncHandle[Conversation]):
     """A conversation: reads answer at once, mutations are awaited and return when they are durable."""
 
-    __slots__ = ("door", "plain")
-
-    def __init__(self, door: Door, plain: Conversation) -> None:
-        self.door = door
-        self.plain = plain
+    __slots__ = ()
 
     append = writing(Conversation.append)
     set_window_tokens = writing(Conversation.set_window_tokens)
     clear_window = writing(Conversation.clear_window)
-    set = writing(Conversation.set)
-    delete = writing(Conversation.delete)
-    note = writing(Conversation.note)
-    clear = writing(Conversation.clear)
     end_round = writing(Conversation.end_round)
     end = writing(Conversation.end)
     restore = writing(Conversation.restore)
@@ -413,10 +370,6 @@ class AsyncConversation:
     window = reading(Conversation.window)
     messages = reading(Conversation.messages)
     token_count = reading(Conversation.token_count)
-    get = reading(Conversation.get)
-    keys = reading(Conversation.keys)
-    notes = reading(Conversation.notes)
-    scratchpad = reading(Conversation.scratchpad)
     events = reading(Conversation.events)
     replay = reading(Conversation.replay)
 
@@ -441,6 +394,11 @@ class AsyncConversation:
         return self.plain.version
 
     @property
+    def scratchpad(self) -> AsyncScratchpad:
+        """The keys and notes of the conversation."""
+        return AsyncScratchpad(self.door, self.plain.scratchpad)
+
+    @property
     def state(self) -> AsyncState:
         """The JSON values under ``temp:``, ``session:`` and ``project:`` keys."""
         return AsyncState(self.door, self.plain.state)
@@ -458,10 +416,6 @@ class AsyncConversation:
         """Begin another conversation from this one's state; takes what ``Conversation.fork`` takes."""
         batches.refuse(self.door.engine, "a fork")
         return AsyncConversation(self.door, await self.door.ticks.hop(partial(self.plain.fork, new_id, **options)))
-
-    def __repr__(self) -> str:
-        """Return the handle with its counts."""
-        return f"Async{self.plain!r}"
 
 
 class AsyncBatch:
@@ -487,7 +441,7 @@ class AsyncBatch:
             await self.door.ticks.hop(partial(self.door.engine.commit_batch, self._batch.pending))
 
 
-class AsyncMemory:
+class AsyncMemory(AsyncHandle[memory.Memory]):
     """A memory for asyncio, over the same store and the same states as the plain handle.
 
     >>> import asyncio
@@ -500,11 +454,7 @@ class AsyncMemory:
     2
     """
 
-    __slots__ = ("door", "plain")
-
-    def __init__(self, door: Door, plain: "Memory") -> None:
-        self.door = door
-        self.plain = plain
+    __slots__ = ()
 
     async def __aenter__(self) -> Self:
         """Return the memory; leaving the block closes it."""
@@ -613,7 +563,3 @@ class AsyncMemory:
     async def close(self) -> None:
         """Flush and release the store, once what was asked for is written."""
         await self.door.ticks.hop(self.plain.close)
-
-    def __repr__(self) -> str:
-        """Return the memory with its counts."""
-        return f"Async{self.plain!r}"

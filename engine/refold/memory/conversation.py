@@ -1,23 +1,34 @@
-"""The conversation handle: its window and scratchpad, what it takes and shows, and its travels through time."""
+"""A conversation: its window and scratchpad, its state at any seq, its forks."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar, Unpack, cast
 
 import msgspec
 
 from refold import checks
-from refold.engine.transaction import ANY, Decide, Noted
 from refold.errors import InvalidInput, LimitExceeded
-from refold.event import ConversationOpened, Event, Recorded, unpack_json
+from refold.event import ConversationEnded, ConversationOpened, Event, Recorded, unpack_json
 from refold.fold import State
 from refold.memory import snapshot as memory_snapshot
-from refold.memory.options import Door, Options, clearing, deleting, ending, ending_round, nanoseconds, seq_at, setting
+from refold.memory.options import (
+    Claims,
+    Door,
+    Handle,
+    MutationOptions,
+    chosen,
+    deleting,
+    mutation,
+    nanoseconds,
+    seq_at,
+    setting,
+)
 from refold.memory.snapshot import Snapshot, steps
 from refold.message import TOOL_ROLES, Message, MessageAppended, message_event
-from refold.results import Receipt, Scratchpad
+from refold.results import Receipt
 from refold.text import TokenCounter, countable
-from refold.views.scratchpad import SCRATCH, NoteAdded, ScratchpadDeleted, ScratchpadSet
-from refold.views.session import SESSION
+from refold.views.base import Keyed
+from refold.views.scratchpad import SCRATCH, NoteAdded, Scratch, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
+from refold.views.state import STATE, RoundEnded
 from refold.views.window import WINDOW, WindowCleared, WindowResized
 
 if TYPE_CHECKING:
@@ -26,8 +37,7 @@ if TYPE_CHECKING:
     from refold.memory.handles import ScopedState, SessionMemory
     from refold.memory.snapshot import Step
 
-
-# Composing what a conversation takes and shows: tokens counted, pins that fit, messages and scratchpads handed out.
+T = TypeVar("T")
 
 
 def counted(counter: TokenCounter, content: Any, tool_calls: Any) -> int:
@@ -47,10 +57,10 @@ def fitting(event: MessageAppended, opening: ConversationOpened) -> Callable[[St
     def decide(state: State) -> Event:
         window = state.part(WINDOW)
         budget = window.window_tokens if window.policy else opening.window_tokens
-        held = window.pinned_with(event)
-        if held > budget:
+        tokens = window.pinned_with(event)
+        if tokens > budget:
             raise LimitExceeded(
-                f"pinned messages would hold {held} tokens, over this window's {budget}; "
+                f"pinned messages would hold {tokens} tokens, over this window's {budget}; "
                 f"pin less, raise set_window_tokens, or clear_window() first"
             )
         return event
@@ -58,33 +68,10 @@ def fitting(event: MessageAppended, opening: ConversationOpened) -> Callable[[St
     return decide
 
 
-def asked(event: MessageAppended, tokens: int | None, occurred_ns: int | None) -> tuple[Any, ...]:
-    """Return what makes two appends the same request: all that was given, nothing that was made here."""
-    given = (event.role, event.text, event.parts, event.name, event.calls, event.answers, event.pinned, event.extra)
-    return ("append", *given, tokens, occurred_ns)
-
-
-def handed_out(door: Door, noted: Noted) -> Message:
-    """Return the message of a noted event; the engine fills in its stamp if its batch is still open."""
-    event, stamp = noted
-    assert isinstance(event, MessageAppended), event
-    message = Message(event, stamp)
-    if stamp.seq < 0:
-        door.expect_stamp(message)
-    return message
-
-
 def window_counts(state: State, opening: ConversationOpened) -> tuple[int, int, int]:
     """Return how many messages are live, their tokens, and the budget: recorded, or to be recorded."""
     window = state.part(WINDOW)
     return len(window), window.tokens, window.window_tokens if window.policy else opening.window_tokens
-
-
-def scratchpad(state: State) -> Scratchpad:
-    """Return the scratchpad of a state, whole: keys, sorted, and notes."""
-    scratch = state.part(SCRATCH)
-    entries = scratch.entries.values
-    return Scratchpad({key: entries[key] for key in sorted(entries)}, [text for _, text in scratch.notes])
 
 
 # Messages as providers' APIs take them.
@@ -175,51 +162,7 @@ def rendered(form: object, messages: Sequence[Message]) -> list[dict[str, Any]]:
     return FORMATS[form](messages)
 
 
-# What a caller claims of a conversation when asking for its handle: a project, a budget.
-
-
-class Claims(NamedTuple):
-    """The values that were given explicitly; ``None`` claims nothing."""
-
-    project: str | None
-    window_tokens: int | None
-
-    def check(self, door: Door, stream: str, at: int | None) -> None:
-        """Raise ``InvalidInput`` if the conversation was opened with other values.
-
-        Opening a handle, and an append through it, count as no read of the state by an open batch.
-        """
-        known, budget = door.read_lightly(
-            stream, lambda state: (state.part(SESSION), state.part(WINDOW).window_tokens), at
-        )
-        if not known.opened:
-            return
-        if self.project is not None and self.project != known.project:
-            raise InvalidInput(
-                f"{stream} belongs to project {known.project!r}, not {self.project!r}; leave project= out"
-            )
-        if self.window_tokens is not None and self.window_tokens != budget:
-            asked = f"not {self.window_tokens}; use set_window_tokens to change it"
-            raise InvalidInput(f"{stream} has a budget of {budget} tokens, {asked}")
-
-
-def claiming(
-    door: Door, conversation_id: object, project: str | None, window_tokens: int | None
-) -> tuple[ConversationOpened, Claims | None]:
-    """Return the event that would open a conversation, and what a caller claims of it; ``None`` for nothing."""
-    checks.name(conversation_id, "conversation_id")
-    if project is not None:
-        checks.name(project, "project")
-    if window_tokens is not None:
-        checks.window_tokens(window_tokens)
-    claims = None if project is None and window_tokens is None else Claims(project, window_tokens)
-    return door.opening(project, window_tokens), claims
-
-
-T = TypeVar("T")
-
-
-class Conversation:
+class Conversation(Handle):
     """A handle on one conversation; it holds no state, and nothing is written before the first mutation.
 
     >>> from refold import Memory
@@ -228,7 +171,12 @@ class Conversation:
     2
     """
 
-    __slots__ = ("_at", "_claims", "_door", "_opening", "_stream", "id")
+    __slots__ = ("id",)
+
+    _FORMER: ClassVar = {
+        name: f"scratchpad.{name}" for name in ("set", "get", "delete", "keys", "note", "notes", "clear")
+    }
+    _opening: ConversationOpened
 
     def __init__(
         self,
@@ -238,38 +186,21 @@ class Conversation:
         at: int | None,
         claims: Claims | None = None,
     ) -> None:
+        super().__init__(door, f"conversation/{conversation_id}", at, opening, claims)
         self.id = conversation_id
-        self._door = door
-        self._stream = f"conversation/{conversation_id}"
-        self._opening = opening
-        self._at = at
-        self._claims = claims
         if claims is not None:
             claims.check(door, self._stream, at)
 
     def __repr__(self) -> str:
         """Return the handle with its counts."""
         frozen = "" if self._at is None else f", at={self._at}"
-        return f"Conversation({self.id!r}{frozen}, {self._door.counts(self._shown)})"
+        return f"Conversation({self.id!r}{frozen}, {self._door.counts(self._counts)})"
 
-    def _shown(self) -> str:
+    def _counts(self) -> str:
         read = self._door.read_written  # Past an open batch: showing a handle is no read of the state.
         counts = read(self._stream, lambda state: window_counts(state, self._opening), self._at)
         messages, tokens, budget = counts
         return f"messages={messages}, tokens={tokens}/{budget}"
-
-    def _read(self, query: Callable[[State], T]) -> T:
-        return self._door.read(self._stream, query, self._at)
-
-    def _note(self, make: Event | Decide, asked: tuple[Any, ...], **options: Any) -> Noted | None:
-        self._settle_claims()
-        return self._door.note(self._stream, make, at=self._at, asked=asked, opening=self._opening, **options)
-
-    def _settle_claims(self) -> None:
-        """Check once more, at the first mutation, what was claimed: somebody else may have opened it since."""
-        if self._claims is not None:
-            self._claims.check(self._door, self._stream, self._at)
-            self._claims = None
 
     @property
     def place(self) -> tuple[str, int]:
@@ -278,6 +209,7 @@ class Conversation:
 
     # The window.
 
+    @mutation
     def append(
         self,
         role: str,
@@ -290,9 +222,7 @@ class Conversation:
         pinned: bool = False,
         metadata: dict[str, Any] | None = None,
         occurred: "int | datetime.datetime | None" = None,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        **options: Unpack[MutationOptions],
     ) -> Message:
         """Append a message and return it; the oldest groups leave the window if it no longer fits.
 
@@ -303,10 +233,11 @@ class Conversation:
         >>> chat.append("user", "Hello!", tokens=3).role
         'user'
         """
-        self._settle_claims()
-        door = self._door
+        door, claims = self._door, self._claims
+        if claims is not None:
+            claims.settle(door, self._stream, self._at)
         event = message_event(
-            door.sources(sources),
+            self._cited(options) if options else (),
             door.engine.reader.new_id(),
             role,
             content,
@@ -319,22 +250,21 @@ class Conversation:
         )
         occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
         is_plain = not pinned and event.answers is None
-        if is_plain and request_id is None and expected == ANY:
-            taken = door.take(self._stream, event, self._at, occurred_ns)
-            if taken is not None:
-                return taken
-        noted = door.note(
-            self._stream,
-            event if is_plain else fitting(event, self._opening),
-            at=self._at,
-            asked=() if request_id is None else asked(event, tokens, occurred_ns),
-            opening=self._opening,
-            occurred_ns=occurred_ns,
-            expected=expected,
-            request_id=request_id,
-        )
+        if is_plain and not options:
+            message = door.take(self._stream, event, self._at, occurred_ns)
+            if message is not None:
+                return message
+        # What makes two appends the same request: all that the caller gave, nothing that was made here.
+        given = (event.role, event.text, event.parts, event.name, event.calls, event.answers, event.pinned, event.extra)
+        make = event if is_plain else fitting(event, self._opening)
+        noted = self._write(make, ("append", *given, tokens, occurred_ns), options, occurred_ns=occurred_ns)
         assert noted is not None, "an append always appends"
-        return handed_out(door, noted)
+        written, stamp = noted
+        assert isinstance(written, MessageAppended), written
+        message = Message(written, stamp)
+        if stamp.seq < 0:
+            door.expect_stamp(message)  # The engine fills it in when its batch is committed.
+        return message
 
     def window(self, last: int | None = None) -> list[Message]:
         """Return the live messages, oldest first, as a new list; ``last`` keeps only the newest ones, 0 none.
@@ -342,11 +272,8 @@ class Conversation:
         >>> [message.content for message in chat.window(last=1)]
         ['Hello!']
         """
-        if last is None:
-            return self._read(lambda state: state.part(WINDOW).live())
-        wanted = checks.count(last, "last")
-        messages = self.window()
-        return messages[max(len(messages) - wanted, 0) :]
+        messages = self._read(lambda state: state.part(WINDOW).live())
+        return messages if last is None else messages[max(len(messages) - checks.count(last, "last"), 0) :]
 
     def messages(self, format: Literal["openai", "anthropic"] = "openai") -> list[dict[str, Any]]:  # noqa: A002 - the word its users say
         """Return the window as dicts for a provider's API; fields that were not given are absent.
@@ -374,12 +301,11 @@ class Conversation:
         """The version of the conversation's stream: what ``expected`` compares with; 0 before the first mutation."""
         return memory_snapshot.version(self._door, self._stream, self._at)
 
-    def set_window_tokens(
-        self, window_tokens: int, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
-    ) -> None:
+    @mutation
+    def set_window_tokens(self, window_tokens: int, **options: Unpack[MutationOptions]) -> None:
         """Change the token budget; what no longer fits is evicted at that seq."""
         window_tokens = checks.window_tokens(window_tokens)
-        cited = self._door.sources(sources)
+        cited = self._cited(options)
 
         def decide(state: State) -> Event | None:
             window = state.part(WINDOW)
@@ -392,88 +318,20 @@ class Conversation:
                 )
             return WindowResized(cited, window_tokens)
 
-        self._note(decide, ("set_window_tokens", window_tokens), expected=expected, request_id=request_id)
+        self._write(decide, ("set_window_tokens", window_tokens), options)
 
-    def clear_window(
-        self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
-    ) -> None:
+    @mutation
+    def clear_window(self, **options: Unpack[MutationOptions]) -> None:
         """Empty the window, pinned messages too; the log keeps them."""
-        cited = self._door.sources(sources)
-        self._note(
-            lambda state: WindowCleared(cited) if len(state.part(WINDOW)) else None,
-            ("clear_window",),
-            expected=expected,
-            request_id=request_id,
-        )
+        cited = self._cited(options)
+        self._write(lambda state: WindowCleared(cited) if len(state.part(WINDOW)) else None, ("clear_window",), options)
 
-    # The scratchpad.
+    # Scratchpad, state, session.
 
-    def set(
-        self,
-        key: str,
-        value: str,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
-    ) -> None:
-        """Set a key of the scratchpad; the value is a str."""
-        key, value = checks.key(key), checks.text(value, "value")
-        cited = self._door.sources(sources)
-
-        decide = setting(
-            lambda state: state.part(SCRATCH).entries,
-            key,
-            value,
-            lambda prior, place: ScratchpadSet(cited, prior, place, key, value),
-        )
-        self._note(decide, ("set", key, value), expected=expected, request_id=request_id)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key of the scratchpad, or ``default``."""
-        checks.key(key)
-        return self._read(lambda state: state.part(SCRATCH).entries.values.get(key, default))
-
-    def delete(
-        self, key: str, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
-    ) -> bool:
-        """Remove a key of the scratchpad; return whether it was there."""
-        key = checks.key(key)
-        cited = self._door.sources(sources)
-
-        decide = deleting(
-            lambda state: state.part(SCRATCH).entries,
-            key,
-            lambda prior, place: ScratchpadDeleted(cited, prior, place, key),
-        )
-        return self._note(decide, ("delete", key), expected=expected, request_id=request_id) is not None
-
-    def keys(self) -> list[str]:
-        """Return the keys of the scratchpad, sorted."""
-        return self._read(lambda state: sorted(state.part(SCRATCH).entries.values))
-
-    def note(
-        self, text: str, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
-    ) -> None:
-        """Add a free-form note to the scratchpad."""
-        text = checks.text(text, "text")
-        event = NoteAdded(self._door.sources(sources), text)
-        self._note(event, ("note", text), expected=expected, request_id=request_id)
-
-    def notes(self) -> list[str]:
-        """Return the notes of the scratchpad, oldest first."""
-        return self._read(lambda state: [text for _, text in state.part(SCRATCH).notes])
-
-    def scratchpad(self) -> Scratchpad:
-        """Return the whole scratchpad: keys, sorted, and notes."""
-        return self._read(scratchpad)
-
-    def clear(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> None:
-        """Empty the scratchpad."""
-        decide = clearing(self._door.sources(sources))
-        self._note(decide, ("clear",), expected=expected, request_id=request_id)
-
-    # State scopes.
+    @property
+    def scratchpad(self) -> "Scratchpad":
+        """The keys and notes of the conversation."""
+        return Scratchpad(self._door, self._stream, self._at, self._opening, self._claims)
 
     @property
     def state(self) -> "ScopedState":
@@ -489,15 +347,22 @@ class Conversation:
 
         return SessionMemory(self._door, self._stream, self._opening, self._at)
 
-    def end_round(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> None:
+    @mutation
+    def end_round(self, **options: Unpack[MutationOptions]) -> None:
         """Drop the temporary state: a tool round is over."""
-        decide = ending_round(self._door.sources(sources))
-        self._note(decide, ("end_round",), expected=expected, request_id=request_id)
+        cited = self._cited(options)
+        self._write(lambda state: RoundEnded(cited) if state.part(STATE).has_temp else None, ("end_round",), options)
 
-    def end(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> None:
+    @mutation
+    def end(self, **options: Unpack[MutationOptions]) -> None:
         """Drop scratchpad and temporary state: the conversation is over; the window stays readable."""
-        decide = ending(self._door.sources(sources))
-        self._note(decide, ("end",), expected=expected, request_id=request_id)
+        cited = self._cited(options)
+
+        def decide(state: State) -> Event | None:
+            is_idle = state.part(SCRATCH).is_empty and not state.part(STATE).has_temp
+            return None if is_idle else ConversationEnded(cited)
+
+        self._write(decide, ("end",), options)
 
     def erase(self, *, derived: str = "erase", forks: str = "refuse") -> Receipt:
         """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
@@ -518,68 +383,127 @@ class Conversation:
 
     def at(self, at: "int | datetime.datetime") -> "Conversation":
         """Return the conversation as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
-        seq = seq_at(self._door.engine, at, self._at)
-        return Conversation(self._door, self.id, self._opening, seq)
+        return Conversation(self._door, self.id, self._opening, seq_at(self._door.engine, at, self._at))
 
-    def snapshot(
-        self,
-        name: str | None = None,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
-    ) -> Snapshot:
+    @mutation
+    def snapshot(self, name: str | None = None, **options: Unpack[MutationOptions]) -> Snapshot:
         """Return a pointer to the present state; a named one is recorded and kept, an unnamed one writes nothing.
 
         A named one takes ``expected``, ``request_id`` and ``sources`` like every mutation.
         """
-        options = Options(expected, request_id, sources)
-        return memory_snapshot.snapshot(self._door, self._stream, name, self._at, options)
+        return memory_snapshot.snapshot(self._door, self._stream, name, self._at, chosen(options))
 
-    def restore(
-        self,
-        snapshot: Snapshot | str,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
-    ) -> None:
+    @mutation
+    def restore(self, snapshot: Snapshot | str, **options: Unpack[MutationOptions]) -> None:
         """Go on from an earlier state, of this or another conversation or store; history stays.
 
         Raises ``NotFound`` for a name that does not exist, ``InvalidInput`` for a state that does not add up.
         """
-        event = memory_snapshot.restoration(
-            self._door, self._stream, self._opening, snapshot, self._door.sources(sources)
-        )
-        asked = ("restore", *([] if request_id is None else memory_snapshot.asked_for(self._door, snapshot)))
-        self._note(event, asked, expected=expected, request_id=request_id)
+        decide = memory_snapshot.restoration(self._door, self._stream, self._opening, snapshot, self._cited(options))
+        asked = memory_snapshot.asked_for(self._door, snapshot) if chosen(options).request_id is not None else ()
+        self._write(decide, ("restore", *asked), options)
 
+    @mutation
     def fork(
-        self,
-        new_id: str,
-        *,
-        at: "int | datetime.datetime | None" = None,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        self, new_id: str, *, at: "int | datetime.datetime | None" = None, **options: Unpack[MutationOptions]
     ) -> "Conversation":
         """Begin another conversation from this one's state, now or at a seq; one event, nothing is copied."""
         self._door.refuse_frozen(self._stream, self._at)
         seq = None if at is None else seq_at(self._door.engine, at)
         places = (self._stream, f"conversation/{checks.name(new_id, 'new_id')}")
-        memory_snapshot.fork(self._door, places, self._opening, seq, Options(expected, request_id, sources))
+        memory_snapshot.fork(self._door, places, self._opening, seq, chosen(options))
         return Conversation(self._door, new_id, self._door.opening(), None)
 
-    def close(
-        self, *, drop: bool = False, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
-    ) -> None:
+    @mutation
+    def close(self, *, drop: bool = False, **options: Unpack[MutationOptions]) -> None:
         """Be done with the handle; ``drop=True`` ends a fork for good: its state is empty from then on."""
         if checks.flag(drop, "drop"):
-            decide = memory_snapshot.dropping(self._stream, self._door.sources(sources))
-            self._note(decide, ("close", drop), expected=expected, request_id=request_id)
+            decide = memory_snapshot.dropping(self._stream, self._cited(options))
+            self._write(decide, ("close", drop), options)
 
     def replay(self, *, after: int = 0, until: int | None = None) -> "Iterator[Step]":
         """Return the steps with ``after < seq <= until``: event, changes, evictions, and the states around each."""
         checks.count(after, "after")
         end = self._at if until is None else seq_at(self._door.engine, until, self._at)
         return steps(self._door.engine, self._door.key(self._stream), self.at, after, end)
+
+
+def _entries(state: State) -> Keyed[str]:
+    return state.part(SCRATCH).entries
+
+
+class Scratchpad(Handle):
+    """The keys and notes of one conversation: values are ``str``, keys are sorted, notes stay in order.
+
+    >>> from refold import Memory
+    >>> scratchpad = Memory().conversation("chat-42").scratchpad
+    >>> scratchpad.set("user_name", "Alice")
+    >>> scratchpad.note("Likes tea.")
+    >>> scratchpad.to_json()
+    '{"entries":{"user_name":"Alice"},"notes":["Likes tea."]}'
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Return the handle with its counts."""
+        counts = self._door.counts(lambda: f"keys={len(self.keys())}, notes={len(self.notes())}")
+        return f"Scratchpad({self._stream!r}, {counts})"
+
+    def _look(self, query: Callable[[Scratch], T]) -> T:
+        return self._read(lambda state: query(state.part(SCRATCH)))
+
+    @mutation
+    def set(self, key: str, value: str, **options: Unpack[MutationOptions]) -> None:
+        """Set a key; setting the value that it has appends nothing."""
+        key, value = checks.key(key), checks.text(value, "value")
+        cited = self._cited(options)
+        decide = setting(_entries, key, value, lambda prior, place: ScratchpadSet(cited, prior, place, key, value))
+        self._write(decide, ("set", key, value), options)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, or ``default``."""
+        checks.key(key)
+        return self._look(lambda scratch: scratch.entries.values.get(key, default))
+
+    @mutation
+    def delete(self, key: str, **options: Unpack[MutationOptions]) -> bool:
+        """Remove a key; return whether it was there."""
+        key = checks.key(key)
+        cited = self._cited(options)
+        decide = deleting(_entries, key, lambda prior, place: ScratchpadDeleted(cited, prior, place, key))
+        return self._write(decide, ("delete", key), options) is not None
+
+    def keys(self) -> list[str]:
+        """Return the keys, sorted."""
+        return self._look(lambda scratch: sorted(scratch.entries.values))
+
+    def items(self) -> list[tuple[str, str]]:
+        """Return keys and values, sorted by key."""
+        return self._look(lambda scratch: sorted(scratch.entries.values.items()))
+
+    @mutation
+    def note(self, text: str, **options: Unpack[MutationOptions]) -> None:
+        """Add a free-form note."""
+        text = checks.text(text, "text")
+        self._write(NoteAdded(self._cited(options), text), ("note", text), options)
+
+    def notes(self) -> list[str]:
+        """Return the notes, oldest first."""
+        return self._look(lambda scratch: [text for _, text in scratch.notes])
+
+    @mutation
+    def clear(self, **options: Unpack[MutationOptions]) -> None:
+        """Drop every key and note."""
+        cited = self._cited(options)
+        self._write(
+            lambda state: None if state.part(SCRATCH).is_empty else ScratchpadCleared(cited), ("clear",), options
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``entries``, sorted by key, and ``notes``, both as of one moment."""
+        return self._look(SCRATCH.plain)
+
+    def to_json(self) -> str:
+        """Return ``to_dict`` as one JSON object."""
+        return msgspec.json.encode(self.to_dict()).decode()

@@ -15,8 +15,8 @@ from refold.errors import NotFound, ReadOnly
 from refold.event import Recorded
 from refold.limits import MEMORY_BYTES_DEFAULT, WINDOW_TOKENS_DEFAULT
 from refold.memory import options, store
-from refold.memory.conversation import Conversation, claiming
-from refold.memory.options import Door, Options, Progress, Sources, seq_at, zone
+from refold.memory.conversation import Conversation
+from refold.memory.options import Claims, Door, Options, Progress, Sources, seq_at, zone
 from refold.memory.snapshot import Snapshot
 from refold.memory.store import side_of
 from refold.results import Backup, Change, Loaded, Receipt, Report, Stats
@@ -242,7 +242,13 @@ class Memory:
         ``project`` and ``window_tokens`` are recorded when it is opened; other values than the recorded ones raise
         ``InvalidInput``.
         """
-        opening, claims = claiming(self._door, conversation_id, project, window_tokens)
+        checks.name(conversation_id, "conversation_id")
+        if project is not None:
+            checks.name(project, "project")
+        if window_tokens is not None:
+            checks.window_tokens(window_tokens)
+        opening = self._door.opening(project, window_tokens)
+        claims = None if project is None and window_tokens is None else Claims(project, window_tokens)
         return Conversation(self._door, conversation_id, opening, self._at, claims)
 
     @property

@@ -1,10 +1,11 @@
 """Options that every mutation takes, arguments of the constructor, times as callers give them, all checked."""
 
 import datetime as dates
+import inspect
 import os
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, TypeAlias, TypedDict, TypeVar, cast
 
 from refold import checks, fold
 from refold.engine import batch as batches
@@ -26,7 +27,7 @@ from refold.engine.transaction import (
 )
 from refold.entry import EmbedderSwitched
 from refold.errors import Closed, InvalidInput, NotFound, ReadOnly
-from refold.event import ConversationEnded, ConversationOpened, Event, Stamp, pack_json
+from refold.event import ConversationOpened, Event, Stamp, pack_json
 from refold.fold import State
 from refold.limits import MEMORY_BYTES_MIN, NAME_BYTES_MAX, TIME_NS_MAX, VECTOR_DIMENSIONS_MAX
 from refold.log.protocol import Log
@@ -34,9 +35,8 @@ from refold.message import Message, MessageAppended
 from refold.text import TokenCounter
 from refold.views.base import Keyed, V
 from refold.views.journal import Note
-from refold.views.scratchpad import SCRATCH, ScratchpadCleared
-from refold.views.state import STATE, RoundEnded
-from refold.views.window import POLICY
+from refold.views.session import SESSION
+from refold.views.window import POLICY, WINDOW
 
 if TYPE_CHECKING:
     from refold.embedders import Embedder
@@ -252,27 +252,8 @@ def deleting(entries: Callable[[State], Keyed[V]], key: str, event: Callable[[in
     return decide
 
 
-def clearing(cited: tuple[int, ...]) -> Decide:
-    """Return the decision to empty the scratchpad."""
-    return lambda state: None if state.part(SCRATCH).is_empty else ScratchpadCleared(cited)
-
-
-def ending_round(cited: tuple[int, ...]) -> Decide:
-    """Return the decision to drop the temporary state."""
-    return lambda state: RoundEnded(cited) if state.part(STATE).has_temp else None
-
-
-def ending(cited: tuple[int, ...]) -> Decide:
-    """Return the decision to end a conversation: nothing where there is nothing to drop."""
-
-    def decide(state: State) -> Event | None:
-        idle = state.part(SCRATCH).is_empty and not state.part(STATE).has_temp
-        return None if idle else ConversationEnded(cited)
-
-    return decide
-
-
 T = TypeVar("T")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 Sources: TypeAlias = Sequence[Any]
 """What a mutation was derived from: seqs, or results that have one."""
@@ -286,7 +267,37 @@ class Options(NamedTuple):
 
     expected: object = ANY
     request_id: str | None = None
-    sources: Sequence[Any] = ()
+    sources: Sources = ()
+
+
+class MutationOptions(TypedDict, total=False):
+    """The fields of ``Options`` as keywords of a verb, for type checkers and editors."""
+
+    expected: object
+    request_id: str | None
+    sources: Sources
+
+
+def chosen(options: MutationOptions) -> Options:
+    """Return the options of a mutation with their defaults; ``TypeError`` for one that there is not."""
+    unknown = options.keys() - Options._field_defaults.keys()
+    if unknown:
+        raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}; see the verb's signature")
+    return Options(**options)
+
+
+_KEYWORDS: Final = [
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+    for name, default in Options._field_defaults.items()
+]
+
+
+def mutation(verb: Function) -> Function:
+    """Show the three options of a mutation, which it takes as ``**options``, in its signature."""
+    signature = inspect.signature(verb)
+    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    verb.__signature__ = signature.replace(parameters=[*own, *_KEYWORDS])  # type: ignore[attr-defined]
+    return verb
 
 
 class Released:
@@ -631,3 +642,107 @@ def _checked_expected(expected: object) -> object:
     if not isinstance(expected, int) or isinstance(expected, bool) or expected < 0:
         raise InvalidInput(f"expected is {checks.shown(expected)}; give ANY, NO_STREAM, EXISTS or a version from 0 on")
     return expected
+
+
+class Claims:
+    """What a caller claimed of a conversation when asking for its handle: a project, a budget, or both."""
+
+    __slots__ = ("is_settled", "project", "window_tokens")
+
+    def __init__(self, project: str | None, window_tokens: int | None) -> None:
+        self.project = project
+        self.window_tokens = window_tokens
+        self.is_settled = False
+
+    def check(self, door: Door, stream: str, at: int | None) -> None:
+        """Raise ``InvalidInput`` if the conversation was opened with other values.
+
+        Opening a handle, and an append through it, count as no read of the state by an open batch.
+        """
+        known, budget = door.read_lightly(
+            stream, lambda state: (state.part(SESSION), state.part(WINDOW).window_tokens), at
+        )
+        if not known.opened:
+            return
+        if self.project is not None and self.project != known.project:
+            raise InvalidInput(
+                f"{stream} belongs to project {known.project!r}, not {self.project!r}; leave project= out"
+            )
+        if self.window_tokens is not None and self.window_tokens != budget:
+            raise InvalidInput(
+                f"{stream} has a budget of {budget} tokens, not {self.window_tokens}; "
+                f"use set_window_tokens to change it"
+            )
+
+    def settle(self, door: Door, stream: str, at: int | None) -> None:
+        """Check once more, at the first mutation: another handle may have opened the conversation since."""
+        if not self.is_settled:
+            self.check(door, stream, at)
+            self.is_settled = True
+
+
+def refuse_attribute(handle: object, name: str, former: Mapping[str, str]) -> NoReturn:
+    """Raise ``AttributeError``, with what a verb of an earlier version is called now."""
+    advice = f"; use {former[name]}" if name in former else ""
+    raise AttributeError(f"{type(handle).__name__!r} object has no attribute {name!r}{advice}", name=name, obj=handle)
+
+
+class Handle:
+    """What every handle on a stream shares: the door to the engine, the stream's name, the seq it is frozen at."""
+
+    __slots__ = ("_at", "_claims", "_door", "_opening", "_stream")
+
+    _FORMER: ClassVar[dict[str, str]] = {}
+    """What verbs of earlier versions are called now."""
+
+    def __init__(
+        self,
+        door: Door,
+        stream: str,
+        at: int | None,
+        opening: Any = None,
+        claims: Claims | None = None,
+    ) -> None:
+        self._door = door
+        self._stream = stream
+        self._at = at
+        self._opening = opening
+        self._claims = claims
+
+    def _read(self, query: Callable[[State], T]) -> T:
+        return self._door.read(self._stream, query, self._at)
+
+    def _cited(self, options: MutationOptions) -> tuple[int, ...]:
+        return self._door.sources(options.get("sources", ()))
+
+    def _write(
+        self,
+        make: Event | Decide,
+        request: tuple[Any, ...],
+        options: MutationOptions,
+        *,
+        occurred_ns: int | None = None,
+    ) -> Noted | None:
+        """Commit an event, or what is decided on the state; ``None`` where nothing changed.
+
+        ``request`` is what a repeated ``request_id`` must have in common with the first.
+        """
+        expected, request_id, _ = chosen(options)
+        if self._claims is not None:
+            self._claims.settle(self._door, self._stream, self._at)
+        return self._door.note(
+            self._stream,
+            make,
+            at=self._at,
+            asked=request,
+            opening=self._opening,
+            occurred_ns=occurred_ns,
+            expected=expected,
+            request_id=request_id,
+        )
+
+    if not TYPE_CHECKING:  # Type checkers would take it that every name is there.
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say what a verb is called now."""
+            refuse_attribute(self, name, self._FORMER)

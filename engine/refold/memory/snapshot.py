@@ -58,7 +58,7 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
 
     >>> from refold import Memory
     >>> chat = Memory().conversation("chat-42")
-    >>> chat.set("user_name", "Alice")
+    >>> chat.scratchpad.set("user_name", "Alice")
     >>> Snapshot.from_bytes(chat.snapshot().to_bytes()).seq
     2
     """

@@ -400,7 +400,7 @@ def clear_scratchpads(memory: "Memory") -> None:
     """Empty the scratchpad of every conversation of a memory that was just opened; close it where that fails."""
     try:
         for conversation_id in memory.conversations():
-            memory.conversation(conversation_id).clear()
+            memory.conversation(conversation_id).scratchpad.clear()
     except BaseException:
         memory.close()
         raise

@@ -18,7 +18,7 @@ class ScratchpadSet(Event, frozen=True, tag=5):
 
     def repeat(self, chat: Any) -> None:
         """Set the key there."""
-        chat.set(self.key, self.value)
+        chat.scratchpad.set(self.key, self.value)
 
 
 class ScratchpadDeleted(Event, frozen=True, tag=6):
@@ -30,7 +30,7 @@ class ScratchpadDeleted(Event, frozen=True, tag=6):
 
     def repeat(self, chat: Any) -> None:
         """Remove the key there."""
-        chat.delete(self.key)
+        chat.scratchpad.delete(self.key)
 
 
 class NoteAdded(Event, frozen=True, tag=7):
@@ -40,7 +40,7 @@ class NoteAdded(Event, frozen=True, tag=7):
 
     def repeat(self, chat: Any) -> None:
         """Add the note there."""
-        chat.note(self.text)
+        chat.scratchpad.note(self.text)
 
 
 class ScratchpadCleared(Event, frozen=True, tag=8):
@@ -48,7 +48,7 @@ class ScratchpadCleared(Event, frozen=True, tag=8):
 
     def repeat(self, chat: Any) -> None:
         """Clear the scratchpad there."""
-        chat.clear()
+        chat.scratchpad.clear()
 
 
 class Scratch:
@@ -70,38 +70,27 @@ class Scratch:
         """Whether there is neither a key nor a note."""
         return not self.entries.values and not self.notes
 
-    def pack(self) -> tuple[Any, list[int]]:
-        """Return the entries, and for each note its index in its event: 0 but in an imported state."""
-        rows, pointed = self.entries.pack()
-        indices: list[int] = []
-        last = 0
-        for seq, _ in self.notes:
-            indices.append(indices[-1] + 1 if seq == last else 0)
-            last = seq
-        return [rows, indices], [*pointed, *(seq for seq, _ in self.notes)]
 
-    @classmethod
-    def unpack(cls, inline: Any, events: Located) -> "Scratch":
-        scratch = cls()
-        rows, indices = msgspec.convert(inline, tuple[Any, list[int]])
-        located = iter(events)
-        scratch.entries.unpack(rows, str, lambda key: _value_of(next(located)[0], key))
-        scratch.notes = [
-            (stamp.seq, _note_of(event, index)) for (event, stamp), index in zip(located, indices, strict=True)
-        ]
-        return scratch
+def _pack(scratch: Scratch) -> tuple[Any, list[int]]:
+    """Return the entries, and for each note its index in its event: 0 but in an imported state."""
+    rows, pointed = scratch.entries.pack()
+    indices: list[int] = []
+    last = 0
+    for seq, _ in scratch.notes:
+        indices.append(indices[-1] + 1 if seq == last else 0)
+        last = seq
+    return [rows, indices], [*pointed, *(seq for seq, _ in scratch.notes)]
 
-    def logical(self) -> Any:
-        if self.is_empty:
-            return None
-        entries = self.entries
-        return [entries.rows(sorted(entries.values)), self.notes]
 
-    def plain(self) -> dict[str, Any]:
-        return {
-            "entries": {key: self.entries.values[key] for key in sorted(self.entries.values)},
-            "notes": [text for _, text in self.notes],
-        }
+def _unpack(inline: Any, events: Located) -> Scratch:
+    scratch = Scratch()
+    rows, indices = msgspec.convert(inline, tuple[Any, list[int]])
+    located = iter(events)
+    scratch.entries.unpack(rows, str, lambda key: _value_of(next(located)[0], key))
+    scratch.notes = [
+        (stamp.seq, _note_of(event, index)) for (event, stamp), index in zip(located, indices, strict=True)
+    ]
+    return scratch
 
 
 def _value_of(event: Event, key: str) -> str:
@@ -118,41 +107,76 @@ def _note_of(event: Event, index: int) -> str:
     return event.text
 
 
-SCRATCH = View("scratch", kinds=("conversation",), state=Scratch)
+def _logical(scratch: Scratch) -> Any:
+    if scratch.is_empty:
+        return None
+    entries = scratch.entries
+    return [entries.rows(sorted(entries.values)), scratch.notes]
+
+
+def _plain(scratch: Scratch) -> dict[str, Any]:
+    return {
+        "entries": {key: scratch.entries.values[key] for key in sorted(scratch.entries.values)},
+        "notes": [text for _, text in scratch.notes],
+    }
+
+
+SCRATCH = View(
+    "scratch",
+    kinds=("conversation",),
+    empty=Scratch,
+    pack=_pack,
+    unpack=_unpack,
+    logical=_logical,
+    plain=_plain,
+)
 
 
 @SCRATCH.on(ScratchpadSet)
-def _scratchpad_set(scratch: Scratch, stamp: Stamp, event: ScratchpadSet) -> None:
-    scratch.entries.on_set(stamp, event, event.value)
+def scratchpad_set(scratch: Scratch, stamp: Stamp, event: ScratchpadSet) -> None:
+    """Hold the value under its key."""
+    if stamp.erased:
+        scratch.entries.drop_at(event.prior, event.place)
+    else:
+        scratch.entries.put(stamp.seq, event.key, event.value)
 
 
 @SCRATCH.on(ScratchpadDeleted)
-def _scratchpad_deleted(scratch: Scratch, stamp: Stamp, event: ScratchpadDeleted) -> None:
-    scratch.entries.on_delete(stamp, event)
+def scratchpad_deleted(scratch: Scratch, stamp: Stamp, event: ScratchpadDeleted) -> None:
+    """Drop the key."""
+    if stamp.erased:
+        scratch.entries.drop_at(event.prior, event.place)
+    else:
+        scratch.entries.drop(event.key)
 
 
 @SCRATCH.on(NoteAdded)
-def _note_added(scratch: Scratch, stamp: Stamp, event: NoteAdded) -> None:
+def note_added(scratch: Scratch, stamp: Stamp, event: NoteAdded) -> None:
+    """Add the note; an erased one leaves no trace."""
     if not stamp.erased:
         scratch.notes.append((stamp.seq, event.text))
 
 
 @SCRATCH.on(ScratchpadCleared)
-def _scratchpad_cleared(scratch: Scratch, stamp: Stamp, event: ScratchpadCleared) -> None:
+def scratchpad_cleared(scratch: Scratch, stamp: Stamp, event: ScratchpadCleared) -> None:
+    """Drop everything."""
     scratch.clear()
 
 
 @SCRATCH.on(ConversationEnded)
-def _conversation_ended(scratch: Scratch, stamp: Stamp, event: ConversationEnded) -> None:
+def conversation_ended(scratch: Scratch, stamp: Stamp, event: ConversationEnded) -> None:
+    """Drop everything: a scratchpad lives as long as its conversation."""
     scratch.clear()
 
 
 @SCRATCH.on(StateImported)
-def _state_imported(scratch: Scratch, stamp: Stamp, event: StateImported) -> None:
+def state_imported(scratch: Scratch, stamp: Stamp, event: StateImported) -> None:
+    """Hold exactly the imported entries and notes."""
     scratch.entries.replace(stamp.seq, event.entries)
     scratch.notes = [(stamp.seq, text) for text in event.notes]
 
 
 @SCRATCH.on(ForkDropped)
-def _fork_dropped(scratch: Scratch, stamp: Stamp, event: ForkDropped) -> None:
+def fork_dropped(scratch: Scratch, stamp: Stamp, event: ForkDropped) -> None:
+    """Drop everything."""
     scratch.clear()

@@ -65,10 +65,10 @@ def _talk(memory: Memory, chance: Random, clock: Clock) -> None:
 def _remember(memory: Memory) -> None:
     chat = memory.conversation("long")
     for number in range(8):
-        chat.set(f"key-{number % 5}", f"value {number} " * (60 if number == 3 else 1))
-    chat.delete("key-2")
-    chat.note("a note", sources=[3, 5], request_id="note")
-    chat.note("another note")
+        chat.scratchpad.set(f"key-{number % 5}", f"value {number} " * (60 if number == 3 else 1))
+    chat.scratchpad.delete("key-2")
+    chat.scratchpad.note("a note", sources=[3, 5], request_id="note")
+    chat.scratchpad.note("another note")
     chat.state["plain"] = {"deep": [1, 2, "three"]}
     chat.state["project:shared"] = ["of the project"] * 40
     chat.state["temp:round"] = True
@@ -107,9 +107,9 @@ def _settle(memory: Memory) -> None:
 def _travel(memory: Memory) -> None:
     chat = memory.conversation("long")
     named = chat.snapshot("named")
-    chat.set("key-9", "after the snapshot")
+    chat.scratchpad.set("key-9", "after the snapshot")
     chat.fork("fork").append("user", "in the fork", tokens=2)
-    memory.conversation("fork").fork("deeper", at=memory.head).note("in the fork of the fork")
+    memory.conversation("fork").fork("deeper", at=memory.head).scratchpad.note("in the fork of the fork")
     chat.restore(named)
     chat.append("user", "after the restore", tokens=4)
     handed = Snapshot.from_bytes(_elsewhere())
@@ -124,8 +124,8 @@ def _elsewhere() -> bytes:
     with Memory(clock_ns=Clock(), random_bytes=seeded_bytes(9)) as other:
         chat: Conversation = other.conversation("handed over", window_tokens=50)
         chat.append("user", "from elsewhere", tokens=3)
-        chat.note("noted elsewhere")
-        chat.set("from", "elsewhere")
+        chat.scratchpad.note("noted elsewhere")
+        chat.scratchpad.set("from", "elsewhere")
         return chat.snapshot().to_bytes()
 
 
@@ -142,7 +142,7 @@ def _branch(memory: Memory) -> None:
 def _erase(memory: Memory) -> None:
     chat = memory.conversation("tools")
     erased = chat.append("user", "this is to be erased", tokens=4)
-    chat.note("and this")
-    chat.set("gone", "and that")
+    chat.scratchpad.note("and this")
+    chat.scratchpad.set("gone", "and that")
     chat.append("user", "and life goes on", tokens=4)
     blank(memory, [erased.seq, erased.seq + 1, erased.seq + 2])

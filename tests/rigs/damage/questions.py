@@ -88,7 +88,7 @@ def _of_chat(memory: Memory, chat_id: str) -> Mapping[str, Any]:
         "window": [repr((message.event, message.stamp)) for message in chat.window()],
         "shown": [repr((message.content, message.tool_calls, message.metadata)) for message in chat.window()],
         "tokens": chat.token_count(),
-        "scratchpad": chat.scratchpad().to_json(),
+        "scratchpad": chat.scratchpad.to_json(),
         "state": dict(chat.state),
         "events": [(repr(event), repr(stamp)) for event, stamp in chat.events()],
         "version": chat.version,

@@ -22,13 +22,13 @@ def steps(world: World, memory: Memory) -> None:
     world.told.groups.append(texts)
     world.tried(texts, lambda: _append_batch(memory, texts))
     look(world, memory)
-    world.tried([], lambda: chat.set("key", world.text("value")))
+    world.tried([], lambda: chat.scratchpad.set("key", world.text("value")))
     world.tried([], lambda: memory.profile().set("theme", world.text("theme")))
     append(world, memory, "second")
     world.tried([], memory.flush)
     look(world, memory)
     append(world, memory, "third")
-    world.tried([], lambda: chat.delete("key"))
+    world.tried([], lambda: chat.scratchpad.delete("key"))
     append(world, memory, "fourth")
 
 

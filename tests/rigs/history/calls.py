@@ -28,7 +28,7 @@ def perform(memory: Memory, call: Call) -> Answer:
 def _looked(memory: Memory, call: Call, look: Look) -> Answer:
     chat = memory.conversation(look.stream)
     if look.key:
-        value = chat.get(look.key)
+        value = chat.scratchpad.get(look.key)
         return Answer(call.name, 0, seen=() if value is None else (value,))
     return Answer(call.name, 0, seen=tuple(_mark(message.content) for message in chat.window(last=LOOK_MESSAGES)))
 
@@ -49,7 +49,7 @@ def _write(chat: Conversation, write: Write) -> Message | None:
     if write.expected is not None:
         options["expected"] = write.expected
     if write.key:
-        chat.set(write.key, write.mark, **options)
+        chat.scratchpad.set(write.key, write.mark, **options)
         return None
     return chat.append("user", f"{write.mark} {'x' * write.padding_bytes}", tokens=1, **options)
 

@@ -140,7 +140,7 @@ def mix_batch(worker: Worker) -> Done:
     with worker.memory.batch():
         chat = worker.chat()
         message = chat.append("tool", worker.text())
-        chat.set("step", worker.text())
+        chat.scratchpad.set("step", worker.text())
         chat.state.set("project:goal" if chat.project else "goal", worker.text())
         worker.memory.profile().set(worker.random.choice("abc"), worker.text())
     return worker.memory.head, [message]
@@ -151,11 +151,11 @@ def scribble(worker: Worker) -> Done:
     chat = worker.chat()
     verb = worker.random.choice(("set", "note", "delete", "profile"))
     if verb == "set":
-        chat.set(worker.random.choice("abc"), worker.text())
+        chat.scratchpad.set(worker.random.choice("abc"), worker.text())
     elif verb == "note":
-        chat.note(worker.text())
+        chat.scratchpad.note(worker.text())
     elif verb == "delete":
-        chat.delete(worker.random.choice("abc"))
+        chat.scratchpad.delete(worker.random.choice("abc"))
     else:
         worker.memory.profile().set(worker.random.choice("abc"), worker.text())
     return worker.memory.head, []

@@ -6,7 +6,7 @@ drops it). This module is pure: it may import nothing that reads a clock, a disk
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -245,46 +245,51 @@ class BranchForked(Event, frozen=True, tag=22):
     name: str = ""
 
 
-S = TypeVar("S")
+S = TypeVar("S", bound="ViewState")
 E = TypeVar("E", bound=Event)
 Handler: TypeAlias = Callable[[Any, Stamp, Any], None]
 Located: TypeAlias = Sequence[tuple[Event, Stamp]]
 """The events at the seqs that ``pack`` returned, in the same order: what ``unpack`` gets."""
 
 
-class View(Generic[S]):
-    """One kind of memory: its streams, its empty state, its handlers, and how a state is packed and digested.
+class ViewState(Protocol):
+    """The state that a view holds of a stream, empty when it is made; it has these forms.
 
-    ``pack(state)`` returns small values to keep inline and the seqs of the events that hold the rest;
-    ``unpack(inline, events)`` is its inverse. ``logical(state)`` is what the digest covers, ``None`` for an
-    empty state; ``plain(state)`` is what a person compares, a nested dict with ``str`` keys. ``content(state)`` is
-    what two states are quickly compared by: where it is equal, ``logical`` is. Without it, that is ``logical`` itself.
-    ``copy(state)`` is a state that goes on by itself; views whose states may be large have one, and their ``pack``
-    returns a ``Cut``, whose rows are encoded later on, slice by slice.
+    A state that may be large has a ``copy``, which goes on by itself, and packs as a ``Cut``, whose rows are encoded
+    slice by slice. One whose ``logical`` is expensive has a ``content``: where two of them are equal, ``logical`` is.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        kinds: tuple[str, ...],
-        empty: Callable[[], S],
-        pack: Callable[[S], tuple[Any, list[int]] | Cut[Any]],
-        unpack: Callable[[Any, Located], S],
-        logical: Callable[[S], Any],
-        plain: Callable[[S], dict[str, Any]],
-        content: Callable[[S], Any] | None = None,
-        copy: Callable[[S], S] | None = None,
-    ) -> None:
+    def pack(self) -> tuple[Any, list[int]] | Cut[Any]:
+        """Return small values to hold inline, and the seqs of the events with the rest."""
+        ...
+
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> Self:
+        """Return the state that was packed."""
+        ...
+
+    def logical(self) -> Any:
+        """Return the content that a digest covers, ``None`` for an empty state."""
+        ...
+
+    def plain(self) -> dict[str, Any]:
+        """Return the content as a person compares it: nested dicts with ``str`` keys."""
+        ...
+
+
+class View(Generic[S]):
+    """One kind of memory: its name, the kinds of its streams, its states, and a handler for each of its events."""
+
+    def __init__(self, name: str, *, kinds: tuple[str, ...], state: type[S]) -> None:
         self.name = name
         self.kinds = kinds
-        self.empty = empty
-        self.pack = pack
-        self.unpack = unpack
-        self.logical = logical
-        self.plain = plain
-        self.content = content or logical
-        self.copy = copy
+        self.empty: Callable[[], S] = state
+        self.pack: Callable[[S], tuple[Any, list[int]] | Cut[Any]] = state.pack
+        self.unpack: Callable[[Any, Located], S] = state.unpack
+        self.logical: Callable[[S], Any] = state.logical
+        self.plain: Callable[[S], dict[str, Any]] = state.plain
+        self.content: Callable[[S], Any] = getattr(state, "content", state.logical)
+        self.copy: Callable[[S], S] | None = getattr(state, "copy", None)
         self.handlers: dict[type[Event], Handler] = {}
 
     def on(self, kind: type[E]) -> Callable[[Callable[[S, Stamp, E], None]], Callable[[S, Stamp, E], None]]:

@@ -12,12 +12,24 @@ from typing import Any, Final, NamedTuple, TypeVar, Union
 import msgspec
 
 from refold.errors import StoreCorrupt
-from refold.event import Cut, Event, ForkDropped, Forked, Handler, Located, Restored, Stamp, StateImported, View
+from refold.event import (
+    Cut,
+    Event,
+    ForkDropped,
+    Forked,
+    Handler,
+    Located,
+    Restored,
+    Stamp,
+    StateImported,
+    View,
+    ViewState,
+)
 from refold.text import sha256
 from refold.views import VIEWS
 from refold.views.session import SESSION
 
-S = TypeVar("S")
+S = TypeVar("S", bound=ViewState)
 
 
 class Unknown(Event, frozen=True):

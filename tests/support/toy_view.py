@@ -50,22 +50,23 @@ class Moods:
     def __init__(self) -> None:
         self.entries: Keyed[str] = Keyed()
 
+    def pack(self) -> tuple[Any, list[int]]:
+        return self.entries.pack()
 
-def unpack(inline: Any, events: Located) -> Moods:
-    moods, located = Moods(), iter(events)
-    moods.entries.unpack(inline, str, lambda _: getattr(next(located)[0], "mood"))  # noqa: B009 - of MoodSet alone
-    return moods
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Moods":
+        moods, located = cls(), iter(events)
+        moods.entries.unpack(inline, str, lambda _: getattr(next(located)[0], "mood"))  # noqa: B009 - of MoodSet alone
+        return moods
+
+    def logical(self) -> Any:
+        return self.entries.rows(sorted(self.entries.values)) or None
+
+    def plain(self) -> dict[str, Any]:
+        return dict(self.entries.values)
 
 
-MOODS = View(
-    "moods",
-    kinds=("conversation",),
-    empty=Moods,
-    pack=lambda moods: moods.entries.pack(),
-    unpack=unpack,
-    logical=lambda moods: moods.entries.rows(sorted(moods.entries.values)) or None,
-    plain=lambda moods: dict(moods.entries.values),
-)
+MOODS = View("moods", kinds=("conversation",), state=Moods)
 refold.views.VIEWS = (*refold.views.VIEWS, MOODS)  # type: ignore[misc]
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from refold.event import Stamp
 from refold.limits import INLINE_BYTES_MAX
 
 V = TypeVar("V", str, bytes)
@@ -60,6 +61,20 @@ class Keyed(Generic[V]):
             if held == seq and self.places.get(key, 0) == place:
                 self.drop(key)
                 return
+
+    def on_set(self, stamp: Stamp, event: Any, value: V) -> None:
+        """Set the value of an event's key; of an erased event, drop the value that it had replaced."""
+        if stamp.erased:
+            self.drop_at(event.prior, getattr(event, "place", 0))
+        else:
+            self.put(stamp.seq, event.key, value)
+
+    def on_delete(self, stamp: Stamp, event: Any) -> None:
+        """Remove an event's key, or of an erased event the value that it had removed."""
+        if stamp.erased:
+            self.drop_at(event.prior, getattr(event, "place", 0))
+        else:
+            self.drop(event.key)
 
     def drop_where(self, unwanted: Callable[[str], bool]) -> None:
         """Remove every key for which ``unwanted`` is true."""

@@ -159,6 +159,47 @@ class Board:
         else:
             self.entries.drop(field)
 
+    def pack(self) -> tuple[Any, list[int]]:
+        if self.is_empty:
+            return None, []
+        entries, pointed = self.entries.pack()
+        rows = [[posted.seq, posted.place, posted.id, posted.created_ns, not posted.packed] for posted in self.messages]
+        seqs = [posted.seq for posted in self.messages if posted.packed]
+        return [entries, rows, self.total, self.changed_ns], [*pointed, *seqs]
+
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Board":
+        board = cls()
+        if inline is None:
+            return board
+        entries, rows, board.total, board.changed_ns = msgspec.convert(inline, _INLINE)
+        located = iter(events)
+        board.entries.unpack(entries, bytes, lambda field: _value_of(next(located)[0], field))
+        for seq, place, id_, created_ns, is_blank in rows:
+            packed = b"" if is_blank else _posted_by(*next(located), place)
+            board.messages.append(Posted(seq, place, id_, created_ns, packed))
+        return board
+
+    def logical(self) -> Any:
+        if self.is_empty:
+            return None
+        entries = self.entries
+        rows = [[posted.seq, posted.place, posted.id, posted.created_ns, posted.packed] for posted in self.messages]
+        return [entries.rows(sorted(entries.values)), rows, self.total, self.changed_ns]
+
+    def plain(self) -> dict[str, Any]:
+        shown: dict[str, Any] = {}
+        for field, packed in sorted(self.entries.values.items()):
+            part, _, name = field.partition(".")
+            if name:
+                shown.setdefault(part, {})[name] = unpack_json(packed)
+            else:
+                shown[part] = unpack_json(packed)
+        if self.total is not None:
+            shown[MESSAGES] = [unpack_json(posted.packed) if posted.packed else None for posted in self.messages]
+            shown["messages_total"] = self.total
+        return shown
+
 
 def order_of(posted: Posted) -> tuple[bool, int, bool, int, str]:
     """Return what messages are ordered by: time, unknown ones first; ids that begin with a number by it; other ids."""
@@ -258,29 +299,7 @@ def _listed(seq: int, packed: bytes) -> tuple[int, list[Posted]]:
     return given.total, [Posted(seq, place, _IDENTIFIED.decode(raw).id, ns, raw) for place, (ns, raw) in rows]
 
 
-def _pack(board: Board) -> tuple[Any, list[int]]:
-    if board.is_empty:
-        return None, []
-    entries, pointed = board.entries.pack()
-    rows = [[posted.seq, posted.place, posted.id, posted.created_ns, not posted.packed] for posted in board.messages]
-    seqs = [posted.seq for posted in board.messages if posted.packed]
-    return [entries, rows, board.total, board.changed_ns], [*pointed, *seqs]
-
-
 _INLINE: Final = tuple[list[Any], list[tuple[int, int, str, int | None, bool]], int | None, int]
-
-
-def _unpack(inline: Any, events: Located) -> Board:
-    board = Board()
-    if inline is None:
-        return board
-    entries, rows, board.total, board.changed_ns = msgspec.convert(inline, _INLINE)
-    located = iter(events)
-    board.entries.unpack(entries, bytes, lambda field: _value_of(next(located)[0], field))
-    for seq, place, id_, created_ns, is_blank in rows:
-        packed = b"" if is_blank else _posted_by(*next(located), place)
-        board.messages.append(Posted(seq, place, id_, created_ns, packed))
-    return board
 
 
 def _value_of(event: Event, field: str) -> bytes:
@@ -296,43 +315,11 @@ def _posted_by(event: Event, stamp: Stamp, place: int) -> bytes:
     return event.packed
 
 
-def _logical(board: Board) -> Any:
-    if board.is_empty:
-        return None
-    entries = board.entries
-    rows = [[posted.seq, posted.place, posted.id, posted.created_ns, posted.packed] for posted in board.messages]
-    return [entries.rows(sorted(entries.values)), rows, board.total, board.changed_ns]
-
-
-def _plain(board: Board) -> dict[str, Any]:
-    shown: dict[str, Any] = {}
-    for field, packed in sorted(board.entries.values.items()):
-        part, _, name = field.partition(".")
-        if name:
-            shown.setdefault(part, {})[name] = unpack_json(packed)
-        else:
-            shown[part] = unpack_json(packed)
-    if board.total is not None:
-        shown[MESSAGES] = [unpack_json(posted.packed) if posted.packed else None for posted in board.messages]
-        shown["messages_total"] = board.total
-    return shown
-
-
-BOARD = View(
-    "board",
-    kinds=("board",),
-    empty=Board,
-    pack=_pack,
-    unpack=_unpack,
-    logical=_logical,
-    plain=_plain,
-    copy=Board.copy,
-)
+BOARD = View("board", kinds=("board",), state=Board)
 
 
 @BOARD.on(BoardChanged)
-def board_changed(board: Board, stamp: Stamp, event: BoardChanged) -> None:
-    """Hold the values, and drop the fields without one; an erased event has none, so nothing replaced comes back."""
+def _board_changed(board: Board, stamp: Stamp, event: BoardChanged) -> None:
     board.changed_ns = stamp.time_ns
     values = {} if stamp.erased else _values(event)
     for field in event.fields:
@@ -346,7 +333,7 @@ def board_changed(board: Board, stamp: Stamp, event: BoardChanged) -> None:
 
 
 @BOARD.on(BoardMessageAppended)
-def board_message_appended(board: Board, stamp: Stamp, event: BoardMessageAppended) -> None:
+def _board_message_appended(board: Board, stamp: Stamp, event: BoardMessageAppended) -> None:
     """Put the message in its place; an erased one keeps it, so that none that was pushed out comes back."""
     board.changed_ns = stamp.time_ns
     board.post(Posted(stamp.seq, 0, event.id, event.created_ns, b"" if stamp.erased else event.packed))

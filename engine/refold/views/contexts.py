@@ -34,51 +34,38 @@ class Shown:
         self.count = 0
         self.last_seq = 0
 
+    def pack(self) -> tuple[Any, list[int]]:
+        return [self.count, self.last_seq] if self.count else None, []
 
-def _pack(shown: Shown) -> tuple[Any, list[int]]:
-    return [shown.count, shown.last_seq] if shown.count else None, []
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Shown":
+        shown = cls()
+        if inline is not None:
+            shown.count, shown.last_seq = msgspec.convert(inline, tuple[int, int])
+        return shown
 
+    def logical(self) -> Any:
+        return [self.count, self.last_seq] if self.count else None
 
-def _unpack(inline: Any, events: Located) -> Shown:
-    shown = Shown()
-    if inline is not None:
-        shown.count, shown.last_seq = msgspec.convert(inline, tuple[int, int])
-    return shown
-
-
-def _logical(shown: Shown) -> Any:
-    return [shown.count, shown.last_seq] if shown.count else None
-
-
-def _plain(shown: Shown) -> dict[str, Any]:
-    return {"shown": shown.count, "last_seq": shown.last_seq} if shown.count else {}
+    def plain(self) -> dict[str, Any]:
+        return {"shown": self.count, "last_seq": self.last_seq} if self.count else {}
 
 
-CONTEXTS = View(
-    "contexts",
-    kinds=("conversation",),
-    empty=Shown,
-    pack=_pack,
-    unpack=_unpack,
-    logical=_logical,
-    plain=_plain,
-)
+CONTEXTS = View("contexts", kinds=("conversation",), state=Shown)
 
 
 @CONTEXTS.on(ContextShown)
-def context_shown(shown: Shown, stamp: Stamp, event: ContextShown) -> None:
+def _context_shown(shown: Shown, stamp: Stamp, event: ContextShown) -> None:
     """Count it; that there was one is known of an erased one too."""
     shown.count += 1
     shown.last_seq = stamp.seq
 
 
 @CONTEXTS.on(StateImported)
-def state_imported(shown: Shown, stamp: Stamp, event: StateImported) -> None:
-    """Begin anew: what was shown elsewhere was not shown here."""
+def _state_imported(shown: Shown, stamp: Stamp, event: StateImported) -> None:
     shown.count = shown.last_seq = 0
 
 
 @CONTEXTS.on(ForkDropped)
-def fork_dropped(shown: Shown, stamp: Stamp, event: ForkDropped) -> None:
-    """Begin anew."""
+def _fork_dropped(shown: Shown, stamp: Stamp, event: ForkDropped) -> None:
     shown.count = shown.last_seq = 0

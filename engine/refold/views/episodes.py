@@ -81,6 +81,35 @@ class Episodes:
         self.ids[event.id] = None
         self.model, self.dim = event.model, len(event.vector) // FLOAT_BYTES
 
+    def pack(self) -> tuple[Any, list[int]]:
+        plain: list[Any] = [self.model, self.dim]
+        if self.renewed or self.coming:
+            plain.append([list(self.renewed), list(self.renewed.values()), self.coming.packed()])
+        return plain, list(self.by_seq)
+
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Episodes":
+        episodes = cls()
+        for event, stamp in events:
+            assert isinstance(event, EpisodeRecorded), f"seq {stamp.seq} was packed as an episode"
+            episodes.add(stamp, event)
+        episodes.model, episodes.dim = msgspec.convert(inline[:_INLINE_COUNT], tuple[str, int])
+        for renewed in inline[_INLINE_COUNT:]:
+            seqs, vector_seqs, coming = msgspec.convert(renewed, tuple[list[int], list[int], Any])
+            episodes.renewed = dict(zip(seqs, vector_seqs, strict=True))
+            episodes.coming = Coming.unpacked(coming)
+        return episodes
+
+    def logical(self) -> Any:
+        rows = [[seq, *_said(episode), episode.time_ns] for seq, episode in self.by_seq.items()]
+        if not rows:
+            return None
+        renewed = [sorted(self.renewed.items()), *self.coming.logical()]
+        return [rows, *renewed] if self.renewed or self.coming else rows
+
+    def plain(self) -> dict[str, Any]:
+        return {episode.id: _plain_of(episode) for episode in self.by_seq.values()}
+
 
 def episode_of(event: EpisodeRecorded, stamp: Stamp) -> Episode:
     """Return the episode that an event records."""
@@ -98,34 +127,6 @@ def text_of(episode: Episode | EpisodeRecorded) -> str:
     return f"{episode.task}\n{episode.approach}\n{episode.outcome}"
 
 
-def _pack(episodes: Episodes) -> tuple[Any, list[int]]:
-    plain: list[Any] = [episodes.model, episodes.dim]
-    if episodes.renewed or episodes.coming:
-        plain.append([list(episodes.renewed), list(episodes.renewed.values()), episodes.coming.packed()])
-    return plain, list(episodes.by_seq)
-
-
-def _unpack(inline: Any, events: Located) -> Episodes:
-    episodes = Episodes()
-    for event, stamp in events:
-        assert isinstance(event, EpisodeRecorded), f"seq {stamp.seq} was packed as an episode"
-        episodes.add(stamp, event)
-    episodes.model, episodes.dim = msgspec.convert(inline[:_INLINE_COUNT], tuple[str, int])
-    for renewed in inline[_INLINE_COUNT:]:
-        seqs, vector_seqs, coming = msgspec.convert(renewed, tuple[list[int], list[int], Any])
-        episodes.renewed = dict(zip(seqs, vector_seqs, strict=True))
-        episodes.coming = Coming.unpacked(coming)
-    return episodes
-
-
-def _logical(episodes: Episodes) -> Any:
-    rows = [[seq, *_said(episode), episode.time_ns] for seq, episode in episodes.by_seq.items()]
-    if not rows:
-        return None
-    renewed = [sorted(episodes.renewed.items()), *episodes.coming.logical()]
-    return [rows, *renewed] if episodes.renewed or episodes.coming else rows
-
-
 def _said(episode: Episode) -> list[Any]:
     return [episode.id, *_plain_of(episode).values(), episode.occurred_ns]
 
@@ -135,38 +136,23 @@ def _plain_of(episode: Episode) -> dict[str, Any]:
     return {name: getattr(episode, name) for name in shown}
 
 
-def _plain(episodes: Episodes) -> dict[str, Any]:
-    return {episode.id: _plain_of(episode) for episode in episodes.by_seq.values()}
-
-
-EPISODES = View(
-    "episodes",
-    kinds=("project",),
-    empty=Episodes,
-    pack=_pack,
-    unpack=_unpack,
-    logical=_logical,
-    plain=_plain,
-    copy=Episodes.copy,
-)
+EPISODES = View("episodes", kinds=("project",), state=Episodes)
 
 
 @EPISODES.on(EpisodeRecorded)
-def episode_recorded(episodes: Episodes, stamp: Stamp, event: EpisodeRecorded) -> None:
-    """Add the episode; an erased one leaves no trace."""
+def _episode_recorded(episodes: Episodes, stamp: Stamp, event: EpisodeRecorded) -> None:
     if not stamp.erased:
         episodes.add(stamp, event)
 
 
 @EPISODES.on(VectorRenewed)
-def vector_renewed(episodes: Episodes, stamp: Stamp, event: VectorRenewed) -> None:
-    """Let the vector of another embedder wait."""
+def _vector_renewed(episodes: Episodes, stamp: Stamp, event: VectorRenewed) -> None:
     if not stamp.erased and event.id in episodes.ids:
         episodes.coming.take(stamp.seq, event)
 
 
 @EPISODES.on(EmbedderSwitched)
-def embedder_switched(episodes: Episodes, _: Stamp, event: EmbedderSwitched) -> None:
+def _embedder_switched(episodes: Episodes, _: Stamp, event: EmbedderSwitched) -> None:
     """Let the vectors that waited count; an episode whose new vector was erased is left without one."""
     waiting = episodes.coming.of(event.model, event.dim)
     is_other = (episodes.model, episodes.dim) != (event.model, event.dim)

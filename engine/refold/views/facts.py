@@ -121,6 +121,45 @@ class Facts:
         if self.by_content.get(held.content) == held.id:
             del self.by_content[held.content]
 
+    def pack(self) -> Cut[Entry]:
+        before = [self.seq, self.model, self.dim, list(self.erased), list(self.unmerged)]
+        entries = self.entries.values()
+        return Cut(before, entries, self.coming.packed(), row_of=_ROW_OF, seq_of=attrgetter("body_seq"))
+
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Facts":
+        facts = cls()
+        facts.seq, model, facts.dim, erased, taken_apart, rows = msgspec.convert(inline[:_INLINE_COUNT], _INLINE)
+        facts.model = intern(model)
+        facts.erased, facts.unmerged = dict.fromkeys(erased), dict.fromkeys(taken_apart)
+        for row, (event, _) in zip(rows, events, strict=True):
+            plain = dict(zip(_PLAIN, row, strict=True))
+            blank = plain["blank"]
+            content, keywords, extra = body_of(event, plain["id"])
+            facts.put(
+                Entry(
+                    content=content,
+                    words=() if "keywords" in blank else interned(keywords),
+                    extra=None if "metadata" in blank else extra,
+                    **plain,
+                )
+            )
+        facts.coming = Coming.unpacked(inline[_INLINE_COUNT:])
+        return facts
+
+    def logical(self) -> Any:
+        rows = [msgspec.structs.astuple(entry) for entry in self.entries.values()]
+        if not rows and not self.erased:
+            return None
+        return [rows, sorted(self.erased), sorted(self.unmerged), *self.coming.logical()]
+
+    def plain(self) -> dict[str, Any]:
+        shown = {
+            entry.id: {name: getattr(entry, name) for name in (*_SHOWN, "source_context", "accessed_ns", "decayed_ns")}
+            for entry in self.entries.values()
+        }
+        return shown | {entry_id: {"erased": True} for entry_id in self.erased}
+
 
 # What a checkpoint keeps.
 
@@ -136,69 +175,17 @@ _INLINE_COUNT: Final = 6
 """Behind these stands what waits for another embedder, if anything does."""
 
 
-def _pack(facts: Facts) -> Cut[Entry]:
-    before = [facts.seq, facts.model, facts.dim, list(facts.erased), list(facts.unmerged)]
-    entries = facts.entries.values()
-    return Cut(before, entries, facts.coming.packed(), row_of=_ROW_OF, seq_of=attrgetter("body_seq"))
-
-
-def _unpack(inline: Any, events: Located) -> Facts:
-    facts = Facts()
-    facts.seq, model, facts.dim, erased, taken_apart, rows = msgspec.convert(inline[:_INLINE_COUNT], _INLINE)
-    facts.model = intern(model)
-    facts.erased, facts.unmerged = dict.fromkeys(erased), dict.fromkeys(taken_apart)
-    for row, (event, _) in zip(rows, events, strict=True):
-        plain = dict(zip(_PLAIN, row, strict=True))
-        blank = plain["blank"]
-        content, keywords, extra = body_of(event, plain["id"])
-        facts.put(
-            Entry(
-                content=content,
-                words=() if "keywords" in blank else interned(keywords),
-                extra=None if "metadata" in blank else extra,
-                **plain,
-            )
-        )
-    facts.coming = Coming.unpacked(inline[_INLINE_COUNT:])
-    return facts
-
-
-def _logical(facts: Facts) -> Any:
-    rows = [msgspec.structs.astuple(entry) for entry in facts.entries.values()]
-    if not rows and not facts.erased:
-        return None
-    return [rows, sorted(facts.erased), sorted(facts.unmerged), *facts.coming.logical()]
-
-
 _SHOWN: Final = ("content", "category", "keywords", "importance", "access_count", "status", "metadata", "source")
 
 
-def _plain(facts: Facts) -> dict[str, Any]:
-    shown = {
-        entry.id: {name: getattr(entry, name) for name in (*_SHOWN, "source_context", "accessed_ns", "decayed_ns")}
-        for entry in facts.entries.values()
-    }
-    return shown | {entry_id: {"erased": True} for entry_id in facts.erased}
-
-
-FACTS = View(
-    "facts",
-    kinds=("project",),
-    empty=Facts,
-    pack=_pack,
-    unpack=_unpack,
-    logical=_logical,
-    plain=_plain,
-    copy=Facts.copy,
-)
+FACTS = View("facts", kinds=("project",), state=Facts)
 
 
 # The fold.
 
 
 @FACTS.on(MemoryAdded)
-def memory_added(facts: Facts, stamp: Stamp, event: MemoryAdded) -> None:
-    """Hold the memory; an erased one stays as an id."""
+def _memory_added(facts: Facts, stamp: Stamp, event: MemoryAdded) -> None:
     facts.folded(stamp, event)
     if stamp.erased:
         facts.erase(event.id)
@@ -208,7 +195,7 @@ def memory_added(facts: Facts, stamp: Stamp, event: MemoryAdded) -> None:
 
 
 @FACTS.on(MemoryUpdated)
-def memory_updated(facts: Facts, stamp: Stamp, event: MemoryUpdated) -> None:
+def _memory_updated(facts: Facts, stamp: Stamp, event: MemoryUpdated) -> None:
     """Give the fields that changed their values; what an erased update replaced stays away."""
     facts.folded(stamp, event)
     held = facts.entries.get(event.id)
@@ -246,22 +233,19 @@ def _take_back(facts: Facts, held: Entry, event: MemoryUpdated) -> None:
 
 
 @FACTS.on(MemoryDeleted)
-def memory_deleted(facts: Facts, stamp: Stamp, event: MemoryDeleted) -> None:
-    """Drop the memory."""
+def _memory_deleted(facts: Facts, stamp: Stamp, event: MemoryDeleted) -> None:
     facts.folded(stamp, event)
     facts.drop(event.id)
 
 
 @FACTS.on(MemoriesCleared)
-def memories_cleared(facts: Facts, stamp: Stamp, event: MemoriesCleared) -> None:
-    """Drop every memory."""
+def _memories_cleared(facts: Facts, stamp: Stamp, event: MemoriesCleared) -> None:
     facts.folded(stamp, event)
     facts.clear()
 
 
 @FACTS.on(MemoryMerged)
-def memory_merged(facts: Facts, stamp: Stamp, event: MemoryMerged) -> None:
-    """Let one memory take in the other; after an erased merge it is as before, and the other is an id."""
+def _memory_merged(facts: Facts, stamp: Stamp, event: MemoryMerged) -> None:
     facts.folded(stamp, event)
     other = facts.drop(event.other)
     if stamp.erased:
@@ -292,7 +276,7 @@ def merged(held: Entry, stamp: Stamp, event: MemoryMerged) -> Entry:
 
 
 @FACTS.on(MemoryUnmerged)
-def memory_unmerged(facts: Facts, stamp: Stamp, event: MemoryUnmerged) -> None:
+def _memory_unmerged(facts: Facts, stamp: Stamp, event: MemoryUnmerged) -> None:
     """Bring back what was before a merge; an erased one takes the merged text along, and brings nothing back."""
     facts.folded(stamp, event)
     facts.unmerged[event.prior] = None
@@ -322,8 +306,7 @@ def unmerged(held: Entry, stamp: Stamp, event: MemoryUnmerged) -> Entry:
 
 
 @FACTS.on(MemoryReviewed)
-def memory_reviewed(facts: Facts, stamp: Stamp, event: MemoryReviewed) -> None:
-    """Give the memory its status."""
+def _memory_reviewed(facts: Facts, stamp: Stamp, event: MemoryReviewed) -> None:
     facts.folded(stamp, event)
     entry = facts.entries.get(event.id)
     if entry is not None:
@@ -336,8 +319,7 @@ def reviewed(entry: Entry, stamp: Stamp, event: MemoryReviewed) -> Entry:
 
 
 @FACTS.on(MemoriesDecayed)
-def memories_decayed(facts: Facts, stamp: Stamp, event: MemoriesDecayed) -> None:
-    """Give the memories what importance is left."""
+def _memories_decayed(facts: Facts, stamp: Stamp, event: MemoriesDecayed) -> None:
     facts.folded(stamp, event)
     for entry_id, importance, decayed_ns in zip(event.ids, event.importances, event.decayed, strict=True):
         held = facts.entries.get(entry_id)
@@ -346,16 +328,14 @@ def memories_decayed(facts: Facts, stamp: Stamp, event: MemoriesDecayed) -> None
 
 
 @FACTS.on(MemoriesPruned)
-def memories_pruned(facts: Facts, stamp: Stamp, event: MemoriesPruned) -> None:
-    """Drop the memories."""
+def _memories_pruned(facts: Facts, stamp: Stamp, event: MemoriesPruned) -> None:
     facts.folded(stamp, event)
     for entry_id in event.ids:
         facts.drop(entry_id)
 
 
 @FACTS.on(MemoriesRecalled)
-def memories_recalled(facts: Facts, stamp: Stamp, event: MemoriesRecalled) -> None:
-    """Count the access of what was shown."""
+def _memories_recalled(facts: Facts, stamp: Stamp, event: MemoriesRecalled) -> None:
     facts.folded(stamp, event)
     for entry_id in event.ids:
         held = facts.entries.get(entry_id)
@@ -365,7 +345,7 @@ def memories_recalled(facts: Facts, stamp: Stamp, event: MemoriesRecalled) -> No
 
 
 @FACTS.on(VectorRenewed)
-def vector_renewed(facts: Facts, stamp: Stamp, event: VectorRenewed) -> None:
+def _vector_renewed(facts: Facts, stamp: Stamp, event: VectorRenewed) -> None:
     """Let a vector of another embedder wait, unless the memory got another vector since it was made."""
     facts.folded(stamp, event)
     held = facts.entries.get(event.id)
@@ -378,7 +358,7 @@ def vector_renewed(facts: Facts, stamp: Stamp, event: VectorRenewed) -> None:
 
 
 @FACTS.on(EmbedderSwitched)
-def embedder_switched(facts: Facts, stamp: Stamp, event: EmbedderSwitched) -> None:
+def _embedder_switched(facts: Facts, stamp: Stamp, event: EmbedderSwitched) -> None:
     """Let the vectors that waited count; a memory whose new vector was erased is left without one."""
     facts.folded(stamp, event)
     renewed = dict(facts.coming.of(event.model, event.dim))

@@ -152,6 +152,34 @@ class Tree:
         for held, node in moved:
             self.put(new_path + held[len(path) :], node, maker)
 
+    def pack(self) -> tuple[Any, list[int]]:
+        rows: list[list[Any]] = []
+        pointed: list[int] = []
+        for path, node in self.nodes.items():
+            is_long = node.text is not None and len(node.text) > INLINE_BYTES_MAX
+            pointed += node.chain if is_long else ()
+            rows.append([path, node.id, None if is_long else node.text, node.chain])
+        return rows or None, pointed
+
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Tree":
+        tree, located = cls(), iter(events)
+        for path, node_id, text, chain in msgspec.convert(inline or [], _ROWS):
+            is_pointed = text is None and chain
+            whole = _text_of([event for event, _ in islice(located, len(chain))]) if is_pointed else text
+            tree.nodes[path] = Node(node_id, whole, chain)
+            tree.places[node_id] = path
+        return tree
+
+    def logical(self) -> Any:
+        rows = ([path, node.id, node.chain[-1] if node.chain else 0, node.text] for path, node in self.nodes.items())
+        return sorted(rows, key=lambda row: str(row[0])) or None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the texts by path; a directory ends with a slash and has none."""
+        shown = ((path, node) if node.text is not None else (f"{path}/", node) for path, node in self.nodes.items())
+        return {path: node.text or "" for path, node in sorted(shown, key=lambda pair: pair[0])}
+
 
 def _check_path(field: str, path: str) -> None:
     if not _is_place(path):
@@ -177,26 +205,6 @@ def spliced(text: str, event: FileEdited) -> str:
     return text[: event.start] + event.text + text[event.start + event.removed :]
 
 
-def _pack(tree: Tree) -> tuple[Any, list[int]]:
-    rows: list[list[Any]] = []
-    pointed: list[int] = []
-    for path, node in tree.nodes.items():
-        is_long = node.text is not None and len(node.text) > INLINE_BYTES_MAX
-        pointed += node.chain if is_long else ()
-        rows.append([path, node.id, None if is_long else node.text, node.chain])
-    return rows or None, pointed
-
-
-def _unpack(inline: Any, events: Located) -> Tree:
-    tree, located = Tree(), iter(events)
-    for path, node_id, text, chain in msgspec.convert(inline or [], _ROWS):
-        is_pointed = text is None and chain
-        whole = _text_of([event for event, _ in islice(located, len(chain))]) if is_pointed else text
-        tree.nodes[path] = Node(node_id, whole, chain)
-        tree.places[node_id] = path
-    return tree
-
-
 _ROWS: Final = list[tuple[str, str, str | None, tuple[int, ...]]]
 
 
@@ -211,38 +219,17 @@ def _text_of(chain: list[Event]) -> str:
     return text
 
 
-def _logical(tree: Tree) -> Any:
-    rows = ([path, node.id, node.chain[-1] if node.chain else 0, node.text] for path, node in tree.nodes.items())
-    return sorted(rows, key=lambda row: str(row[0])) or None
-
-
-def _plain(tree: Tree) -> dict[str, Any]:
-    """Return the texts by path; a directory ends with a slash and has none."""
-    shown = ((path, node) if node.text is not None else (f"{path}/", node) for path, node in tree.nodes.items())
-    return {path: node.text or "" for path, node in sorted(shown, key=lambda pair: pair[0])}
-
-
-FILES = View(
-    "files",
-    kinds=("files",),
-    empty=Tree,
-    pack=_pack,
-    unpack=_unpack,
-    logical=_logical,
-    plain=_plain,
-    copy=Tree.copy,
-)
+FILES = View("files", kinds=("files",), state=Tree)
 
 
 @FILES.on(FileCreated)
-def file_created(tree: Tree, stamp: Stamp, event: FileCreated) -> None:
-    """Hold the file; an erased one leaves no trace."""
+def _file_created(tree: Tree, stamp: Stamp, event: FileCreated) -> None:
     if not stamp.erased:
         tree.put(event.path, Node(event.id, event.text, (stamp.seq,)), event.id)
 
 
 @FILES.on(FileEdited)
-def file_edited(tree: Tree, stamp: Stamp, event: FileEdited) -> None:
+def _file_edited(tree: Tree, stamp: Stamp, event: FileEdited) -> None:
     """Change the file, if it is still there; an erased edit takes it along."""
     path = tree.places.get(event.id)
     if path is None:
@@ -257,7 +244,7 @@ def file_edited(tree: Tree, stamp: Stamp, event: FileEdited) -> None:
 
 
 @FILES.on(FileDeleted)
-def file_deleted(tree: Tree, stamp: Stamp, event: FileDeleted) -> None:
+def _file_deleted(tree: Tree, stamp: Stamp, event: FileDeleted) -> None:
     """Remove all that the path holds; of an erased event, what it removed by its ids."""
     if stamp.erased:
         tree.drop_ids(event.ids)
@@ -266,7 +253,7 @@ def file_deleted(tree: Tree, stamp: Stamp, event: FileDeleted) -> None:
 
 
 @FILES.on(FileRenamed)
-def file_renamed(tree: Tree, stamp: Stamp, event: FileRenamed) -> None:
+def _file_renamed(tree: Tree, stamp: Stamp, event: FileRenamed) -> None:
     """Move all that the path holds; an erased move takes what it moved along."""
     if stamp.erased:
         tree.drop_ids(event.ids)

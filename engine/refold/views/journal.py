@@ -38,41 +38,29 @@ class Pages:
         """Return the notes of ``first_day`` and later, oldest day first."""
         return [note for day in sorted(self.days) if day >= first_day for _, note in self.days[day]]
 
+    def pack(self) -> tuple[Any, list[int]]:
+        return None, sorted(seq for notes in self.days.values() for seq, _ in notes)
 
-def _pack(pages: Pages) -> tuple[Any, list[int]]:
-    return None, sorted(seq for notes in pages.days.values() for seq, _ in notes)
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Pages":
+        pages = cls()
+        for event, stamp in events:
+            assert isinstance(event, JournalAppended), f"seq {stamp.seq} was packed as a journal note"
+            pages.add(stamp.seq, Note(event.day, event.text, stamp.time_ns))
+        return pages
 
+    def logical(self) -> Any:
+        rows = [[seq, note.day, note.text, note.time_ns] for notes in self.days.values() for seq, note in notes]
+        return sorted(rows) or None
 
-def _unpack(inline: Any, events: Located) -> Pages:
-    pages = Pages()
-    for event, stamp in events:
-        assert isinstance(event, JournalAppended), f"seq {stamp.seq} was packed as a journal note"
-        pages.add(stamp.seq, Note(event.day, event.text, stamp.time_ns))
-    return pages
-
-
-def _logical(pages: Pages) -> Any:
-    rows = [[seq, note.day, note.text, note.time_ns] for notes in pages.days.values() for seq, note in notes]
-    return sorted(rows) or None
-
-
-def _plain(pages: Pages) -> dict[str, Any]:
-    return {day: [note.text for _, note in pages.days[day]] for day in sorted(pages.days)}
+    def plain(self) -> dict[str, Any]:
+        return {day: [note.text for _, note in self.days[day]] for day in sorted(self.days)}
 
 
-JOURNAL = View(
-    "journal",
-    kinds=("journal",),
-    empty=Pages,
-    pack=_pack,
-    unpack=_unpack,
-    logical=_logical,
-    plain=_plain,
-)
+JOURNAL = View("journal", kinds=("journal",), state=Pages)
 
 
 @JOURNAL.on(JournalAppended)
-def journal_appended(pages: Pages, stamp: Stamp, event: JournalAppended) -> None:
-    """Add the note to its day; an erased one leaves no trace."""
+def _journal_appended(pages: Pages, stamp: Stamp, event: JournalAppended) -> None:
     if not stamp.erased:
         pages.add(stamp.seq, Note(event.day, event.text, stamp.time_ns))

@@ -29,16 +29,22 @@ class Facts:
     def __init__(self) -> None:
         self.entries: Keyed[str] = Keyed()
 
+    def pack(self) -> tuple[Any, list[int]]:
+        return self.entries.pack()
 
-def _pack(facts: Facts) -> tuple[Any, list[int]]:
-    return facts.entries.pack()
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Facts":
+        facts = cls()
+        located = iter(events)
+        facts.entries.unpack(inline, str, lambda _: _value_of(next(located)[0]))
+        return facts
 
+    def logical(self) -> Any:
+        entries = self.entries
+        return entries.rows(entries.values) or None
 
-def _unpack(inline: Any, events: Located) -> Facts:
-    facts = Facts()
-    located = iter(events)
-    facts.entries.unpack(inline, str, lambda _: _value_of(next(located)[0]))
-    return facts
+    def plain(self) -> dict[str, Any]:
+        return dict(self.entries.values)
 
 
 def _value_of(event: Event) -> str:
@@ -46,39 +52,14 @@ def _value_of(event: Event) -> str:
     return event.value
 
 
-def _logical(facts: Facts) -> Any:
-    entries = facts.entries
-    return entries.rows(entries.values) or None
-
-
-def _plain(facts: Facts) -> dict[str, Any]:
-    return dict(facts.entries.values)
-
-
-PROFILE = View(
-    "profile",
-    kinds=("profile",),
-    empty=Facts,
-    pack=_pack,
-    unpack=_unpack,
-    logical=_logical,
-    plain=_plain,
-)
+PROFILE = View("profile", kinds=("profile",), state=Facts)
 
 
 @PROFILE.on(ProfileSet)
-def profile_set(facts: Facts, stamp: Stamp, event: ProfileSet) -> None:
-    """Hold the value under its key."""
-    if stamp.erased:
-        facts.entries.drop_at(event.prior, 0)
-    else:
-        facts.entries.put(stamp.seq, event.key, event.value)
+def _profile_set(facts: Facts, stamp: Stamp, event: ProfileSet) -> None:
+    facts.entries.on_set(stamp, event, event.value)
 
 
 @PROFILE.on(ProfileDeleted)
-def profile_deleted(facts: Facts, stamp: Stamp, event: ProfileDeleted) -> None:
-    """Drop the key."""
-    if stamp.erased:
-        facts.entries.drop_at(event.prior, 0)
-    else:
-        facts.entries.drop(event.key)
+def _profile_deleted(facts: Facts, stamp: Stamp, event: ProfileDeleted) -> None:
+    facts.entries.on_delete(stamp, event)

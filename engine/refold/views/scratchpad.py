@@ -70,27 +70,38 @@ class Scratch:
         """Whether there is neither a key nor a note."""
         return not self.entries.values and not self.notes
 
+    def pack(self) -> tuple[Any, list[int]]:
+        """Return the entries, and for each note its index in its event: 0 but in an imported state."""
+        rows, pointed = self.entries.pack()
+        indices: list[int] = []
+        last = 0
+        for seq, _ in self.notes:
+            indices.append(indices[-1] + 1 if seq == last else 0)
+            last = seq
+        return [rows, indices], [*pointed, *(seq for seq, _ in self.notes)]
 
-def _pack(scratch: Scratch) -> tuple[Any, list[int]]:
-    """Return the entries, and for each note its index in its event: 0 but in an imported state."""
-    rows, pointed = scratch.entries.pack()
-    indices: list[int] = []
-    last = 0
-    for seq, _ in scratch.notes:
-        indices.append(indices[-1] + 1 if seq == last else 0)
-        last = seq
-    return [rows, indices], [*pointed, *(seq for seq, _ in scratch.notes)]
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Scratch":
+        scratch = cls()
+        rows, indices = msgspec.convert(inline, tuple[Any, list[int]])
+        located = iter(events)
+        scratch.entries.unpack(rows, str, lambda key: _value_of(next(located)[0], key))
+        scratch.notes = [
+            (stamp.seq, _note_of(event, index)) for (event, stamp), index in zip(located, indices, strict=True)
+        ]
+        return scratch
 
+    def logical(self) -> Any:
+        if self.is_empty:
+            return None
+        entries = self.entries
+        return [entries.rows(sorted(entries.values)), self.notes]
 
-def _unpack(inline: Any, events: Located) -> Scratch:
-    scratch = Scratch()
-    rows, indices = msgspec.convert(inline, tuple[Any, list[int]])
-    located = iter(events)
-    scratch.entries.unpack(rows, str, lambda key: _value_of(next(located)[0], key))
-    scratch.notes = [
-        (stamp.seq, _note_of(event, index)) for (event, stamp), index in zip(located, indices, strict=True)
-    ]
-    return scratch
+    def plain(self) -> dict[str, Any]:
+        return {
+            "entries": {key: self.entries.values[key] for key in sorted(self.entries.values)},
+            "notes": [text for _, text in self.notes],
+        }
 
 
 def _value_of(event: Event, key: str) -> str:
@@ -107,76 +118,41 @@ def _note_of(event: Event, index: int) -> str:
     return event.text
 
 
-def _logical(scratch: Scratch) -> Any:
-    if scratch.is_empty:
-        return None
-    entries = scratch.entries
-    return [entries.rows(sorted(entries.values)), scratch.notes]
-
-
-def _plain(scratch: Scratch) -> dict[str, Any]:
-    return {
-        "entries": {key: scratch.entries.values[key] for key in sorted(scratch.entries.values)},
-        "notes": [text for _, text in scratch.notes],
-    }
-
-
-SCRATCH = View(
-    "scratch",
-    kinds=("conversation",),
-    empty=Scratch,
-    pack=_pack,
-    unpack=_unpack,
-    logical=_logical,
-    plain=_plain,
-)
+SCRATCH = View("scratch", kinds=("conversation",), state=Scratch)
 
 
 @SCRATCH.on(ScratchpadSet)
-def scratchpad_set(scratch: Scratch, stamp: Stamp, event: ScratchpadSet) -> None:
-    """Hold the value under its key."""
-    if stamp.erased:
-        scratch.entries.drop_at(event.prior, event.place)
-    else:
-        scratch.entries.put(stamp.seq, event.key, event.value)
+def _scratchpad_set(scratch: Scratch, stamp: Stamp, event: ScratchpadSet) -> None:
+    scratch.entries.on_set(stamp, event, event.value)
 
 
 @SCRATCH.on(ScratchpadDeleted)
-def scratchpad_deleted(scratch: Scratch, stamp: Stamp, event: ScratchpadDeleted) -> None:
-    """Drop the key."""
-    if stamp.erased:
-        scratch.entries.drop_at(event.prior, event.place)
-    else:
-        scratch.entries.drop(event.key)
+def _scratchpad_deleted(scratch: Scratch, stamp: Stamp, event: ScratchpadDeleted) -> None:
+    scratch.entries.on_delete(stamp, event)
 
 
 @SCRATCH.on(NoteAdded)
-def note_added(scratch: Scratch, stamp: Stamp, event: NoteAdded) -> None:
-    """Add the note; an erased one leaves no trace."""
+def _note_added(scratch: Scratch, stamp: Stamp, event: NoteAdded) -> None:
     if not stamp.erased:
         scratch.notes.append((stamp.seq, event.text))
 
 
 @SCRATCH.on(ScratchpadCleared)
-def scratchpad_cleared(scratch: Scratch, stamp: Stamp, event: ScratchpadCleared) -> None:
-    """Drop everything."""
+def _scratchpad_cleared(scratch: Scratch, stamp: Stamp, event: ScratchpadCleared) -> None:
     scratch.clear()
 
 
 @SCRATCH.on(ConversationEnded)
-def conversation_ended(scratch: Scratch, stamp: Stamp, event: ConversationEnded) -> None:
-    """Drop everything: a scratchpad lives as long as its conversation."""
+def _conversation_ended(scratch: Scratch, stamp: Stamp, event: ConversationEnded) -> None:
     scratch.clear()
 
 
 @SCRATCH.on(StateImported)
-def state_imported(scratch: Scratch, stamp: Stamp, event: StateImported) -> None:
-    """Hold exactly the imported entries and notes."""
+def _state_imported(scratch: Scratch, stamp: Stamp, event: StateImported) -> None:
     scratch.entries.replace(stamp.seq, event.entries)
     scratch.notes = [(stamp.seq, text) for text in event.notes]
 
 
 @SCRATCH.on(ForkDropped)
-def fork_dropped(scratch: Scratch, stamp: Stamp, event: ForkDropped) -> None:
-    """Drop everything."""
+def _fork_dropped(scratch: Scratch, stamp: Stamp, event: ForkDropped) -> None:
     scratch.clear()

@@ -18,67 +18,52 @@ class Session:
         self.depth = 0
         """How many forks lie between this conversation and its origin."""
 
+    def pack(self) -> tuple[Any, list[int]]:
+        return [self.opened, self.project, self.depth], []
 
-def _pack(session: Session) -> tuple[Any, list[int]]:
-    return [session.opened, session.project, session.depth], []
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Session":
+        session = cls()
+        session.opened, session.project, session.depth = msgspec.convert(inline, tuple[bool, str | None, int])
+        return session
 
+    def logical(self) -> Any:
+        return [self.project] if self.opened else None
 
-def _unpack(inline: Any, events: Located) -> Session:
-    session = Session()
-    session.opened, session.project, session.depth = msgspec.convert(inline, tuple[bool, str | None, int])
-    return session
-
-
-def _logical(session: Session) -> Any:
-    return [session.project] if session.opened else None
-
-
-def _plain(session: Session) -> dict[str, Any]:
-    return {"project": session.project} if session.opened and session.project is not None else {}
+    def plain(self) -> dict[str, Any]:
+        return {"project": self.project} if self.opened and self.project is not None else {}
 
 
-SESSION = View(
-    "session",
-    kinds=("conversation",),
-    empty=Session,
-    pack=_pack,
-    unpack=_unpack,
-    logical=_logical,
-    plain=_plain,
-)
+SESSION = View("session", kinds=("conversation",), state=Session)
 
 
 @SESSION.on(ConversationOpened)
-def conversation_opened(session: Session, stamp: Stamp, event: ConversationOpened) -> None:
-    """Belong to the project."""
+def _conversation_opened(session: Session, stamp: Stamp, event: ConversationOpened) -> None:
     session.opened = True
     session.project = event.project or session.project
 
 
 @SESSION.on(Forked)
-def forked(session: Session, stamp: Stamp, event: Forked) -> None:
-    """Start as the base was, in the base's project, one fork further from the origin."""
+def _forked(session: Session, stamp: Stamp, event: Forked) -> None:
     session.project = event.project
     session.depth = event.depth
 
 
 @SESSION.on(Restored)
-def restored(session: Session, stamp: Stamp, event: Restored) -> None:
-    """Go on as the base was, but as what the conversation itself is: its project and its depth do not travel."""
+def _restored(session: Session, stamp: Stamp, event: Restored) -> None:
     session.project = event.project
     session.depth = event.depth
 
 
 @SESSION.on(StateImported)
-def state_imported(session: Session, stamp: Stamp, event: StateImported) -> None:
+def _state_imported(session: Session, stamp: Stamp, event: StateImported) -> None:
     """Go on as the imported state was, but in the conversation's own project."""
     session.opened = event.policy != 0
     session.project = event.project
 
 
 @SESSION.on(ForkDropped)
-def fork_dropped(session: Session, stamp: Stamp, event: ForkDropped) -> None:
-    """Be as if it had never been opened."""
+def _fork_dropped(session: Session, stamp: Stamp, event: ForkDropped) -> None:
     session.opened = False
     session.project = None
     session.depth = 0

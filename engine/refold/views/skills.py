@@ -198,6 +198,48 @@ class Library:
         if len(self.selections) > SELECTIONS_KEPT:
             del self.selections[next(iter(self.selections))]
 
+    def pack(self) -> tuple[Any, list[int]]:
+        toggles, pointed = self.toggles.pack()
+        uses = [[name, *msgspec.structs.astuple(usage)] for name, usage in self.uses.items()]
+        learned = [[skill.id, skill.status, skill.created_ns, skill.updated_ns] for skill in self.learned.values()]
+        seqs = [skill.seq for skill in self.learned.values()] + [held.seq for held in self.selections.values()]
+        return [toggles, uses, learned], pointed + seqs
+
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Library":
+        library = cls()
+        toggles, uses, learned = msgspec.convert(inline, _INLINE)
+        located = iter(events)
+        library.toggles.unpack(toggles, str, lambda _: _switch(next(located)[0]))
+        library.uses = {name: Usage(*counts) for name, *counts in uses}
+        for id_, status, created_ns, updated_ns in learned:
+            event, stamp = next(located)
+            assert isinstance(event, (SkillLearned, SkillRefined)), f"seq {stamp.seq} was packed as a skill"
+            held = learned_of(event, stamp, created_ns)
+            library.learned[id_] = replace(held, status=status, updated_ns=updated_ns)
+        for event, stamp in located:
+            assert isinstance(event, SkillsSelected), f"seq {stamp.seq} was packed as a selection"
+            library.select(selection_of(event, stamp))
+        return library
+
+    def logical(self) -> Any:
+        parts = [
+            [msgspec.structs.astuple(skill) for skill in self.learned.values()],
+            self.toggles.rows(sorted(self.toggles.values)),
+            [[name, *msgspec.structs.astuple(self.uses[name])] for name in sorted(self.uses)],
+            [msgspec.structs.astuple(selection) for selection in self.selections.values()],
+        ]
+        return parts if any(parts) else None
+
+    def plain(self) -> dict[str, Any]:
+        shown = ("name", "description", "body", "tags", "kind", "sessions", "status")
+        return {
+            "learned": {id_: {field: getattr(skill, field) for field in shown} for id_, skill in self.learned.items()},
+            "switched": dict(self.toggles.values),
+            "used": {name: [usage.count, usage.rated, usage.succeeded] for name, usage in self.uses.items()},
+            "selected": {name: list(selection.names) for name, selection in self.selections.items()},
+        }
+
 
 def learned_of(event: SkillLearned | SkillRefined, stamp: Stamp, created_ns: int | None = None) -> LearnedSkill:
     """Return the skill that an event describes."""
@@ -211,31 +253,6 @@ def selection_of(event: SkillsSelected, stamp: Stamp) -> Selection:
     return Selection(*said, event.scores, stamp.seq, stamp.time_ns)
 
 
-def _pack(library: Library) -> tuple[Any, list[int]]:
-    toggles, pointed = library.toggles.pack()
-    uses = [[name, *msgspec.structs.astuple(usage)] for name, usage in library.uses.items()]
-    learned = [[skill.id, skill.status, skill.created_ns, skill.updated_ns] for skill in library.learned.values()]
-    seqs = [skill.seq for skill in library.learned.values()] + [held.seq for held in library.selections.values()]
-    return [toggles, uses, learned], pointed + seqs
-
-
-def _unpack(inline: Any, events: Located) -> Library:
-    library = Library()
-    toggles, uses, learned = msgspec.convert(inline, _INLINE)
-    located = iter(events)
-    library.toggles.unpack(toggles, str, lambda _: _switch(next(located)[0]))
-    library.uses = {name: Usage(*counts) for name, *counts in uses}
-    for id_, status, created_ns, updated_ns in learned:
-        event, stamp = next(located)
-        assert isinstance(event, (SkillLearned, SkillRefined)), f"seq {stamp.seq} was packed as a skill"
-        held = learned_of(event, stamp, created_ns)
-        library.learned[id_] = replace(held, status=status, updated_ns=updated_ns)
-    for event, stamp in located:
-        assert isinstance(event, SkillsSelected), f"seq {stamp.seq} was packed as a selection"
-        library.select(selection_of(event, stamp))
-    return library
-
-
 _INLINE: Final = tuple[list[Any], list[tuple[str, int, int, int, int]], list[tuple[str, str, int, int]]]
 
 
@@ -244,47 +261,17 @@ def _switch(event: Event) -> str:
     return ON if event.enabled else OFF
 
 
-def _logical(library: Library) -> Any:
-    parts = [
-        [msgspec.structs.astuple(skill) for skill in library.learned.values()],
-        library.toggles.rows(sorted(library.toggles.values)),
-        [[name, *msgspec.structs.astuple(library.uses[name])] for name in sorted(library.uses)],
-        [msgspec.structs.astuple(selection) for selection in library.selections.values()],
-    ]
-    return parts if any(parts) else None
-
-
-def _plain(library: Library) -> dict[str, Any]:
-    shown = ("name", "description", "body", "tags", "kind", "sessions", "status")
-    return {
-        "learned": {id_: {field: getattr(skill, field) for field in shown} for id_, skill in library.learned.items()},
-        "switched": dict(library.toggles.values),
-        "used": {name: [usage.count, usage.rated, usage.succeeded] for name, usage in library.uses.items()},
-        "selected": {name: list(selection.names) for name, selection in library.selections.items()},
-    }
-
-
-SKILLS = View(
-    "skills",
-    kinds=("skills",),
-    empty=Library,
-    pack=_pack,
-    unpack=_unpack,
-    logical=_logical,
-    plain=_plain,
-    copy=Library.copy,
-)
+SKILLS = View("skills", kinds=("skills",), state=Library)
 
 
 @SKILLS.on(SkillLearned)
-def skill_learned(library: Library, stamp: Stamp, event: SkillLearned) -> None:
-    """Add the skill; an erased one leaves no trace."""
+def _skill_learned(library: Library, stamp: Stamp, event: SkillLearned) -> None:
     if not stamp.erased:
         library.learned[event.id] = learned_of(event, stamp)
 
 
 @SKILLS.on(SkillRefined)
-def skill_refined(library: Library, stamp: Stamp, event: SkillRefined) -> None:
+def _skill_refined(library: Library, stamp: Stamp, event: SkillRefined) -> None:
     """Hold the new content under the same id; erased, it takes the skill with it, so that nothing old comes back."""
     held = library.learned.get(event.id)
     if stamp.erased:
@@ -294,16 +281,14 @@ def skill_refined(library: Library, stamp: Stamp, event: SkillRefined) -> None:
 
 
 @SKILLS.on(SkillReviewed)
-def skill_reviewed(library: Library, stamp: Stamp, event: SkillReviewed) -> None:
-    """Change the status of a skill that is still there."""
+def _skill_reviewed(library: Library, stamp: Stamp, event: SkillReviewed) -> None:
     held = library.learned.get(event.id)
     if held is not None:
         library.learned[event.id] = replace(held, status=event.status, updated_ns=stamp.time_ns)
 
 
 @SKILLS.on(SkillToggled)
-def skill_toggled(library: Library, stamp: Stamp, event: SkillToggled) -> None:
-    """Hold the switch by the skill's name."""
+def _skill_toggled(library: Library, stamp: Stamp, event: SkillToggled) -> None:
     if stamp.erased:
         library.toggles.drop_at(event.prior, 0)
     else:
@@ -311,7 +296,7 @@ def skill_toggled(library: Library, stamp: Stamp, event: SkillToggled) -> None:
 
 
 @SKILLS.on(SkillUsed)
-def skill_used(library: Library, stamp: Stamp, event: SkillUsed) -> None:
+def _skill_used(library: Library, stamp: Stamp, event: SkillUsed) -> None:
     """Count the use; an erased one is not counted, since nobody knows of what."""
     if stamp.erased:
         return
@@ -322,7 +307,7 @@ def skill_used(library: Library, stamp: Stamp, event: SkillUsed) -> None:
 
 
 @SKILLS.on(SkillsSelected)
-def skills_selected(library: Library, stamp: Stamp, event: SkillsSelected) -> None:
+def _skills_selected(library: Library, stamp: Stamp, event: SkillsSelected) -> None:
     """Hold the selection as the last one of its conversation; erased, it takes the one before it along."""
     if not stamp.erased:
         library.select(selection_of(event, stamp))
@@ -334,6 +319,5 @@ def skills_selected(library: Library, stamp: Stamp, event: SkillsSelected) -> No
 
 
 @SKILLS.on(SkillDeleted)
-def skill_deleted(library: Library, stamp: Stamp, event: SkillDeleted) -> None:
-    """Drop the skill."""
+def _skill_deleted(library: Library, stamp: Stamp, event: SkillDeleted) -> None:
     library.learned.pop(event.id, None)

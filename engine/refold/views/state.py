@@ -72,20 +72,26 @@ class Scopes:
         """Whether there is temporary state that the end of a round would clear."""
         return any(map(_is_temp, self.entries.values))
 
+    def pack(self) -> tuple[Any, list[int]]:
+        return self.entries.pack()
+
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Scopes":
+        scopes = cls()
+        located = iter(events)
+        scopes.entries.unpack(inline, bytes, lambda key: _value_of(next(located)[0], key))
+        return scopes
+
+    def logical(self) -> Any:
+        entries = self.entries
+        return entries.rows(sorted(entries.values)) or None
+
+    def plain(self) -> dict[str, Any]:
+        return {key: unpack_json(self.entries.values[key]) for key in sorted(self.entries.values)}
+
 
 def _is_temp(key: str) -> bool:
     return key.startswith(TEMP)
-
-
-def _pack(scopes: Scopes) -> tuple[Any, list[int]]:
-    return scopes.entries.pack()
-
-
-def _unpack(inline: Any, events: Located) -> Scopes:
-    scopes = Scopes()
-    located = iter(events)
-    scopes.entries.unpack(inline, bytes, lambda key: _value_of(next(located)[0], key))
-    return scopes
 
 
 def _value_of(event: Event, key: str) -> bytes:
@@ -95,64 +101,34 @@ def _value_of(event: Event, key: str) -> bytes:
     return event.packed
 
 
-def _logical(scopes: Scopes) -> Any:
-    entries = scopes.entries
-    return entries.rows(sorted(entries.values)) or None
-
-
-def _plain(scopes: Scopes) -> dict[str, Any]:
-    return {key: unpack_json(scopes.entries.values[key]) for key in sorted(scopes.entries.values)}
-
-
-STATE = View(
-    "state",
-    kinds=("conversation", "project"),
-    empty=Scopes,
-    pack=_pack,
-    unpack=_unpack,
-    logical=_logical,
-    plain=_plain,
-    copy=Scopes.copy,
-)
+STATE = View("state", kinds=("conversation", "project"), state=Scopes)
 
 
 @STATE.on(StateSet)
-def state_set(scopes: Scopes, stamp: Stamp, event: StateSet) -> None:
-    """Hold the value under its key."""
-    if stamp.erased:
-        scopes.entries.drop_at(event.prior, event.place)
-    else:
-        scopes.entries.put(stamp.seq, event.key, event.packed)
+def _state_set(scopes: Scopes, stamp: Stamp, event: StateSet) -> None:
+    scopes.entries.on_set(stamp, event, event.packed)
 
 
 @STATE.on(StateDeleted)
-def state_deleted(scopes: Scopes, stamp: Stamp, event: StateDeleted) -> None:
-    """Drop the key."""
-    if stamp.erased:
-        scopes.entries.drop_at(event.prior, event.place)
-    else:
-        scopes.entries.drop(event.key)
+def _state_deleted(scopes: Scopes, stamp: Stamp, event: StateDeleted) -> None:
+    scopes.entries.on_delete(stamp, event)
 
 
 @STATE.on(RoundEnded)
-def round_ended(scopes: Scopes, stamp: Stamp, event: RoundEnded) -> None:
-    """Drop the temporary keys."""
+def _round_ended(scopes: Scopes, stamp: Stamp, event: RoundEnded) -> None:
     scopes.entries.drop_where(_is_temp)
 
 
 @STATE.on(ConversationEnded)
-def conversation_ended(scopes: Scopes, stamp: Stamp, event: ConversationEnded) -> None:
-    """Drop the temporary keys; the session's stay readable."""
+def _conversation_ended(scopes: Scopes, stamp: Stamp, event: ConversationEnded) -> None:
     scopes.entries.drop_where(_is_temp)
 
 
 @STATE.on(StateImported)
-def state_imported(scopes: Scopes, stamp: Stamp, event: StateImported) -> None:
-    """Hold exactly the imported values."""
+def _state_imported(scopes: Scopes, stamp: Stamp, event: StateImported) -> None:
     scopes.entries.replace(stamp.seq, event.state)
 
 
 @STATE.on(ForkDropped)
-def fork_dropped(scopes: Scopes, stamp: Stamp, event: ForkDropped) -> None:
-    """Drop everything."""
+def _fork_dropped(scopes: Scopes, stamp: Stamp, event: ForkDropped) -> None:
     scopes.entries.clear()

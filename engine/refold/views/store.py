@@ -51,9 +51,27 @@ class Settings:
         self.branches.append(branch)
         self.numbers[branch.name] = len(self.branches)
 
+    def pack(self) -> tuple[Any, list[int]]:
+        return [list(self.snapshots.values()), self.erased, *_some(self.branches)], []
 
-def _pack(settings: Settings) -> tuple[Any, list[int]]:
-    return [list(settings.snapshots.values()), settings.erased, *_some(settings.branches)], []
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Settings":
+        settings = cls()
+        for named in msgspec.convert(inline[0], list[Named]):
+            settings.snapshots[named.stream, named.name] = named
+        settings.erased = msgspec.convert(inline[1], list[int])
+        for rows in inline[2:]:
+            for branch in msgspec.convert(rows, list[Branch]):
+                settings.add(branch)
+        return settings
+
+    def logical(self) -> Any:
+        rows = [[named.stream, named.name, named.seq] for named in self.snapshots.values()]
+        some = _some(self.branches)
+        return [sorted(rows), sorted(self.erased), *some] if rows or self.erased or some else None
+
+    def plain(self) -> dict[str, Any]:
+        return {f"{named.stream}/{named.name}": named.seq for named in self.snapshots.values()}
 
 
 def _some(branches: list[Branch]) -> list[list[Branch]]:
@@ -61,53 +79,22 @@ def _some(branches: list[Branch]) -> list[list[Branch]]:
     return [branches] if branches else []
 
 
-def _unpack(inline: Any, events: Located) -> Settings:
-    settings = Settings()
-    for named in msgspec.convert(inline[0], list[Named]):
-        settings.snapshots[named.stream, named.name] = named
-    settings.erased = msgspec.convert(inline[1], list[int])
-    for rows in inline[2:]:
-        for branch in msgspec.convert(rows, list[Branch]):
-            settings.add(branch)
-    return settings
-
-
-def _logical(settings: Settings) -> Any:
-    rows = [[named.stream, named.name, named.seq] for named in settings.snapshots.values()]
-    some = _some(settings.branches)
-    return [sorted(rows), sorted(settings.erased), *some] if rows or settings.erased or some else None
-
-
-def _plain(settings: Settings) -> dict[str, Any]:
-    return {f"{named.stream}/{named.name}": named.seq for named in settings.snapshots.values()}
-
-
-SETTINGS = View(
-    "settings",
-    kinds=("store",),
-    empty=Settings,
-    pack=_pack,
-    unpack=_unpack,
-    logical=_logical,
-    plain=_plain,
-)
+SETTINGS = View("settings", kinds=("store",), state=Settings)
 
 
 @SETTINGS.on(SnapshotNamed)
-def snapshot_named(settings: Settings, stamp: Stamp, event: SnapshotNamed) -> None:
-    """Keep the name; an erased one is forgotten."""
+def _snapshot_named(settings: Settings, stamp: Stamp, event: SnapshotNamed) -> None:
     if not stamp.erased:
         settings.snapshots[event.base_stream, event.name] = Named(event.name, event.base_stream, event.base_seq)
 
 
 @SETTINGS.on(Erased)
-def erased(settings: Settings, stamp: Stamp, event: Erased) -> None:
-    """Remember which bodies are gone."""
+def _erased(settings: Settings, stamp: Stamp, event: Erased) -> None:
     settings.erased.extend(event.seqs)
 
 
 @SETTINGS.on(BranchForked)
-def branch_forked(settings: Settings, stamp: Stamp, event: BranchForked) -> None:
+def _branch_forked(settings: Settings, stamp: Stamp, event: BranchForked) -> None:
     """Give the branch the next number; one whose name was erased is called by it."""
     name = f"{ERASED_PREFIX}{len(settings.branches) + 1}" if stamp.erased else event.name
     settings.add(Branch(name, event.base_branch, event.base_seq))

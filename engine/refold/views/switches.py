@@ -41,42 +41,37 @@ class Switches:
         self.values: dict[str, bytes] = {}
         self.usage: dict[str, int] = {}
 
+    def pack(self) -> tuple[Any, list[int]]:
+        empty = not self.values and not self.usage
+        return None if empty else [self.values, self.usage], []
 
-def _pack(switches: Switches) -> tuple[Any, list[int]]:
-    empty = not switches.values and not switches.usage
-    return None if empty else [switches.values, switches.usage], []
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Switches":
+        switches = cls()
+        if inline is not None:
+            switches.values, switches.usage = msgspec.convert(inline, tuple[dict[str, bytes], dict[str, int]])
+        return switches
 
+    def logical(self) -> Any:
+        rows = [sorted(self.values.items()), sorted(self.usage.items())]
+        return rows if any(rows) else None
 
-def _unpack(inline: Any, events: Located) -> Switches:
-    switches = Switches()
-    if inline is not None:
-        switches.values, switches.usage = msgspec.convert(inline, tuple[dict[str, bytes], dict[str, int]])
-    return switches
-
-
-def _logical(switches: Switches) -> Any:
-    rows = [sorted(switches.values.items()), sorted(switches.usage.items())]
-    return rows if any(rows) else None
-
-
-def _plain(switches: Switches) -> dict[str, Any]:
-    settings = {key: unpack_json(packed) for key, packed in sorted(switches.values.items())}
-    return {name: shown for name, shown in (("settings", settings), ("usage", dict(switches.usage))) if shown}
+    def plain(self) -> dict[str, Any]:
+        settings = {key: unpack_json(packed) for key, packed in sorted(self.values.items())}
+        return {name: shown for name, shown in (("settings", settings), ("usage", dict(self.usage))) if shown}
 
 
-SWITCHES = View(
-    "switches", kinds=("store",), empty=Switches, pack=_pack, unpack=_unpack, logical=_logical, plain=_plain
-)
+SWITCHES = View("switches", kinds=("store",), state=Switches)
 
 
 @SWITCHES.on(SettingChanged)
-def setting_changed(switches: Switches, stamp: Stamp, event: SettingChanged) -> None:
+def _setting_changed(switches: Switches, stamp: Stamp, event: SettingChanged) -> None:
     """Take the value; an erased change leaves the one before."""
     if not stamp.erased:
         switches.values[event.key] = event.packed
 
 
 @SWITCHES.on(UsageCounted)
-def usage_counted(switches: Switches, stamp: Stamp, event: UsageCounted) -> None:
+def _usage_counted(switches: Switches, stamp: Stamp, event: UsageCounted) -> None:
     """Add to the total; the number is no secret, so that an erased event counts too."""
     switches.usage[event.kind] = switches.usage.get(event.kind, 0) + event.count

@@ -186,6 +186,45 @@ class Window:
             return self.pinned_tokens
         return self.pinned_tokens + event.tokens + sum(member.event.tokens for member in self.members.get(leader, ()))
 
+    def pack(self) -> tuple[Any, list[int]]:
+        """Return budget and seqs; messages of an imported state, always the oldest, by its seq and their ids."""
+        live = self.live()
+        imported = [message.event.id for message in live if message.stamp.seq == self.origin]
+        origin = self.origin if imported else 0
+        seqs = [message.stamp.seq for message in live if message.stamp.seq != origin]
+        inline = [self.window_tokens, self.counter, self.policy, origin, imported]
+        return inline, [origin, *seqs] if origin else seqs
+
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Window":
+        window = cls()
+        window.window_tokens, window.counter, window.policy, window.origin, imported = msgspec.convert(inline, _INLINE)
+        if window.origin:
+            event, stamp = events[0]
+            assert isinstance(event, StateImported), f"seq {stamp.seq} was packed as an imported state"
+            wanted = set(imported)
+            for message in imported_messages(event, stamp):
+                if message.event.id in wanted:
+                    window.enter(message)
+        for event, stamp in events[1:] if window.origin else events:
+            assert isinstance(event, MessageAppended), f"seq {stamp.seq} was packed as a message"
+            window.enter(Message(event, stamp))
+        return window
+
+    def logical(self) -> Any:
+        if not self.policy:
+            return None
+        digests = [message_digest(message) for message in self.live()]
+        return [self.window_tokens, self.counter, self.policy, digests]
+
+    def plain(self) -> dict[str, Any]:
+        messages = {message.id: plain_message(message) for message in self.live()}
+        counts = {"window_tokens": self.window_tokens, "tokens": self.tokens} if self.policy else {}
+        return {**counts, "messages": messages}
+
+    def content(self) -> Any:
+        return [self.window_tokens, self.counter, self.policy, self.live()]
+
 
 class _Policies(dict[int, Callable[[Window], None]]):
     """What evicts by policy number; a number of a later refold is refused, not guessed."""
@@ -198,75 +237,21 @@ EVICTION: Final = _Policies({POLICY: Window.evict})
 """Eviction by the policy number that a conversation recorded when it was opened."""
 
 
-def _pack(window: Window) -> tuple[Any, list[int]]:
-    """Return budget and places: messages by seq, those of an imported state (always the oldest) by its seq and ids."""
-    live = window.live()
-    imported = [message.event.id for message in live if message.stamp.seq == window.origin]
-    origin = window.origin if imported else 0
-    seqs = [message.stamp.seq for message in live if message.stamp.seq != origin]
-    inline = [window.window_tokens, window.counter, window.policy, origin, imported]
-    return inline, [origin, *seqs] if origin else seqs
-
-
 _INLINE: TypeAlias = tuple[int, str, int, int, list[str]]
 
 
-def _unpack(inline: Any, events: Located) -> Window:
-    window = Window()
-    window.window_tokens, window.counter, window.policy, window.origin, imported = msgspec.convert(inline, _INLINE)
-    if window.origin:
-        event, stamp = events[0]
-        assert isinstance(event, StateImported), f"seq {stamp.seq} was packed as an imported state"
-        wanted = set(imported)
-        for message in imported_messages(event, stamp):
-            if message.event.id in wanted:
-                window.enter(message)
-    for event, stamp in events[1:] if window.origin else events:
-        assert isinstance(event, MessageAppended), f"seq {stamp.seq} was packed as a message"
-        window.enter(Message(event, stamp))
-    return window
-
-
-def _logical(window: Window) -> Any:
-    if not window.policy:
-        return None
-    digests = [message_digest(message) for message in window.live()]
-    return [window.window_tokens, window.counter, window.policy, digests]
-
-
-def _content(window: Window) -> Any:
-    return [window.window_tokens, window.counter, window.policy, window.live()]
-
-
-def _plain(window: Window) -> dict[str, Any]:
-    messages = {message.id: plain_message(message) for message in window.live()}
-    counts = {"window_tokens": window.window_tokens, "tokens": window.tokens} if window.policy else {}
-    return {**counts, "messages": messages}
-
-
-WINDOW = View(
-    "window",
-    kinds=("conversation",),
-    empty=Window,
-    pack=_pack,
-    unpack=_unpack,
-    logical=_logical,
-    plain=_plain,
-    content=_content,
-)
+WINDOW = View("window", kinds=("conversation",), state=Window)
 
 
 @WINDOW.on(ConversationOpened)
-def conversation_opened(window: Window, stamp: Stamp, event: ConversationOpened) -> None:
-    """Take the budget and the policy under which the conversation runs."""
+def _conversation_opened(window: Window, stamp: Stamp, event: ConversationOpened) -> None:
     window.window_tokens = event.window_tokens
     window.counter = event.counter
     window.policy = event.policy
 
 
 @WINDOW.on(MessageAppended)
-def message_appended(window: Window, stamp: Stamp, event: MessageAppended) -> None:
-    """Add the message, then evict what no longer fits."""
+def _message_appended(window: Window, stamp: Stamp, event: MessageAppended) -> None:
     message = Message(event, stamp)
     if event.answers is None and not event.call_ids and not event.pinned:
         window.queue.append(message)  # What enter comes down to for a message that belongs to no group.
@@ -278,21 +263,18 @@ def message_appended(window: Window, stamp: Stamp, event: MessageAppended) -> No
 
 
 @WINDOW.on(WindowCleared)
-def window_cleared(window: Window, stamp: Stamp, event: WindowCleared) -> None:
-    """Drop every message, pinned ones too."""
+def _window_cleared(window: Window, stamp: Stamp, event: WindowCleared) -> None:
     window.clear()
 
 
 @WINDOW.on(WindowResized)
-def window_resized(window: Window, stamp: Stamp, event: WindowResized) -> None:
-    """Take the new budget and evict what no longer fits it."""
+def _window_resized(window: Window, stamp: Stamp, event: WindowResized) -> None:
     window.window_tokens = event.window_tokens
     EVICTION[window.policy](window)
 
 
 @WINDOW.on(StateImported)
-def state_imported(window: Window, stamp: Stamp, event: StateImported) -> None:
-    """Hold exactly the imported messages under the imported budget."""
+def _state_imported(window: Window, stamp: Stamp, event: StateImported) -> None:
     window.clear()
     window.window_tokens, window.counter, window.policy = event.window_tokens, event.counter, event.policy
     window.origin = stamp.seq
@@ -301,7 +283,6 @@ def state_imported(window: Window, stamp: Stamp, event: StateImported) -> None:
 
 
 @WINDOW.on(ForkDropped)
-def fork_dropped(window: Window, stamp: Stamp, event: ForkDropped) -> None:
-    """Become as if the conversation had never been."""
+def _fork_dropped(window: Window, stamp: Stamp, event: ForkDropped) -> None:
     window.clear()
     window.window_tokens, window.counter, window.policy = 0, "", 0

@@ -94,23 +94,36 @@ class Work:
         """Whether nothing is known of the session."""
         return not (self.task_seq or self.files or self.findings or self.calls or self.extracted)
 
+    def pack(self) -> tuple[Any, list[int]]:
+        if self.is_empty:
+            return None, []
+        task = [self.task_seq] if self.task_seq else []
+        files = [seq for seq, _ in self.files.values()]
+        return [self.calls, self.extracted], [*task, *files, *self.findings.values()]
 
-def _pack(work: Work) -> tuple[Any, list[int]]:
-    if work.is_empty:
-        return None, []
-    task = [work.task_seq] if work.task_seq else []
-    files = [seq for seq, _ in work.files.values()]
-    return [work.calls, work.extracted], [*task, *files, *work.findings.values()]
-
-
-def _unpack(inline: Any, events: Located) -> Work:
-    work = Work()
-    if inline is None:
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Work":
+        work = cls()
+        if inline is None:
+            return work
+        work.calls, work.extracted = msgspec.convert(inline, tuple[dict[str, int], int])
+        for event, stamp in events:
+            _hold(work, stamp, event)
         return work
-    work.calls, work.extracted = msgspec.convert(inline, tuple[dict[str, int], int])
-    for event, stamp in events:
-        _hold(work, stamp, event)
-    return work
+
+    def logical(self) -> Any:
+        if self.is_empty:
+            return None
+        files = [[seq, file.path, file.lines, file.size_bytes] for seq, file in self.files.values()]
+        findings = [[seq, text] for text, seq in self.findings.items()]
+        return [[self.task_seq, self.task], files, findings, sorted(self.calls.items()), self.extracted]
+
+    def plain(self) -> dict[str, Any]:
+        if self.is_empty:
+            return {}
+        files = {path: [file.lines, file.size_bytes] for path, (_, file) in self.files.items()}
+        shown = {"task": self.task, "files": files, "findings": list(self.findings), "calls": dict(self.calls)}
+        return shown | {"extracted": self.extracted}
 
 
 def _hold(work: Work, stamp: Stamp, event: Event) -> None:
@@ -123,41 +136,24 @@ def _hold(work: Work, stamp: Stamp, event: Event) -> None:
         work.findings.setdefault(event.text, stamp.seq)
 
 
-def _logical(work: Work) -> Any:
-    if work.is_empty:
-        return None
-    files = [[seq, file.path, file.lines, file.size_bytes] for seq, file in work.files.values()]
-    findings = [[seq, text] for text, seq in work.findings.items()]
-    return [[work.task_seq, work.task], files, findings, sorted(work.calls.items()), work.extracted]
-
-
-def _plain(work: Work) -> dict[str, Any]:
-    if work.is_empty:
-        return {}
-    files = {path: [file.lines, file.size_bytes] for path, (_, file) in work.files.items()}
-    shown = {"task": work.task, "files": files, "findings": list(work.findings), "calls": dict(work.calls)}
-    return shown | {"extracted": work.extracted}
-
-
-WORK = View("work", kinds=("conversation",), empty=Work, pack=_pack, unpack=_unpack, logical=_logical, plain=_plain)
+WORK = View("work", kinds=("conversation",), state=Work)
 
 
 @WORK.on(ToolExecuted)
-def tool_executed(work: Work, stamp: Stamp, event: ToolExecuted) -> None:
-    """Count the call; an erased one has no name to count it under."""
+def _tool_executed(work: Work, stamp: Stamp, event: ToolExecuted) -> None:
     if not stamp.erased:
         work.calls[event.name] = work.calls.get(event.name, 0) + 1
 
 
 @WORK.on(TaskDescribed)
-def task_described(work: Work, stamp: Stamp, event: TaskDescribed) -> None:
+def _task_described(work: Work, stamp: Stamp, event: TaskDescribed) -> None:
     """Take the task in the place of an earlier one; an erased one leaves that."""
     if not stamp.erased:
         _hold(work, stamp, event)
 
 
 @WORK.on(FileRead)
-def file_read(work: Work, stamp: Stamp, event: FileRead) -> None:
+def _file_read(work: Work, stamp: Stamp, event: FileRead) -> None:
     """Hold what the file was when it was last read, in the order of last reading."""
     if not stamp.erased:
         work.files.pop(event.path, None)
@@ -165,25 +161,21 @@ def file_read(work: Work, stamp: Stamp, event: FileRead) -> None:
 
 
 @WORK.on(FindingNoted)
-def finding_noted(work: Work, stamp: Stamp, event: FindingNoted) -> None:
-    """Hold the finding, once."""
+def _finding_noted(work: Work, stamp: Stamp, event: FindingNoted) -> None:
     if not stamp.erased:
         _hold(work, stamp, event)
 
 
 @WORK.on(MemoriesExtracted)
-def memories_extracted(work: Work, stamp: Stamp, event: MemoriesExtracted) -> None:
-    """Remember up to where the session was read; of an erased one too."""
+def _memories_extracted(work: Work, stamp: Stamp, event: MemoriesExtracted) -> None:
     work.extracted = max(work.extracted, event.origin)
 
 
 @WORK.on(StateImported)
-def state_imported(work: Work, stamp: Stamp, event: StateImported) -> None:
-    """Begin anew: a state that was handed over as bytes says nothing of the work behind it."""
+def _state_imported(work: Work, stamp: Stamp, event: StateImported) -> None:
     work.reset()
 
 
 @WORK.on(ForkDropped)
-def fork_dropped(work: Work, stamp: Stamp, event: ForkDropped) -> None:
-    """Drop everything."""
+def _fork_dropped(work: Work, stamp: Stamp, event: ForkDropped) -> None:
     work.reset()

@@ -253,7 +253,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "skills": lambda text: parse_skill(
         "a/SKILL.md", f"---\nname: a\nallowed-tools: {text[:15_000]}\n---\n{text}".encode()
     ),
-    "skills shown": selection._as_text,
+    "skills shown": selection._plain_lines,
     "skills marked": tools.disarm,
     "keywords": keywords,
     "words": words,

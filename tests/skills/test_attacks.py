@@ -13,7 +13,7 @@ from refold.agent.tools import disarm
 from refold.errors import InvalidInput
 from refold.limits import SKILL_FILE_BYTES_MAX
 from refold.skills import SelectionPolicy, Skill, SkillLoader, SkillRoots, files, inject_skills, parse_skill
-from refold.skills.selection import activation, match_of, truncated
+from refold.skills.selection import activation, match_of, truncate
 from refold.skills.skills import skills_of
 from tests.support.memories import remembering
 
@@ -40,7 +40,7 @@ SLOW: dict[str, Callable[[int], object]] = {
     "bracket": lambda count: disarm(f"[{' ' * count}x"),
     "closing bracket": lambda count: disarm(f"[{' ' * count}/{' ' * count}x"),
     "tag": lambda count: activation(skill_of(f"<{' ' * count}x")),
-    "lines": lambda count: truncated("a\n" * count, count, 10),
+    "lines": lambda count: truncate("a\n" * count, count, 10),
     "section": lambda count: inject_skills(
         [match_of(skill_of("a\n" * count), 1.0, "lexical")], SelectionPolicy(max_content_lines=count)
     ),

@@ -15,7 +15,7 @@ from refold.limits import (
     SKILL_NESTING_COUNT_MAX,
 )
 from refold.skills import format as skills_format
-from refold.skills.format import normalized, parse_skill, render_skill, validate_skill
+from refold.skills.format import normalize_name, parse_skill, render_skill, validate_skill
 from refold.skills.skill import HookAction, HookRule, Skill, SkillHooks
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
@@ -245,7 +245,7 @@ def test_bytes_that_are_no_text_are_said_and_read_as_replacements() -> None:
     ],
 )
 def test_a_name_becomes_an_id(name: str, expected: str) -> None:
-    assert normalized(name) == expected
+    assert normalize_name(name) == expected
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])

@@ -215,10 +215,7 @@ SCRATCHPAD_TOOLS: Final = (
     FunctionTool(
         "memory_read",
         "Read your working memory for this conversation: one key, or everything that is stored.",
-        {
-            "type": "object",
-            "properties": {"key": _text("Key to look up (omit to return all stored data)")},
-        },
+        {"type": "object", "properties": {"key": _text("Key to look up (omit to return all stored data)")}},
         read_scratchpad,
         annotations=READS,
     ),

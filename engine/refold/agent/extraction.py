@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from refold import checks
 from refold.agent.providers import JsonProvider, JsonResult, NoJson, ProviderFailed
+from refold.agent.tools import is_storable
 from refold.entry import CATEGORIES, MemoriesRecalled
 from refold.errors import StoreBusy, WrongVersion
 from refold.limits import (
@@ -187,7 +188,7 @@ def _lesson(item: object) -> Lesson | str:
     kind = secret_in("\n".join([content, *keywords]))
     if kind is not None:
         return f"it seems to hold {kind}"
-    if not _is_storable(content):
+    if not is_storable(content):
         return "its content is no valid Unicode"
     return Lesson(content.strip(), category.strip().lower(), keywords, clamp_importance(fields.get("importance")))
 
@@ -205,15 +206,7 @@ def _keywords(proposed: object, content: str) -> list[str]:
     """List the keywords that are texts; without any, those of the content."""
     items = cast("list[object]", proposed) if isinstance(proposed, list) else []
     words = [word.strip()[:_KEYWORD_CHARS_MAX] for word in items if isinstance(word, str) and word.strip()]
-    return list([word for word in words if _is_storable(word)] or keywords_of(content))[:KEYWORDS_COUNT_MAX]
-
-
-def _is_storable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return list([word for word in words if is_storable(word)] or keywords_of(content))[:KEYWORDS_COUNT_MAX]
 
 
 class _NormalForm(NamedTuple):

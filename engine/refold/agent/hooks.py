@@ -40,16 +40,7 @@ AFTER_TOOL: Final = "after_tool"
 SESSION_END: Final = "session_end"
 COMPACTION: Final = "compaction"
 
-POINTS: Final = (
-    SESSION_START,
-    USER_MESSAGE,
-    BEFORE_LLM,
-    AFTER_LLM,
-    BEFORE_TOOL,
-    AFTER_TOOL,
-    SESSION_END,
-    COMPACTION,
-)
+POINTS: Final = (SESSION_START, USER_MESSAGE, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, SESSION_END, COMPACTION)
 
 
 # What hooks get, and what they may answer.

@@ -188,12 +188,7 @@ class AgentLoop:
             return Executed(result, result.text)
         output = before.output if before.output is not None else f"Error: {before.skip_reason or 'skipped'}"
         self.chat.session.record_call(
-            call.name,
-            arguments,
-            output,
-            outcome=SKIPPED,
-            call_id=call.id,
-            sources=self.chat.session.provenance(),
+            call.name, arguments, output, outcome=SKIPPED, call_id=call.id, sources=self.chat.session.provenance()
         )
         return Executed(ToolResult(call.name, SKIPPED, msgspec.json.encode(output), output), output)
 

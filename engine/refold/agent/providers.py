@@ -122,12 +122,7 @@ class Quirks(Struct, frozen=True):
 
 _QUIRKS: Final = (
     Quirks("anthropic", "https://api.anthropic.com/v1/messages", "anthropic", (JSON_SCHEMA, TOOL, PROMPT), caches=True),
-    Quirks(
-        "openai",
-        "https://api.openai.com/v1/chat/completions",
-        "openai",
-        (JSON_SCHEMA, TOOL, JSON_OBJECT, PROMPT),
-    ),
+    Quirks("openai", "https://api.openai.com/v1/chat/completions", "openai", (JSON_SCHEMA, TOOL, JSON_OBJECT, PROMPT)),
     # Its reasoning model refuses a forced tool; JSON mode may be cut off.
     Quirks("deepseek", "https://api.deepseek.com/v1/chat/completions", "openai", (TOOL, JSON_OBJECT, PROMPT)),
     Quirks(

@@ -47,6 +47,15 @@ def storable(value: object, chars_max: int = TOOL_MESSAGE_CHARS_MAX) -> str:
     return cut.encode("utf-8", "replace").decode()
 
 
+def is_storable(text: str) -> bool:
+    """Tell whether a text is valid Unicode, without half a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 _BRACKET: Final = re.compile(r"\[(?=\s*(?:/\s*)?skill)", re.IGNORECASE)
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 

@@ -238,15 +238,15 @@ def _files_of(path: Path) -> list[Path]:
 
     if path.is_file():
         return [path]
-    return [path / seen.path for seen in files.walk(str(path), is_wanted=is_skill_name).files]
+    return [path / seen.path for seen in files.walk(str(path), matches=is_skill_name).files]
 
 
 def _checked(file: Path) -> dict[str, Any]:
     from refold.skills import files, parse_skill, validate_skill
 
     content = files.read(str(file))
-    path = files.shown(str(file))
-    errors = validate_skill(content, files.shown(file.resolve().parent.name))
+    path = files.printable(str(file))
+    errors = validate_skill(content, files.printable(file.resolve().parent.name))
     remarks = [str(said) for said in parse_skill(path, content).diagnostics if said.reason not in errors]
     return {"path": path, "valid": not errors, "errors": errors, "remarks": remarks}
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import isfinite
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Final, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
 import msgspec
 from msgspec import Struct
@@ -17,9 +17,9 @@ from refold.engine.transaction import Decide, Noted
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.event import Event
 from refold.fold import State
-from refold.limits import NAME_BYTES_MAX, SKILL_NAME_CHARS_MAX
+from refold.limits import NAME_BYTES_MAX, SKILL_DESCRIPTION_CHARS_MAX, SKILL_NAME_CHARS_MAX
 from refold.memory.options import Door, Options
-from refold.skills.format import listed, normalized, render_skill, trimmed
+from refold.skills.format import as_list, normalize_name, render_skill
 from refold.skills.selection import SkillMatch, Vectors, checked_phase
 from refold.views.skills import (
     ACTIVE,
@@ -45,15 +45,11 @@ from refold.views.skills import (
     selection_of,
 )
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
 T = TypeVar("T")
 
 
-class Writing(TypedDict, total=False):
-    """What every mutation takes beside its own arguments."""
+class MutationOptions(TypedDict, total=False):
+    """The options of every mutation."""
 
     expected: object
     request_id: str | None
@@ -61,9 +57,9 @@ class Writing(TypedDict, total=False):
 
 
 class SkillLibrary:
-    """A handle on the skills that a memory learned, and on what it knows of all others by name.
+    """A handle on the skills that a memory learned, and on the switches and uses of all skills by name.
 
-    Every mutation takes ``expected``, ``request_id`` and ``sources`` too, as everywhere.
+    Every mutation takes `expected`, `request_id` and `sources` too, as everywhere.
 
     >>> from refold import Memory
     >>> library = library_of(Memory())
@@ -80,37 +76,34 @@ class SkillLibrary:
         self._stream = f"skills/{self.name}"
 
     def __repr__(self) -> str:
-        """Return the handle with its count."""
         return f"SkillLibrary({self.name!r}, {self._door.counts(lambda: f'learned={len(self.list())}')})"
 
     def _read(self, query: Callable[[Library], T]) -> T:
         return self._door.read(self._stream, lambda state: query(state.part(SKILLS)), self._at)
 
-    def _note(self, make: "Event | Decide", asked: tuple[Any, ...], options: Options) -> Noted | None:
-        return self._door.note(
-            self._stream,
-            make,
-            at=self._at,
-            asked=asked,
-            expected=options.expected,
-            request_id=options.request_id,
-        )
+    def _write(self, make: "Event | Decide", request: tuple[Any, ...], options: MutationOptions) -> Noted | None:
+        expected, request_id, _ = Options(**options)
+        return self._door.note(self._stream, make, at=self._at, asked=request, expected=expected, request_id=request_id)
+
+    def _cited(self, options: MutationOptions) -> tuple[int, ...]:
+        return self._door.sources(options.get("sources", ()))
 
     def check_writable(self) -> None:
-        """Raise ``ReadOnly`` where no mutation could be written."""
+        """Raise `ReadOnly` where no mutation could be written."""
         self._door.refuse_frozen(self._stream, self._at)
         self._door.engine.reader.check_writable()
 
     # Learned skills.
 
     def list(self, status: str | None = None) -> list[LearnedSkill]:
-        """Return the learned skills, those of one status only if one is given, in the order of their learning."""
-        wanted = None if status is None else _status(status)
-        return self._read(lambda held: [skill for skill in held.learned.values() if wanted in {None, skill.status}])
+        """List the learned skills, optionally those of one status, in the order of their learning."""
+        if status is not None:
+            _check_status(status)
+        return self._read(lambda library: [each for each in library.learned.values() if status in {None, each.status}])
 
     def get(self, skill: str) -> LearnedSkill:
-        """Return a learned skill by its name or id; raises ``NotFound``."""
-        return self._read(lambda held: _known(held, skill))
+        """Look up a learned skill by its name or id; raises `NotFound`."""
+        return self._read(lambda library: _find(library, skill))
 
     def learn(
         self,
@@ -121,23 +114,23 @@ class SkillLibrary:
         tags: Sequence[str] = (),
         sessions: Sequence[str] = (),
         status: str = PENDING,
-        **writing: Unpack[Writing],
+        **options: Unpack[MutationOptions],
     ) -> LearnedSkill:
         """Add a skill, pending review unless another status is given.
 
-        Raises ``InvalidInput`` for what could not be written as a valid SKILL.md, and for a name that a learned skill
-        has already.
+        Raises `InvalidInput` for a skill that is no valid SKILL.md, and for a name that a learned skill has already.
         """
-        given = _Content(name, description, body, tags, sessions)
-        cited, decided = self._door.sources(writing.get("sources", ())), _status(status)
-        event = SkillLearned(cited, self._door.engine.reader.new_id(), GENERATED, *given.fields, decided)
+        content = _content(name, description, body, tags, sessions)
+        cited = self._cited(options)
+        _check_status(status)
+        event = SkillLearned(cited, self._door.engine.reader.new_id(), GENERATED, *content, status)
 
         def decide(state: State) -> Event:
             if state.part(SKILLS).named(name) is not None:
                 raise InvalidInput(f"a skill {name!r} was learned already; refine it, or take another name")
             return event
 
-        return self._learned(self._note(decide, ("learn", *given.fields, decided), Options(**writing)))
+        return self._write_learned(decide, ("learn", *content, status), options)
 
     def refine(
         self,
@@ -148,41 +141,43 @@ class SkillLibrary:
         tags: Sequence[str] | None = None,
         sessions: Sequence[str] = (),
         status: str = PENDING,
-        **writing: Unpack[Writing],
+        **options: Unpack[MutationOptions],
     ) -> LearnedSkill:
-        """Give a learned skill another content, of more sessions; it is reviewed anew. What is not given stays.
+        """Change the given fields of a learned skill and add sessions to it; it is reviewed anew.
 
-        The event names that of the old content as its source. Raises ``NotFound`` and ``InvalidInput``.
+        The event names that of the old content as its source. Raises `NotFound` and `InvalidInput`.
         """
-        cited, decided = self._door.sources(writing.get("sources", ())), _status(status)
+        cited = self._cited(options)
+        _check_status(status)
 
         def decide(state: State) -> Event:
-            held = _known(state.part(SKILLS), skill)
-            given = _Content(
-                held.name,
-                held.description if description is None else description,
-                held.body if body is None else body,
-                held.tags if tags is None else tags,
-                (*held.sessions, *(session for session in sessions if session not in held.sessions)),
+            old = _find(state.part(SKILLS), skill)
+            content = _content(
+                old.name,
+                old.description if description is None else description,
+                old.body if body is None else body,
+                old.tags if tags is None else tags,
+                (*old.sessions, *(session for session in sessions if session not in old.sessions)),
             )
-            return SkillRefined((*cited, held.seq), held.id, REFINED, *given.fields, decided)
+            return SkillRefined((*cited, old.seq), old.id, REFINED, *content, status)
 
-        listed(sessions, "sessions")
-        asked = ("refine", skill, description, body, None if tags is None else [*tags], [*sessions], decided)
-        return self._learned(self._note(decide, asked, Options(**writing)))
+        as_list(sessions, "sessions")
+        request = ("refine", skill, description, body, None if tags is None else [*tags], [*sessions], status)
+        return self._write_learned(decide, request, options)
 
-    def _learned(self, noted: Noted | None) -> LearnedSkill:
+    def _write_learned(self, decide: Decide, request: tuple[Any, ...], options: MutationOptions) -> LearnedSkill:
+        noted = self._write(decide, request, options)
         assert noted is not None, "a skill is always written"
         event, stamp = noted
         assert isinstance(event, (SkillLearned, SkillRefined)), event
-        held = self._then(event.id, stamp.seq)
-        created_ns = None if held is None else held.created_ns
-        found = learned_of(event, stamp, created_ns)
-        self._settle_later(found, stamp.seq, ("updated_ns",) if created_ns else ("created_ns", "updated_ns"))
-        return found
+        written = self._read_written(event.id, stamp.seq)
+        created_ns = None if written is None else written.created_ns
+        learned = learned_of(event, stamp, created_ns)
+        self._settle_later(learned, stamp.seq, ("updated_ns",) if created_ns else ("created_ns", "updated_ns"))
+        return learned
 
-    def _then(self, skill_id: str, seq: int) -> LearnedSkill | None:
-        """Return a learned skill as it was at the seq of an event, which may be that of an earlier request."""
+    def _read_written(self, skill_id: str, seq: int) -> LearnedSkill | None:
+        """Read a learned skill as of the seq of an event, which may be that of an earlier request."""
         if seq < 0:
             return self._read(lambda library: library.learned.get(skill_id))
         return self._door.read_written(self._stream, lambda state: state.part(SKILLS).learned.get(skill_id), seq)
@@ -193,66 +188,63 @@ class SkillLibrary:
         if batch is None or seq > 0:
             return
 
-        def settle(settled: Any) -> None:
-            for field, value in (("seq", settled.seq), *((time, settled.time_ns) for time in times)):
+        def settle(stamp: Any) -> None:
+            for field, value in (("seq", stamp.seq), *((time, stamp.time_ns) for time in times)):
                 force_setattr(result, field, value)
 
         batch.pending.later.append((seq, settle))
 
-    def approve(self, skill: str, **writing: Unpack[Writing]) -> LearnedSkill:
-        """Let a learned skill be selected; raises ``NotFound``."""
-        return self.review(skill, ACTIVE, **writing)
+    def approve(self, skill: str, **options: Unpack[MutationOptions]) -> LearnedSkill:
+        """Allow a learned skill to be selected; raises `NotFound`."""
+        return self.review(skill, ACTIVE, **options)
 
-    def reject(self, skill: str, **writing: Unpack[Writing]) -> LearnedSkill:
-        """Keep a learned skill from being selected; raises ``NotFound``."""
-        return self.review(skill, "rejected", **writing)
+    def reject(self, skill: str, **options: Unpack[MutationOptions]) -> LearnedSkill:
+        """Prevent a learned skill from being selected; raises `NotFound`."""
+        return self.review(skill, "rejected", **options)
 
-    def review(self, skill: str, status: str, **writing: Unpack[Writing]) -> LearnedSkill:
-        """Give a learned skill a status and return it; raises ``NotFound``."""
-        decided, cited = _status(status), self._door.sources(writing.get("sources", ()))
+    def review(self, skill: str, status: str, **options: Unpack[MutationOptions]) -> LearnedSkill:
+        """Give a learned skill a status and return it; raises `NotFound`."""
+        _check_status(status)
+        cited = self._cited(options)
 
         def decide(state: State) -> Event | None:
-            held = _known(state.part(SKILLS), skill)
-            return None if held.status == decided else SkillReviewed(cited, held.id, decided)
+            learned = _find(state.part(SKILLS), skill)
+            return None if learned.status == status else SkillReviewed(cited, learned.id, status)
 
-        noted = self._note(decide, ("review", skill, decided), Options(**writing))
+        noted = self._write(decide, ("review", skill, status), options)
         if noted is None:
             return self.get(skill)
         event, stamp = noted
         assert isinstance(event, SkillReviewed), event
-        return self._then(event.id, stamp.seq) or self.get(skill)
+        return self._read_written(event.id, stamp.seq) or self.get(skill)
 
-    def delete(self, skill: str, **writing: Unpack[Writing]) -> None:
-        """Remove a learned skill; the log keeps it. Raises ``NotFound``."""
-        cited = self._door.sources(writing.get("sources", ()))
-        self._note(
-            lambda state: SkillDeleted(cited, _known(state.part(SKILLS), skill).id),
-            ("delete", skill),
-            Options(**writing),
-        )
+    def delete(self, skill: str, **options: Unpack[MutationOptions]) -> None:
+        """Remove a learned skill; the log keeps it. Raises `NotFound`."""
+        cited = self._cited(options)
+        self._write(lambda state: SkillDeleted(cited, _find(state.part(SKILLS), skill).id), ("delete", skill), options)
 
     # Switches.
 
     def is_enabled(self, name: str) -> bool:
-        """Return whether a skill, of whatever source, is switched on."""
-        return self._read(lambda held: held.is_enabled(name))
+        """Tell whether a skill, of whatever source, is switched on."""
+        return self._read(lambda library: library.is_enabled(name))
 
     def disabled(self) -> frozenset[str]:
-        """Return the names of the skills that are switched off."""
-        return self._read(lambda held: frozenset(name for name, switch in held.toggles.values.items() if switch == OFF))
+        """List the names of the skills that are switched off."""
+        return self._read(lambda library: frozenset(name for name, at in library.toggles.values.items() if at == OFF))
 
-    def toggle(self, name: str, *, enabled: bool, **writing: Unpack[Writing]) -> bool:
-        """Switch a skill on or off by its name; return whether that changed anything."""
+    def toggle(self, name: str, *, enabled: bool, **options: Unpack[MutationOptions]) -> bool:
+        """Switch a skill on or off by its name; tell whether that changed anything."""
         key, switch = checks.key(name, "name"), checks.flag(enabled, "enabled")
-        cited = self._door.sources(writing.get("sources", ()))
+        cited = self._cited(options)
 
         def decide(state: State) -> Event | None:
-            held = state.part(SKILLS)
-            if held.toggles.values.get(key, ON) == (ON if switch else OFF):
+            toggles = state.part(SKILLS).toggles
+            if toggles.values.get(key, ON) == (ON if switch else OFF):
                 return None
-            return SkillToggled(cited, held.toggles.prior(key)[0], key, switch)
+            return SkillToggled(cited, toggles.prior(key)[0], key, switch)
 
-        return self._note(decide, ("toggle", key, switch), Options(**writing)) is not None
+        return self._write(decide, ("toggle", key, switch), options) is not None
 
     # Uses.
 
@@ -262,17 +254,17 @@ class SkillLibrary:
         *,
         succeeded: bool | None = None,
         conversation: str | None = None,
-        **writing: Unpack[Writing],
+        **options: Unpack[MutationOptions],
     ) -> None:
-        """Record that a skill was used, and how that went if it is known."""
-        key, cited = checks.key(name, "name"), self._door.sources(writing.get("sources", ()))
+        """Record the use of a skill, and its success if it is known."""
+        key, cited = checks.key(name, "name"), self._cited(options)
         outcome = None if succeeded is None else checks.flag(succeeded, "succeeded")
         where = None if conversation is None else checks.name(conversation, "conversation")
-        self._note(SkillUsed(cited, key, outcome, where), ("use", key, outcome, where), Options(**writing))
+        self._write(SkillUsed(cited, key, outcome, where), ("use", key, outcome, where), options)
 
     def usage(self, name: str) -> Usage:
-        """Return how often a skill was used, and how often it went well."""
-        return self._read(lambda held: held.uses.get(name) or Usage())
+        """Count the uses of a skill and its successes."""
+        return self._read(lambda library: library.uses.get(name) or Usage())
 
     # Selections.
 
@@ -284,19 +276,27 @@ class SkillLibrary:
         conversation: str = "",
         phase: str | None = None,
         ranking: str = "",
-        **writing: Unpack[Writing],
+        **options: Unpack[MutationOptions],
     ) -> Selection:
-        """Record what was selected, and return it; it replaces the last selection of that conversation."""
-        cited = self._door.sources(writing.get("sources", ()))
+        """Record a selection and return it; it replaces the last one of that conversation."""
+        cited = self._cited(options)
         where = checks.text(conversation, "conversation", NAME_BYTES_MAX, "NAME_BYTES_MAX")
-        said = (where, checks.text(query, "query"), checked_phase(phase), checks.text(ranking, "ranking"))
-        names, ids, reasons, scores = _columns(matches)
+        fields = (where, checks.text(query, "query"), checked_phase(phase), checks.text(ranking, "ranking"))
+        for match in cast("list[object]", as_list(matches, "matches")):
+            if not isinstance(match, SkillMatch):
+                raise InvalidInput(f"matches hold {checks.shown(match)}; give what `select` returned")
+        columns = (
+            tuple(checks.text(match.skill.name, "a skill's name") for match in matches),
+            tuple(checks.text(match.skill.id, "a skill's id") for match in matches),
+            tuple(checks.text(match.match_reason, "match_reason") for match in matches),
+            tuple(_score(match.score) for match in matches),
+        )
 
         def decide(state: State) -> Event:
             last = state.part(SKILLS).selections.get(where)
-            return SkillsSelected(cited, 0 if last is None else last.seq, *said, names, ids, reasons, scores)
+            return SkillsSelected(cited, 0 if last is None else last.seq, *fields, *columns)
 
-        noted = self._note(decide, ("record", *said, names, ids, reasons, scores), Options(**writing))
+        noted = self._write(decide, ("record", *fields, *columns), options)
         assert noted is not None, "a selection is always written"
         event, stamp = noted
         assert isinstance(event, SkillsSelected), event
@@ -305,40 +305,24 @@ class SkillLibrary:
         return selection
 
     def selected(self, conversation: str = "") -> Selection | None:
-        """Return the last selection of a conversation, ``None`` where there was none."""
-        return self._read(lambda held: held.selections.get(conversation))
+        """Look up the last selection of a conversation, `None` for none."""
+        return self._read(lambda library: library.selections.get(conversation))
 
 
 def library_of(memory: Any, name: str = "default") -> SkillLibrary:
-    """Return the library of a memory, frozen where the memory is."""
-    door: Door = memory._door  # noqa: SLF001 - what the handles of one memory share; rooms above have no other way
+    """Make a handle on the library of a memory, frozen where the memory is."""
+    door: Door = memory._door  # noqa: SLF001 - the handles of one memory share it; layers above have no other way
     at: int | None = memory._at  # noqa: SLF001 - as above
     return SkillLibrary(door, at, name)
 
 
-class _Content:
-    """What a skill says, checked by writing it as a file."""
-
-    def __init__(self, name: str, description: str, body: str, tags: Sequence[str], sessions: Sequence[str]) -> None:
-        render_skill(name, description, body, tags=tags)
-        given = listed(sessions, "sessions")
-        named = tuple(checks.text(session, "a session", NAME_BYTES_MAX, "NAME_BYTES_MAX") for session in given)
-        self.fields = (name, description.strip(), body, tuple(tag.strip() for tag in tags), named)
-
-
-def _columns(
-    matches: Sequence[SkillMatch],
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[float, ...]]:
-    """Return names, ids, reasons and scores of what was selected; raises ``InvalidInput`` for what is no match."""
-    given: list[SkillMatch] = []
-    for match in cast("list[object]", listed(matches, "matches")):
-        if not isinstance(match, SkillMatch):
-            raise InvalidInput(f"matches hold {checks.shown(match)}; give what `select` returned")
-        given.append(match)
-    names = tuple(checks.text(match.skill.name, "a skill's name") for match in given)
-    ids = tuple(checks.text(match.skill.id, "a skill's id") for match in given)
-    reasons = tuple(checks.text(match.match_reason, "match_reason") for match in given)
-    return names, ids, reasons, tuple(_score(match.score) for match in given)
+def _content(
+    name: str, description: str, body: str, tags: Sequence[str], sessions: Sequence[str]
+) -> tuple[str, str, str, tuple[str, ...], tuple[str, ...]]:
+    """Check the content of a skill by rendering it as a file."""
+    render_skill(name, description, body, tags=tags)
+    names = [checks.text(each, "a session", NAME_BYTES_MAX, "NAME_BYTES_MAX") for each in as_list(sessions, "sessions")]
+    return name, description.strip(), body, tuple(tag.strip() for tag in tags), tuple(names)
 
 
 def _score(score: object) -> float:
@@ -348,32 +332,28 @@ def _score(score: object) -> float:
     raise InvalidInput(f"a score is {checks.shown(score)}; give a finite number")
 
 
-def _known(library: Library, skill: str) -> LearnedSkill:
-    found = library.named(checks.text(skill, "skill"))
-    if found is None:
+def _find(library: Library, skill: str) -> LearnedSkill:
+    learned = library.named(checks.text(skill, "skill"))
+    if learned is None:
         raise NotFound(f"no skill {checks.shown(skill)} was learned; `list()` has those that were")
-    return found
+    return learned
 
 
-def _status(status: object) -> str:
+def _check_status(status: object) -> None:
     if status not in STATUSES:
         raise InvalidInput(f"status is {checks.shown(status)}; give one of {', '.join(STATUSES)}")
-    return str(status)
 
 
-# Learning a skill from a session that went well: whether it is worth one, what a model says of it, what is kept.
+# Learning a skill from a session that went well.
 
 CALLS_COUNT_MIN: Final = 3
 """A session with fewer tool calls is no task that a skill would help with."""
 
 SIMILAR_COSINE: Final = 0.80
-"""A skill that is as near as this to one that there is adds nothing."""
+"""A skill that is as near as this to a known one adds nothing."""
 
-_PAIR: Final = 2
-
-CompleteJson: TypeAlias = "JsonProvider | Callable[[list[dict[str, Any]], dict[str, Any]], Any]"
-"""What asks a model: a provider, or a function of messages and a JSON schema that returns the value, or a result whose
-``value`` is it."""
+CompleteJson: TypeAlias = JsonProvider | Callable[[list[dict[str, Any]], dict[str, Any]], Any]
+"""A provider, or a function of messages and a JSON schema that returns the value, or a result with a `value`."""
 
 SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -395,16 +375,16 @@ _SYSTEM: Final = (
 
 
 class Generation(Struct, frozen=True):
-    """What came of trying to learn: the skill, or the reason why there is none."""
+    """The result of an attempt to learn: the skill, or the reason why there is none."""
 
     skill: LearnedSkill | None
     reason: str
     nearest: float = 0.0
-    """The cosine to the skill that was most alike."""
+    """The cosine to the most similar known skill."""
 
 
 class _Answer(Struct):
-    """What a model answers."""
+    """The answer of a model."""
 
     name: str
     description: str
@@ -424,101 +404,68 @@ def maybe_generate(
     succeeded: bool = True,
     sources: Sequence[Any] = (),
 ) -> Generation:
-    """Learn a skill from a session if it went well, took three tool calls, and nothing like it is known.
+    """Learn a skill from a session if it went well, took three tool calls, and no similar skill is known.
 
-    ``tool_calls`` are names with short descriptions, ``existing`` the texts of the skills that there are. The model is
-    asked once, and only where the first two hold; the skill waits for its review. Whatever else the model says than
-    the schema asks is a reason, not an error; what ``complete_json`` raises is passed on, and nothing is written.
+    `tool_calls` are names with short descriptions, `existing` the texts of the known skills. The model is asked once,
+    and only where the first two hold; the skill waits for its review. An answer that the schema does not allow is a
+    reason, not an error; an exception of `complete_json` is passed on, and nothing is written.
     """
     library.check_writable()
-    called = _pairs(tool_calls)
-    refusal = _refusal(called, succeeded=checks.flag(succeeded, "succeeded"))
-    if refusal:
-        return Generation(None, refusal)
-    messages = _messages(checks.text(summary, "summary"), called)
+    calls = _check_calls(tool_calls)
+    if not checks.flag(succeeded, "succeeded"):
+        return Generation(None, "the session did not succeed")
+    if len(calls) < CALLS_COUNT_MIN:
+        return Generation(None, f"the session took {len(calls)} tool calls, fewer than {CALLS_COUNT_MIN}")
+    lines = "\n".join(f"- {' '.join(name.split())}: {' '.join(about.split())}" for name, about in calls)
+    # Nothing inside can end the record.
+    record = "\n\nTool calls:\n".join(text.replace("<", "&lt;") for text in (checks.text(summary, "summary"), lines))
+    messages = [{"role": "user", "content": f"<session>\n{record}\n</session>"}]
     try:
-        answer = _answer(_asked(complete_json, messages))
+        if isinstance(complete_json, JsonProvider):
+            result: Any = complete_json.complete_json(messages, [_SYSTEM], SCHEMA)
+        else:
+            result = complete_json([{"role": "system", "content": _SYSTEM}, *messages], SCHEMA)
+        answer = _parse_answer(getattr(result, "value", result))
     except msgspec.ValidationError as error:
         return Generation(None, f"the model's answer is no skill ({error})")
-    nearest = _nearest(f"{answer.name}. {answer.description}", existing, vectors)
+    nearest = 0.0
+    if existing:
+        rows = vectors([f"{answer.name}. {answer.description}", *existing])
+        nearest = float((rows[1:] @ rows[0]).max())
     if nearest >= SIMILAR_COSINE:
         return Generation(None, f"a similar skill is known (cosine {nearest:.2f} of at most {SIMILAR_COSINE})", nearest)
-    return _learned(library, answer, nearest, () if session is None else (session,), sources)
-
-
-def _pairs(tool_calls: object) -> list[tuple[str, str]]:
-    """Return tool calls as pairs of texts; raises ``InvalidInput`` for anything else."""
-    told = checks.shown(tool_calls)
-    if not isinstance(tool_calls, Sequence) or not all(map(_is_pair, cast("Sequence[object]", tool_calls))):
-        raise InvalidInput(f"tool_calls are {told}; give a list of (name of the tool, what it did)")
-    pairs = cast("Sequence[Sequence[object]]", tool_calls)
-    return [(checks.text(name, "a tool's name"), checks.text(about, "what a tool did")) for name, about in pairs]
-
-
-def _is_pair(call: object) -> bool:
-    return isinstance(call, (tuple, list)) and len(cast("Sequence[object]", call)) == _PAIR
-
-
-def _refusal(tool_calls: Sequence[tuple[str, str]], *, succeeded: bool) -> str:
-    if not succeeded:
-        return "the session did not succeed"
-    if len(tool_calls) < CALLS_COUNT_MIN:
-        return f"the session took {len(tool_calls)} tool calls, fewer than {CALLS_COUNT_MIN}"
-    return ""
-
-
-def _messages(summary: str, tool_calls: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    calls = "\n".join(f"- {_plain(name)}: {_plain(about)}" for name, about in tool_calls)
-    record = f"<session>\n{_inert(summary)}\n\nTool calls:\n{_inert(calls)}\n</session>"
-    return [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": record}]
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _inert(text: str) -> str:
-    """Return a text that cannot end the record that it stands in."""
-    return text.replace("<", "&lt;")
-
-
-def _asked(complete_json: CompleteJson, messages: list[dict[str, Any]]) -> Any:
-    if isinstance(complete_json, JsonProvider):
-        return complete_json.complete_json(messages[1:], [_SYSTEM], SCHEMA)
-    return complete_json(messages, SCHEMA)
-
-
-def _answer(given: Any) -> _Answer:
-    value = getattr(given, "value", given)
-    if isinstance(value, str):
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise msgspec.ValidationError(f"no JSON: {error}") from error
-    return msgspec.convert(value, _Answer)
-
-
-def _nearest(text: str, existing: Sequence[str], vectors: Vectors) -> float:
-    if not existing:
-        return 0.0
-    rows: NDArray[Any] = vectors([text, *existing])
-    return float((rows[1:] @ rows[0]).max())
-
-
-def _learned(
-    library: SkillLibrary, answer: _Answer, nearest: float, sessions: Sequence[str], sources: Sequence[Any]
-) -> Generation:
-    """Write the skill, under a name that the specification allows, or say what is wrong with it."""
-    tags = [tag for given in answer.tags if (tag := " ".join(given.split()))]
+    # A name and a description that the specification allows.
+    name = "-".join(piece for piece in normalize_name(answer.name.strip()).split("-") if piece)
+    description = answer.description
+    if len(description) > SKILL_DESCRIPTION_CHARS_MAX:
+        description = description[: SKILL_DESCRIPTION_CHARS_MAX - 3].rstrip() + "..."
     try:
         skill = library.learn(
-            _name(answer.name), trimmed(answer.description), answer.body, tags=tags, sessions=sessions, sources=sources
+            name[:SKILL_NAME_CHARS_MAX].strip("-") or "skill",
+            description,
+            answer.body,
+            tags=[tag for given in answer.tags if (tag := " ".join(given.split()))],
+            sessions=() if session is None else (session,),
+            sources=sources,
         )
     except (InvalidInput, LimitExceeded) as error:
         return Generation(None, f"the model's answer is no valid skill: {error}", nearest)
     return Generation(skill, "learned; it waits for its review", nearest)
 
 
-def _name(given: str) -> str:
-    pieces = [piece for piece in normalized(given.strip()).split("-") if piece]
-    return "-".join(pieces)[:SKILL_NAME_CHARS_MAX].strip("-") or "skill"
+def _check_calls(tool_calls: object) -> list[tuple[str, str]]:
+    """Check tool calls, which are pairs of texts."""
+    calls = cast("Sequence[Any]", tool_calls)
+    is_list = isinstance(tool_calls, Sequence)
+    if not is_list or not all(isinstance(call, (tuple, list)) and len(cast("Any", call)) == 2 for call in calls):  # noqa: PLR2004
+        raise InvalidInput(f"tool_calls are {checks.shown(calls)}; give a list of (name of the tool, what it did)")
+    return [(checks.text(name, "a tool's name"), checks.text(about, "what a tool did")) for name, about in calls]
+
+
+def _parse_answer(value: Any) -> _Answer:
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise msgspec.ValidationError(f"no JSON: {error}") from error
+    return msgspec.convert(value, _Answer)

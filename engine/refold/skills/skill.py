@@ -1,4 +1,4 @@
-"""A skill: where it comes from, when it applies, what was odd about its file, and the words of its texts."""
+"""A skill: its fields, its source, when it applies, the diagnostics of its file, and the words of its texts."""
 
 import re
 from typing import Any, Final
@@ -7,14 +7,12 @@ from msgspec import Struct
 
 from refold.event import unpack_json
 
-# The words of a text as the seed's formula sees them. Pure.
-
 _TOKEN: Final = re.compile(r"[a-z0-9]+|[^\W_]")
 _SPACED: Final = bytes(byte if chr(byte).isascii() and chr(byte).isalnum() else 32 for byte in range(256))
 
 
 def tokens(text: str) -> list[str]:
-    """Return the words of a text as the seed's formula sees them: runs of ASCII, and every other letter by itself.
+    """Cut a text into words for the formula of the seeds: runs of ASCII, and every other letter by itself.
 
     >>> tokens("Use React-18, bitte: \u00fc")
     ['use', 'react', '18', 'bitte', '\u00fc']
@@ -23,7 +21,7 @@ def tokens(text: str) -> list[str]:
 
 
 def token_set(text: str) -> frozenset[bytes]:
-    r"""Return the different words of a text, as ``tokens`` cuts it, in UTF-8: an order of magnitude quicker.
+    r"""Collect the different words of a text, as `tokens` cuts it, in UTF-8: an order of magnitude quicker.
 
     >>> sorted(token_set("Use React, use \u00fc"))
     [b'react', b'use', b'\xc3\xbc']
@@ -36,13 +34,13 @@ def token_set(text: str) -> frozenset[bytes]:
 
 
 SOURCES: Final = ("builtin", "external", "user", "project", "generated")
-"""Where a skill may come from, in the order of their priorities; generated ones live in the log."""
+"""The sources of skills, in the order of their priorities; generated ones live in the log."""
 
 PHASES: Final = ("planning", "implementation", "retry")
 """When a skill may be put before a model."""
 
 ALWAYS: Final = "always"
-"""Stands for all phases."""
+"""All phases."""
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -50,10 +48,9 @@ NOTE: Final = "note"
 
 
 class Diagnostic(Struct, frozen=True, order=True):
-    """One problem of a skill file: the file, the line (0: of the whole file), how grave it is, and the reason.
+    """One problem of a skill file: the file, the line (0: the whole file), its severity, and the reason.
 
-    An ``error`` kept the file from being loaded, a ``warning`` is a departure that was passed over, and a ``note``
-    says what a reader may want to know.
+    An `error` keeps the file from being loaded, a `warning` is a departure that was skipped, a `note` is for readers.
     """
 
     path: str
@@ -62,12 +59,11 @@ class Diagnostic(Struct, frozen=True, order=True):
     reason: str
 
     def __str__(self) -> str:
-        """Return it on one line, as compilers do."""
         return f"{self.path}:{self.line}: {self.severity}: {self.reason}"
 
 
 class HookAction(Struct, frozen=True):
-    """What a hook of a skill file asks to be run. It is data: refold never runs it."""
+    """A command of a hook of a skill file. It is data: refold never runs it."""
 
     type: str
     command: str
@@ -81,7 +77,7 @@ class HookRule(Struct, frozen=True):
 
 
 class SkillHooks(Struct, frozen=True):
-    """The hooks of a skill file, by the moment at which they ask to be run."""
+    """The hooks of a skill file, by their moments."""
 
     pre_tool_use: tuple[HookRule, ...] = ()
     post_tool_use: tuple[HookRule, ...] = ()
@@ -89,17 +85,17 @@ class SkillHooks(Struct, frozen=True):
 
 
 class Detection(Struct, frozen=True):
-    """When a skill applies to a project: a file is there, and one of the patterns, if any, stands in such a file."""
+    """When a skill applies to a project: one of the files exists and has one of the patterns, if there are any."""
 
     files: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
 
 
 class Skill(Struct, frozen=True, kw_only=True):
-    """A skill: what its file says, where it comes from, and how it ranks.
+    """A skill: the content of its file, its source, and its priority.
 
-    ``id`` is the name, made plain, with the first 12 digits of the SHA-256 of its content. ``allowed_tools`` restricts
-    which tools may be used along with it, if there are any. ``front`` holds the whole frontmatter, packed.
+    `id` is the normalized name with the first 12 digits of the SHA-256 of its content. `allowed_tools`, if there are
+    any, are the only tools that may be used along with it. `front` is the whole frontmatter, packed.
     """
 
     id: str
@@ -128,7 +124,7 @@ class Skill(Struct, frozen=True, kw_only=True):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Its ``metadata``, and every key of its frontmatter that has no meaning here: a new dict at each access."""
+        """Its `metadata`, and every key of its frontmatter that has no meaning here, fresh at each access."""
         front: dict[str, Any] = unpack_json(self.front)
         declared = front.pop("metadata", None)
         unknown = {key: value for key, value in front.items() if key not in KNOWN_KEYS}
@@ -136,7 +132,7 @@ class Skill(Struct, frozen=True, kw_only=True):
 
     @property
     def source_label(self) -> str:
-        """Where it comes from, as an injection names it: the name of the source with its kind, or the kind alone."""
+        """The name of its source with the kind, or the kind alone."""
         return f"{self.source_name} ({self.source})" if self.source_name else self.source
 
 
@@ -146,7 +142,7 @@ KNOWN_KEYS: Final = frozenset(
         *("allowed-tools", "user-invocable", "disable-model-invocation"),
     )
 )
-"""The keys of a frontmatter that mean something here; every other one is kept in ``Skill.metadata``."""
+"""The keys of a frontmatter that mean something here; every other one is part of `Skill.metadata`."""
 
 
 class SkillSummary(Struct, frozen=True, kw_only=True):
@@ -170,8 +166,7 @@ class SkillSummary(Struct, frozen=True, kw_only=True):
 
 
 def summary_of(skill: Skill, *, detected: bool = False) -> SkillSummary:
-    """Return a skill without its body."""
-    same = ("id", "name", "description", "version", "tags", "source", "source_name", "priority", "enabled")
-    more = ("user_invocable", "model_invocable", "inject_into", "path")
-    fields: dict[str, Any] = {field: getattr(skill, field) for field in (*same, *more)}
-    return SkillSummary(detected=detected, has_hooks=skill.hooks is not None, **fields)
+    """Summarize a skill without its body."""
+    computed: dict[str, Any] = {"detected": detected, "has_hooks": skill.hooks is not None}
+    fields = {field: getattr(skill, field) for field in SkillSummary.__struct_fields__ if field not in computed}
+    return SkillSummary(**fields, **computed)

@@ -1,8 +1,9 @@
-"""The handle on skills: those in files and those in the library as one, and the tool that a model meets."""
+"""The handle on skills, those in files and those in the library as one, and the tool through which models use them."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 
 from msgspec import Struct
 
@@ -25,7 +26,7 @@ from refold.memory.options import Door
 from refold.results import SessionSummary
 from refold.skills import files, selection
 from refold.skills.format import SKILL_FILE, check_name, render_skill, skill_id
-from refold.skills.library import CompleteJson, Generation, SkillLibrary, Writing, maybe_generate
+from refold.skills.library import CompleteJson, Generation, MutationOptions, SkillLibrary, maybe_generate
 from refold.skills.selection import (
     DetectedSkill,
     SelectionPolicy,
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Counts of the skills that there are. Pure.
-
-
 class Overview(Struct, frozen=True):
     """Skills by source, those switched off, detected and shadowed, learned ones by status, diagnostics by severity."""
 
@@ -61,38 +59,31 @@ class Overview(Struct, frozen=True):
     diagnostics: dict[str, int]
 
 
-def overview_of(index: SkillIndex, detected: Iterable[str], learned: Sequence[LearnedSkill]) -> Overview:
-    """Return the counts of an index.
-
-    >>> overview_of(SkillIndex(()), (), ()).total
-    0
-    """
-    sources = Counter(skill.source for skill in index.skills)
-    return Overview(
-        len(index),
-        {source: sources[source] for source in SOURCES if sources[source]},
-        tuple(skill.name for skill in index.skills if not skill.enabled),
-        tuple(detected),
-        len(index.shadowed),
-        dict(sorted(Counter(skill.status for skill in learned).items())),
-        dict(sorted(Counter(said.severity for said in index.diagnostics).items())),
-    )
-
-
-# The handle on skills: those in files and those that were learned, as one; what was switched, selected and used.
-
 GENERATED_PRIORITY: Final = 201
-"""Of a learned skill: above the user's, below every file of the project."""
+"""The priority of learned skills: above the user's, below every file of the project."""
 
-_LIBRARY_PATH: Final = "library/"
+_TOOLS: Final = "tools of the active skills"
+"""The key under which hooks share the registry that the active skills restrict."""
+
+_ARGUMENTS_CHARS_MAX: Final = 200
+"""The part of a call's arguments that a model sees which makes a skill of a session."""
+
+
+class _Merged(NamedTuple):
+    """The index of all skills, and what it was made of."""
+
+    files: SkillIndex
+    learned: tuple[LearnedSkill, ...]
+    disabled: frozenset[str]
+    skills: SkillIndex
 
 
 class Skills:
     """A handle on the skills of a memory: those in files below some roots, and those that it learned.
 
-    Files are those of now, also behind a frozen handle; what was learned, switched, selected and used is that of the
-    handle's seq. Files are looked at when they are first needed, and again by ``refresh`` and by every verb that writes
-    one: hold on to the handle. Not for several threads at once.
+    Files are always the current ones; learned skills, switches, selections and uses are as of the handle's seq. Files
+    are read when they are first needed, and again by `refresh` and by every verb that writes one: reuse the handle. Not
+    for several threads at once.
 
     >>> from refold import Memory
     >>> skills = skills_of(Memory())
@@ -109,83 +100,78 @@ class Skills:
         self._at = at
         self.roots = SkillRoots() if roots is None else roots
         self.library = SkillLibrary(door, at, library)
-        """The skills that were learned, and the switches and uses of all."""
+        """The learned skills, and the switches and uses of all skills."""
         self._loader = SkillLoader(self.roots)
         self._files: SkillIndex | None = None
         self._detected: tuple[SkillIndex, tuple[DetectedSkill, ...]] | None = None
-        self._merged: tuple[SkillIndex, tuple[LearnedSkill, ...], frozenset[str], SkillIndex] | None = None
+        self._merged: _Merged | None = None
         self._selector: Selector | None = None
 
     def __repr__(self) -> str:
-        """Return the handle with its counts."""
         return f"Skills({self._door.counts(lambda: f'skills={len(self.index())}, learned={len(self.library.list())}')})"
 
     def below(self, roots: SkillRoots) -> "Skills":
-        """Return a handle on the same library that looks for files below other roots."""
+        """Make a handle on the same library, with the files below other roots."""
         return Skills(self._door, self._at, roots=roots, library=self.library.name)
 
-    # Looking.
+    # Reading.
 
     def index(self) -> SkillIndex:
-        """Return every skill, each name once; it is the same object for as long as nothing has changed."""
+        """Index every skill, each name once; the same object for as long as nothing has changed."""
         if self._files is None:
             self.refresh()
         files = self._files
-        assert files is not None, "a look at the files leaves an index"
-        learned = tuple(self.library.list(ACTIVE))
-        disabled = self.library.disabled()
-        merged = self._merged
-        if merged is None or merged[0] is not files or merged[1:3] != (learned, disabled):
+        assert files is not None, "a load leaves an index"
+        learned, disabled = tuple(self.library.list(ACTIVE)), self.library.disabled()
+        if self._merged is None or self._merged.files is not files or self._merged[1:3] != (learned, disabled):
             index = files.with_skills(map(_as_skill, learned)).switched_off(disabled)
-            self._merged = merged = (files, learned, disabled, index)
-        return merged[3]
+            self._merged = _Merged(files, learned, disabled, index)
+        return self._merged.skills
 
     def refresh(self) -> RefreshStats:
-        """Look at the files again and return what became of them since the look before."""
+        """Load the files again and return the changes since the load before."""
         self._files, self._detected = self._loader.load(), None
         return self._loader.stats
 
     def list(
         self, *, source: str | None = None, include_disabled: bool = True, open_to: str | None = None
     ) -> tuple[SkillSummary, ...]:
-        """Return the skills without their bodies, the highest priority first; ``detected`` says which apply here.
+        """List the skills without their bodies, the highest priority first; `detected` tells which apply here.
 
-        ``open_to`` is ``"user"`` for those that a user may call by name, ``"model"`` for those that a model may.
+        `open_to` is `"user"` for those that a user may call by name, `"model"` for those that a model may.
         """
         if open_to not in (None, "user", "model"):
             raise InvalidInput(f"open_to is {checks.shown(open_to)}; give 'user', 'model' or None")
         if source is not None and source not in SOURCES:
             raise InvalidInput(f"source is {checks.shown(source)}; give one of {', '.join(SOURCES)}")
-        detected = frozenset(found.name for found in self.detect())
-        every = self.index().summaries(detected=detected)
+        detected = frozenset(skill.name for skill in self.detect())
         return tuple(
             skill
-            for skill in every
+            for skill in self.index().summaries(detected=detected)
             if (include_disabled or skill.enabled)
             and source in {None, skill.source}
             and (open_to is None or getattr(skill, f"{open_to}_invocable"))
         )
 
     def get(self, name: str) -> Skill:
-        """Return a skill by its name or id; raises ``NotFound``."""
-        found = self.index().get(checks.text(name, "name"))
-        if found is None:
+        """Look up a skill by its name or id; raises `NotFound`."""
+        skill = self.index().get(checks.text(name, "name"))
+        if skill is None:
             raise NotFound(f"there is no skill {checks.shown(name)}; `refold skills list` shows those that there are")
-        return found
+        return skill
 
     def find(self, name: str) -> Skill:
-        """Return a skill by its name or id, a learned one also before its review; raises ``NotFound``."""
-        found = self.index().get(checks.text(name, "name"))
-        if found is None:
-            found = next((_as_skill(skill) for skill in self.library.list() if name in {skill.name, skill.id}), None)
-        return self.get(name) if found is None else found
+        """Look up a skill by its name or id, a learned one also before its review; raises `NotFound`."""
+        skill = self.index().get(checks.text(name, "name"))
+        learned = (_as_skill(each) for each in self.library.list() if name in {each.name, each.id})
+        return skill or next(learned, None) or self.get(name)
 
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """Return what is odd about the files, and what shadows what."""
+        """List the oddities of the files, and the skills that shadow others."""
         return self.index().diagnostics
 
     def detect(self) -> tuple[DetectedSkill, ...]:
-        """Return the skills that apply to the project, nothing without a project."""
+        """List the skills that apply to the project, none without a project."""
         if self.roots.project is None:
             return ()
         index = self.index()
@@ -194,35 +180,37 @@ class Skills:
         return self._detected[1]
 
     def overview(self) -> Overview:
-        """Return counts: skills by source, those switched off, detected, pending review, and what is odd."""
-        detected = (found.name for found in self.detect())
-        return overview_of(self.index(), detected, self.library.list())
+        """Count skills by source, learned ones by status, and diagnostics by severity."""
+        index = self.index()
+        sources = Counter(skill.source for skill in index.skills)
+        return Overview(
+            len(index),
+            {source: sources[source] for source in SOURCES if sources[source]},
+            tuple(skill.name for skill in index.skills if not skill.enabled),
+            tuple(skill.name for skill in self.detect()),
+            len(index.shadowed),
+            dict(sorted(Counter(skill.status for skill in self.library.list()).items())),
+            dict(sorted(Counter(diagnostic.severity for diagnostic in index.diagnostics).items())),
+        )
 
-    # Selecting.
+    # Selection.
 
     def select(
-        self,
-        query: str,
-        *,
-        policy: SelectionPolicy | None = None,
-        phase: str | None = None,
-        forced: Iterable[str] = (),
+        self, query: str, *, policy: SelectionPolicy | None = None, phase: str | None = None, forced: Iterable[str] = ()
     ) -> tuple[SkillMatch, ...]:
-        """Return the skills to put before a model; nothing is recorded.
+        """Select the skills to put before a model, without recording it.
 
-        Without a policy the counts are those of the configuration. What is switched off, or is not for models to call
-        for, is selected only where it is forced. See ``Selector.select``.
+        Without a policy the counts are those of the configuration. A skill that is switched off, or that models may not
+        use, is selected only where it is forced. See `Selector.select`.
         """
         index = self.index()
         if self._selector is None or self._selector.index is not index:
             self._selector = Selector(index, vectors=self._vectors)
-        chosen = with_settings(SelectionPolicy(), index) if policy is None else policy
-        detected = [found.name for found in self.detect()]
         return self._selector.select(
             query,
-            policy=chosen,
+            policy=with_settings(SelectionPolicy(), index) if policy is None else policy,
             phase=phase,
-            detected=detected,
+            detected=[skill.name for skill in self.detect()],
             forced=forced,
             is_enabled=lambda skill: skill.enabled and skill.model_invocable,
         )
@@ -235,17 +223,17 @@ class Skills:
         policy: SelectionPolicy | None = None,
         phase: str | None = None,
         forced: Iterable[str] = (),
-        **writing: Unpack[Writing],
+        **options: Unpack[MutationOptions],
     ) -> tuple[SkillMatch, ...]:
-        """Select and record what was selected, for ``selected`` and for every later look back."""
+        """Select skills and record the selection."""
         matches = self.select(query, policy=policy, phase=phase, forced=forced)
-        given = "seed" if policy is None else policy.ranking
-        ranking = given if isinstance(given, str) else str(getattr(given, "name", given))
-        self.library.record(matches, query=query, conversation=conversation, phase=phase, ranking=ranking, **writing)
+        ranking = "seed" if policy is None else policy.ranking
+        name = ranking if isinstance(ranking, str) else str(getattr(ranking, "name", ranking))
+        self.library.record(matches, query=query, conversation=conversation, phase=phase, ranking=name, **options)
         return matches
 
     def selected(self, conversation: str = "") -> Selection | None:
-        """Return what was selected last for a conversation, as of this handle's seq."""
+        """Look up the last selection for a conversation, as of this handle's seq."""
         return self.library.selected(conversation)
 
     def _vectors(self, texts: Sequence[str]) -> "NDArray[float32]":
@@ -255,16 +243,16 @@ class Skills:
         lengths: NDArray[float32] = numpy.linalg.norm(rows, axis=1, keepdims=True)
         return numpy.divide(rows, lengths, dtype=numpy.float32)  # Embedders may give vectors of any length.
 
-    # For a model that chooses itself.
+    # For models that select skills themselves.
 
     def catalog(self) -> str:
-        """Return the skills that a model may call for, as XML; empty without any."""
+        """Render the skills that a model may use, as XML; empty without any."""
         return selection.catalog(self.index().summaries())
 
     def activate(self, name: str) -> str:
-        """Return the text of a skill that a model called for, with the names of the files beside it.
+        """Render a skill that a model uses, with the names of the files in its directory.
 
-        Raises ``NotFound`` for one that is not there, switched off, or not for models.
+        Raises `NotFound` for one that is unknown, switched off, or not for models.
         """
         skill = self.get(name)
         if not skill.enabled or not skill.model_invocable:
@@ -272,19 +260,19 @@ class Skills:
         return selection.activation(skill, self.resources(name))
 
     def allowed_tools(self, names: Iterable[str]) -> frozenset[str] | None:
-        """Return the tools that active skills allow, together; ``None`` where none of them restricts any."""
+        """Join the tools that active skills allow; `None` where none of them restricts any."""
         restricted = [set(tools) for name in names if (tools := self.get(name).allowed_tools)]
         return frozenset(set[str]().union(*restricted)) if restricted else None
 
-    # Files beside a skill.
+    # Files.
 
     def resources(self, name: str) -> tuple[str, ...]:
-        """Return the names of the files beside a skill, nothing for one that has no directory of its own."""
+        """List the files of a skill's directory, none for a skill without one of its own."""
         directory = self._directory(self.get(name))
         return () if directory is None else files.resources(directory, without=SKILL_FILE)
 
     def read_resource(self, name: str, resource: str) -> bytes:
-        """Return a file beside a skill; raises ``NotFound``, ``InvalidInput`` for a name that leads out of it."""
+        """Read a file of a skill's directory; raises `NotFound`, `InvalidInput` for a name that leads out of it."""
         skill = self.get(name)
         directory = self._directory(skill)
         if directory is None:
@@ -292,18 +280,14 @@ class Skills:
         return files.read_resource(directory, checks.text(resource, "resource"))
 
     def _directory(self, skill: Skill) -> str | None:
-        is_alone = skill.source == "generated" or not skill.path.lower().endswith(f"/{SKILL_FILE.lower()}")
-        return None if is_alone else files.parent_of(self._path(skill))
-
-    def _path(self, skill: Skill) -> str:
-        return skill.path if self.roots.project is None else files.joined(self.roots.project, skill.path)
-
-    # Writing files.
+        if skill.source == "generated" or not skill.path.lower().endswith(f"/{SKILL_FILE.lower()}"):
+            return None
+        return os.path.dirname(os.path.join(self.roots.project or "", skill.path))
 
     def create(self, name: str, description: str, body: str, *, tags: Sequence[str] = ()) -> Skill:
-        """Write a new skill into the project's ``.skills`` and return it.
+        """Write a new skill into the project's `.skills` and return it.
 
-        Raises ``InvalidInput`` for what the specification refuses, for a skill that is there, and without a project.
+        Raises `InvalidInput` for what the specification refuses, for an existing skill, and without a project.
         """
         text = render_skill(name, description, body, tags=tags)
         files.write_new(self._own_directory(), f"{name}/{SKILL_FILE}", text.encode())
@@ -313,7 +297,7 @@ class Skills:
     def remove(self, name: str) -> str:
         """Delete a skill: the project's own file, or the learned skill; return its path.
 
-        Raises ``NotFound``, and ``InvalidInput`` for a skill that comes from elsewhere.
+        Raises `NotFound`, and `InvalidInput` for a skill of another source.
         """
         skill = self.get(name)
         if skill.source == "generated":
@@ -334,23 +318,24 @@ class Skills:
         if self.roots.project is None:
             raise InvalidInput("these skills have no project to write into; give SkillRoots(project=...)")
         files.inside(self.roots.project, SKILL_DIRECTORIES[0])  # A link that leads out is not written through.
-        return files.joined(self.roots.project, SKILL_DIRECTORIES[0])
+        return os.path.join(self.roots.project, SKILL_DIRECTORIES[0])
 
     def export(self, name: str, directory: str | None = None) -> str:
-        """Write a skill as a valid SKILL.md below a directory, by default the project's ``.skills``; return its path.
+        """Write a skill as a valid SKILL.md below a directory, by default the project's `.skills`; return its path.
 
-        It is the skill's own text with what the specification allows. Raises ``InvalidInput`` where the name is taken.
+        It has the skill's own text and the fields that the specification allows. Raises `InvalidInput` where the name
+        is taken.
         """
-        place = self._own_directory() if directory is None else checks.text(directory, "directory")
+        root = self._own_directory() if directory is None else checks.text(directory, "directory")
         text = self.rendered(name)
-        path = files.write_new(place, f"{check_name(self.find(name).name)}/{SKILL_FILE}", text.encode())
+        path = files.write_new(root, f"{check_name(self.find(name).name)}/{SKILL_FILE}", text.encode())
         self.refresh()
         return path
 
     def rendered(self, name: str) -> str:
-        """Return a skill as the text of a valid SKILL.md; a learned one also before its review."""
+        """Render a skill as a valid SKILL.md; a learned one also before its review."""
         skill = self.find(name)
-        metadata = {key: value for key, value in skill.metadata.items() if isinstance(value, str)}
+        texts = {key: value for key, value in skill.metadata.items() if isinstance(value, str)}
         return render_skill(
             skill.name,
             skill.description,
@@ -360,7 +345,7 @@ class Skills:
             license=skill.license,
             compatibility=skill.compatibility,
             allowed_tools=skill.allowed_tools,
-            metadata={key: metadata[key] for key in metadata if key not in {"tags", "version"}},
+            metadata={key: text for key, text in texts.items() if key not in {"tags", "version"}},
         )
 
     # The hooks of a session.
@@ -418,7 +403,7 @@ class Skills:
         succeeded: bool = True,
         sources: Sequence[Any] = (),
     ) -> Generation:
-        """Learn a skill from a session that went well; see ``generating.maybe_generate``."""
+        """Learn a skill from a session that went well; see `refold.skills.library.maybe_generate`."""
         pending = [skill for skill in self.library.list() if skill.status != ACTIVE]
         existing = [text_of(skill) for skill in (*self.index().skills, *map(_as_skill, pending))]
         return maybe_generate(
@@ -435,8 +420,8 @@ class Skills:
 
 
 def skills_of(memory: Any, roots: SkillRoots | None = None, *, library: str = "default") -> Skills:
-    """Return the skills of a memory, with files below some roots; frozen where the memory is."""
-    door: Door = memory._door  # noqa: SLF001 - what the handles of one memory share; rooms above have no other way
+    """Make a handle on the skills of a memory, with files below some roots; frozen where the memory is."""
+    door: Door = memory._door  # noqa: SLF001 - the handles of one memory share it; layers above have no other way
     at: int | None = memory._at  # noqa: SLF001 - as above
     return Skills(door, at, roots=roots, library=library)
 
@@ -448,7 +433,7 @@ def _as_skill(learned: LearnedSkill) -> Skill:
         name=learned.name,
         description=learned.description,
         body=learned.body,
-        path=f"{_LIBRARY_PATH}{learned.id}",
+        path=f"library/{learned.id}",
         hash=digest,
         tags=learned.tags,
         source="generated",
@@ -465,10 +450,10 @@ _HINTS: Final = {"readOnlyHint": False, "destructiveHint": False, "idempotentHin
 
 
 def skill_tool(skills: Skills) -> FunctionTool | None:
-    """Return the tool that lets a model call for a skill, ``None`` while no skill is open to models.
+    """Make the tool through which a model loads a skill, `None` while no skill is open to models.
 
-    Its schema lists the names as they are now: make it anew when the skills change. A skill that was called for is
-    recorded as used; a file beside it is not.
+    Its schema lists the current names: make a new one when the skills change. Loading a skill is recorded as a use;
+    reading a file of its directory is not.
     """
     names = [skill.name for skill in skills.list(include_disabled=False) if skill.model_invocable]
     if not names:
@@ -491,13 +476,6 @@ def skill_tool(skills: Skills) -> FunctionTool | None:
     return FunctionTool(SKILL_USE, _DESCRIPTION, parameters, use, annotations=_HINTS)
 
 
-_TOOLS: Final = "tools of the active skills"
-"""The key under which hooks share the registry that the active skills restrict."""
-
-_ARGUMENTS_CHARS_MAX: Final = 200
-"""The part of a call's arguments that a model sees which makes a skill of a session."""
-
-
 def refuse_tool(context: HookContext, name: str, arguments: dict[str, Any]) -> BeforeToolResult | None:  # noqa: ARG001
     """Refuse a tool that the skills before the last message do not allow."""
     tools: RestrictedRegistry | None = context.shared.get(_TOOLS)
@@ -507,10 +485,10 @@ def refuse_tool(context: HookContext, name: str, arguments: dict[str, Any]) -> B
 
 
 class RestrictedRegistry:
-    """A registry of which only some tools may be called: those that the active skills allow, and ``skill_use``.
+    """A registry of which only some tools may be called: those that the active skills allow, and `skill_use`.
 
-    An entry such as ``Bash(git:*)`` allows ``Bash``: what it says of arguments is for the tool's own host. Nothing of
-    the registry itself is changed.
+    An entry such as `Bash(git:*)` allows `Bash`: its pattern of arguments is for the tool's own host. The registry
+    itself stays unchanged.
     """
 
     __slots__ = ("_allowed", "_registry")
@@ -520,34 +498,34 @@ class RestrictedRegistry:
         self._allowed = None if allowed is None else {SKILL_USE, *(entry.partition("(")[0] for entry in allowed)}
 
     def permits(self, name: str) -> bool:
-        """Return whether a tool of that name may be called."""
+        """Tell whether a tool may be called."""
         return self._allowed is None or name in self._allowed
 
     def get(self, name: str) -> Tool | None:
-        """Return a tool that may be called, ``None`` where there is none."""
+        """Look up a tool that may be called, `None` for any other."""
         return self._registry.get(name) if self.permits(name) else None
 
     def names(self) -> list[str]:
-        """Return the names of the tools that may be called, in the order of registration."""
+        """List the names of the tools that may be called, in the order of registration."""
         return [name for name in self._registry.names() if self.permits(name)]
 
     def definitions(self) -> list[ToolDefinition]:
-        """Return how those tools are described."""
+        """List the definitions of those tools."""
         return [definition for definition in self._registry.definitions() if self.permits(definition.name)]
 
     def execute(self, name: str, arguments: object = None, context: ToolContext | None = None) -> ToolResult:
-        """Call a tool and return what came of it; a tool that is not allowed is a forbidden one."""
+        """Call a tool and return its result; a tool that is not allowed is forbidden."""
         return self._registry.execute(name, arguments, context) if self.permits(name) else self.refused(name)
 
     async def execute_async(
         self, name: str, arguments: object = None, context: ToolContext | None = None
     ) -> ToolResult:
-        """Call a tool and return what came of it, as ``execute``."""
+        """Call a tool as `execute` does, and await it."""
         if not self.permits(name):
             return self.refused(name)
         return await self._registry.execute_async(name, arguments, context)
 
     def refused(self, name: str) -> ToolResult:
-        """Return what a call of a tool that is not allowed comes to."""
+        """Make the result of a call of a tool that is not allowed."""
         allowed = ", ".join(self.names()) or "no tool"
         return ToolResult(name, FORBIDDEN, message=f"forbidden: the active skills allow {allowed}, not {name}")

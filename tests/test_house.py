@@ -106,12 +106,12 @@ def test_a_script_is_valid_shell(name: str) -> None:
 
 
 def test_ci_runs_what_developers_run() -> None:
-    assert "/../tools/test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert '/../tools/test" --all' in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def test_help_needs_no_set_up() -> None:
     shown = subprocess.run(["bash", str(ROOT / "tools" / "test"), "--help"], capture_output=True, text=True, check=True)
-    assert "tools/test --quick" in shown.stdout
+    assert "tools/test --all" in shown.stdout
     assert shown.stderr == ""
 
 
@@ -120,7 +120,7 @@ def test_an_unknown_flag_is_refused() -> None:
         ["bash", str(ROOT / "tools" / "test"), "--fast"], capture_output=True, text=True, check=False
     )
     assert shown.returncode == 2
-    assert "tools/test --quick" in shown.stderr
+    assert "tools/test --all" in shown.stderr
 
 
 def test_the_top_level_holds_only_what_belongs_there() -> None:

@@ -43,15 +43,15 @@ def test_very_much_damage_is_told_or_harmless() -> None:
     assert code == 0, said
 
 
+SEEN_AS = [
+    ("skip_commitments", "bit", "SILENT"),
+    ("skip_checkpoints", "row", "SILENT"),
+    ("skip_structure", "zeroed sector", "DIED"),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("build", "kind", "outcome"),
-    [
-        ("skip_commitments", "bit", "SILENT"),
-        ("skip_checkpoints", "row", "SILENT"),
-        ("skip_structure", "zeroed sector", "DIED"),
-    ],
-)
+@pytest.mark.parametrize(("build", "kind", "outcome"), SEEN_AS)
 def test_a_broken_build_is_found(build: str, kind: str, outcome: str) -> None:
     code, said = run_rig(40, "--build", build, "--kind", kind, seed=1)
     assert code == 1, said

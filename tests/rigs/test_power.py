@@ -65,16 +65,22 @@ def test_many_cuts_of_every_workload_lose_nothing() -> None:
     assert summary.states >= 20_000
 
 
+SEEN_IN = [
+    *product(["no_sync", "no_meta_sync", "early_acknowledgement"], ["durable", "creation", "threads"]),
+    ("no_directory_flush", "creation"),
+    ("no_copy_flush", "backup"),
+]
+ERASURES_SEEN_AS = {
+    "no_swap_flush": "were acknowledged and are missing",
+    "forgotten_sweep": "before it was erased stands in data.mdb",
+    "late_erasure": "was acknowledged, and the event is there",
+}
+WITNESSES_SEEN_AS = {"witness_ahead": "the log ends at seq", "unflushed_witness": "neither of its slots is whole"}
+
+
 @needs_recorder
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("build", "workload"),
-    [
-        *product(["no_sync", "no_meta_sync", "early_acknowledgement"], ["durable", "creation", "threads"]),
-        ("no_directory_flush", "creation"),
-        ("no_copy_flush", "backup"),
-    ],
-)
+@pytest.mark.parametrize(("build", "workload"), SEEN_IN)
 def test_a_broken_build_is_found(build: str, workload: str) -> None:
     summary = run_rig(80, SEED, "--workload", workload, "--build", build)
     assert summary.states == 80
@@ -84,14 +90,7 @@ def test_a_broken_build_is_found(build: str, workload: str) -> None:
 
 @needs_recorder
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("build", "words"),
-    [
-        ("no_swap_flush", "were acknowledged and are missing"),
-        ("forgotten_sweep", "before it was erased stands in data.mdb"),
-        ("late_erasure", "was acknowledged, and the event is there"),
-    ],
-)
+@pytest.mark.parametrize(("build", "words"), ERASURES_SEEN_AS.items())
 def test_an_erasure_that_is_broken_is_found(build: str, words: str) -> None:
     summary = run_rig(60, SEED, "--workload", "erasing", "--build", build)
     assert summary.violations >= 3, summary.output
@@ -100,10 +99,7 @@ def test_an_erasure_that_is_broken_is_found(build: str, words: str) -> None:
 
 @needs_recorder
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("build", "words"),
-    [("witness_ahead", "the log ends at seq"), ("unflushed_witness", "neither of its slots is whole")],
-)
+@pytest.mark.parametrize(("build", "words"), WITNESSES_SEEN_AS.items())
 def test_a_witness_that_is_broken_is_found(build: str, words: str) -> None:
     """A witness has a thread of its own: whether it gets its turn in between differs from recording to recording."""
     for seed in range(SEED, SEED + 10):

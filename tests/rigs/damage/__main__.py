@@ -4,7 +4,7 @@ import argparse
 import sys
 import time
 
-from tests.rigs.damage.breaks import BUILDS
+from tests.rigs.breaks import BUILDS
 from tests.rigs.damage.damages import CLASSES
 from tests.rigs.damage.rig import run
 

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from refold import Memory
-from tests.rigs.damage.breaks import BUILDS
+from tests.rigs.breaks import BUILDS
 from tests.rigs.damage.damages import CLASSES
 from tests.rigs.damage.fill import fill
 from tests.rigs.damage.judge import ALLOWED, DIED, HUNG, SECONDS_MAX, SILENT, UNTYPED, WAIT_SECONDS_MAX, judge

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.rigs.faults.breaks import BUILDS
+from tests.rigs.breaks import BUILDS
 from tests.rigs.faults.cases import FOR_EVER, Case, Way, build, cases_of
 from tests.rigs.faults.rig import calls_of, try_case
 from tests.rigs.faults.workloads import WORKLOADS

@@ -10,6 +10,7 @@ from typing import Final
 
 from refold import Memory, StoreError, StoreFull
 from refold.results import Receipt
+from tests.rigs import judge
 from tests.rigs.faults.world import Copied, Erasure, World, append, chat_of, look
 
 STOPPED: Final = "a request_id then tells"
@@ -117,16 +118,8 @@ def _all_texts(memory: Memory) -> list[str]:
 
 def left_over(world: World) -> list[str]:
     """Return what files of the store still hold of what is erased; it was opened since, and is closed."""
-    markers = [
-        text[:MARKER_CHARS].encode() for erasure in world.told.erasures if erasure.is_erased for text in erasure.texts
-    ]
-    return [
-        f"{file.name} holds {marker!r}, which was erased"
-        for file in world.path.rglob("*")
-        if file.is_file()
-        for marker in markers
-        if marker in file.read_bytes()
-    ]
+    erased = [text for erasure in world.told.erasures if erasure.is_erased for text in erasure.texts]
+    return list(judge.remains(world.path, ((f"what {text[:12]}", text[:MARKER_CHARS].encode()) for text in erased)))
 
 
 def erase_again(world: World, memory: Memory) -> list[str]:
@@ -148,7 +141,7 @@ def judge_backups(world: World) -> list[str]:
         with closing(Memory(path, readonly=True)) as memory:
             found = [str(message.content) for message in chat_of(memory).window()]
             findings += [f"{path.name} lacks {text[:12]}" for text in told.get(path.name, ()) if text not in found]
-            findings += [f"verify found {finding} in {path.name}" for finding in memory.verify().findings]
+            findings += [f"{path.name}: {finding}" for finding in judge.unsound(memory)]
     return findings
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from refold import Memory, StoreError
+from tests.rigs import judge
 from tests.rigs.faults import erasures as erasing
 from tests.rigs.faults.cases import Case, Faults
 from tests.rigs.faults.workloads import WORKLOADS
@@ -37,11 +38,11 @@ def suffer(case: Case, path: Path) -> Told:
     return told
 
 
-def judge(case: Case, path: Path, told: Told) -> list[str]:
+def judged(case: Case, path: Path, told: Told) -> list[str]:
     """Return what is wrong with the store once no call fails any more."""
     world = _world(case.workload, case.seed, path, told)
     with world.open() as memory:
-        findings = _missing(memory, told) + _sound(memory) + erasing.half_done(memory, world)
+        findings = _missing(memory, told) + judge.unsound(memory) + erasing.half_done(memory, world)
     findings += erasing.left_over(world)
     with world.open() as memory:
         repeated = [
@@ -55,7 +56,7 @@ def judge(case: Case, path: Path, told: Told) -> list[str]:
             for text in repeated
             if found.count(text) != 1
         ]
-        findings += erasing.erase_again(world, memory) + erasing.back_up_again(world, memory) + _sound(memory)
+        findings += erasing.erase_again(world, memory) + erasing.back_up_again(world, memory) + judge.unsound(memory)
     return findings + erasing.left_over(world) + erasing.judge_backups(world)
 
 
@@ -149,8 +150,3 @@ def _missing(memory: Memory, told: Told) -> list[str]:
     findings += [f"{text[:12]} is there and nobody wrote it" for text in strangers]
     findings += ["half of a batch is there" for group in told.groups if 0 < len(set(group) & set(found)) < len(group)]
     return findings
-
-
-def _sound(memory: Memory) -> list[str]:
-    findings = [] if memory.state_hash() == memory.replay_hash() else ["the state is not the replay of the log"]
-    return findings + [f"verify found {finding}" for finding in memory.verify().findings]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.rigs.faults.cases import Case, Faults
-from tests.rigs.faults.judge import count_calls, judge, suffer
+from tests.rigs.faults.judge import count_calls, judged, suffer
 from tests.rigs.faults.world import Told
 
 CASE_SECONDS: Final = 20
@@ -33,7 +33,7 @@ def try_case(case: Case, place: Path) -> list[str]:
     try:
         if isinstance(told, str):
             return [told]
-        findings = _in_child(place / "answer", lambda: judge(case, path, Told.of(told)))
+        findings = _in_child(place / "answer", lambda: judged(case, path, Told.of(told)))
         return [*told["findings"], *([findings] if isinstance(findings, str) else findings)]
     finally:
         shutil.rmtree(path.parent.parent, ignore_errors=True)

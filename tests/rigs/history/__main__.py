@@ -13,10 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.rigs.breaks import BUILDS
 from tests.rigs.history import contention as contend
-from tests.rigs.history import eraser, kill
 from tests.rigs.history import erasures as erasing
-from tests.rigs.history.breaks import BUILDS
+from tests.rigs.history import kill
 from tests.rigs.history.tally import Tally
 
 RIGS = {"kill": kill.run, "history": contend.run, "erase": erasing.run}
@@ -32,9 +32,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(2**32), help="drawn and printed if not given")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--threads", type=int, default=4)
-    parser.add_argument(
-        "--broken", choices=sorted({*BUILDS, *eraser.BUILDS}), default="", help="run a build that is broken on purpose"
-    )
+    parser.add_argument("--broken", choices=sorted(BUILDS), default="", help="run a build that is broken on purpose")
     return parser.parse_args()
 
 

@@ -10,7 +10,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import wraps
 from itertools import count
 from pathlib import Path
@@ -22,13 +22,12 @@ import msgspec
 from msgspec import Struct
 
 from refold import InvalidInput, Memory, StoreBusy, StoreError
-from refold.engine import backup
 from refold.engine.reader import UNSWEPT_KEY
-from refold.log import clean_copy, directory, environment, site
+from refold.log import clean_copy, environment, site
 from refold.log.clean_copy import Scrubbing
 from refold.log.lmdb_log import LmdbLog, LmdbTurn
 from refold.memory import store
-from tests.rigs.power.breaks import erase_late, forget_to_sweep
+from tests.rigs.breaks import BUILDS
 
 JOURNAL: Final = sys.__stdout__.fileno() if sys.__stdout__ is not None else 1
 CALLS_PER_OPENING: Final = 8
@@ -127,33 +126,6 @@ MOMENTS: Final[dict[str, Callable[[int], None]]] = {
     ),
     "before a backup takes its place": lambda n: _in_class(site, "_put_in_place", _doomed(n, after=False)),
     "once a backup has its place": lambda n: _in_class(site, "_put_in_place", _doomed(n, after=True)),
-}
-
-
-# Builds that are broken on purpose.
-
-
-def forget_the_owners() -> None:
-    """Replace the file whoever else has it open."""
-    directory.Directory.alone = lambda _, use: use()  # type: ignore[assignment, method-assign]
-
-
-def build_in_place() -> None:
-    """Make backups where they are to be, under the name that they are to have."""
-
-    @contextlib.contextmanager
-    def in_place(path: str, *_: Any, **__: Any) -> Iterator[str]:
-        Path(path).mkdir()
-        yield path
-
-    setattr(backup, "building", in_place)  # noqa: B010 - a name that the module does not export
-
-
-BUILDS: Final[dict[str, Callable[[], None]]] = {
-    "forgotten-sweep": forget_to_sweep,
-    "late-erasure": erase_late,
-    "forgotten-owners": forget_the_owners,
-    "backup-in-place": build_in_place,
 }
 
 

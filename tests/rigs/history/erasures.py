@@ -6,7 +6,6 @@ opened, which has to finish what was cut off, and its log, its files and what li
 was ever said.
 """
 
-import json
 import re
 import shutil
 import subprocess
@@ -14,18 +13,15 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
 import msgspec
 
-from refold import Memory, Recorded, StoreError
-from refold.engine.reader import UNSWEPT_KEY
-from refold.log.clean_copy import COPY
-from refold.log.site import SITE_SUFFIX
+from refold import Memory, Recorded
 from refold.message import MessageAppended
+from tests.rigs import judge
 from tests.rigs.history.checker import Violation
 from tests.rigs.history.eraser import MOMENTS, Said, Setup
 from tests.rigs.history.tally import Tally
@@ -39,8 +35,6 @@ SURVIVOR_ANSWERS: Final = 3
 LOOPS_PER_STORE: Final = 5
 SILENCE_SECONDS: Final = 60
 MARK: Final = re.compile(r"<[^>]+>")
-LEFT_OUT: Final = frozenset({"lock.mdb", "turn.lock"})
-"""LMDB's locks: who closes one of these files gives up its own."""
 
 
 class Process:
@@ -188,21 +182,20 @@ def _findings(path: Path, lines: list[Said], tally: Tally) -> Iterator[str]:
     asked = {line.name: line for line in lines if not line.is_answer}
     answers = {line.name: line for line in lines if line.is_answer and not line.error}
     with Memory(path) as memory:
-        if memory._door.engine.reader.log.row("meta", UNSWEPT_KEY) is not None:
-            yield "the store was opened and its file still waits to be swept"
+        yield from judge.unswept(memory)
         events = list(memory.events())
-        report = memory.verify()
-        yield from map(str, report.findings)
-        if memory.state_hash() != memory.replay_hash():
-            yield "the state is not the replay of the log"
+        yield from judge.unsound(memory)
         yield from _log_findings(events, asked, answers)
         yield from _erasure_findings(events, lines)
-        yield from _left(path, events, asked, answers)
-        head = memory.head
-        if memory.conversation(f"parent-{head}").append("user", "Is anybody there?").seq <= head:
-            yield "what was written next is not behind the head"
+        text_at = {answer.seqs[0]: asked[name].text for name, answer in answers.items() if answer.kind == "append"}
+        erased = [stamp.seq for _, stamp in events if stamp.erased]
+        yield from judge.remains(path, ((f"what seq {seq}", text_at[seq].encode()) for seq in erased))
+        yield from judge.unwritable(memory)
     tally.events = len(events)
-    yield from _beside(path, answers)
+    copies, findings = judge.beside(path, (answer.beside for answer in answers.values() if answer.kind == "backup"))
+    yield from findings
+    for copy in copies:
+        yield from (f"{copy.name}: {finding}" for finding in judge.mismatched(copy))
 
 
 def _mark_of(recorded: Recorded) -> str:
@@ -240,42 +233,3 @@ def _erasure_findings(events: list[Recorded], lines: list[Said]) -> Iterator[str
             yield f"of the erasure {name} of {call.seqs} a part is done"
         if name in answered and not all(is_erased.get(seq) for seq in call.seqs):
             yield f"the erasure {name} of {call.seqs} was acknowledged, and not all of them are erased"
-
-
-def _left(path: Path, events: list[Recorded], asked: dict[str, Said], answers: dict[str, Said]) -> Iterator[str]:
-    """Look in every file of the store for what the erased messages said."""
-    files = [file for file in path.rglob("*") if file.is_file() and file.name not in LEFT_OUT]
-    content = {file.relative_to(path): file.read_bytes() for file in files}
-    text_at = {answer.seqs[0]: asked[name].text for name, answer in answers.items() if answer.kind == "append"}
-    for seq in (stamp.seq for _, stamp in events if stamp.erased):
-        for name, found in content.items():
-            if text_at[seq].encode() in found:
-                yield f"what seq {seq} said before it was erased stands in {name}"
-    if (path / COPY).exists():
-        yield f"{COPY} is left in the store, and holds what the file held"
-
-
-def _beside(path: Path, answers: dict[str, Said]) -> Iterator[str]:
-    """Check every directory beside the store: a whole backup, or one that says that it is not finished."""
-    there = {found.name for found in path.parent.iterdir() if found.is_dir()} - {path.name}
-    wanted = {answer.beside for answer in answers.values() if answer.kind == "backup"}
-    yield from (f"{name} is gone, and it was acknowledged" for name in wanted - there)
-    for name in sorted(there):
-        if not name.startswith("."):
-            yield from (f"{name}: {finding}" for finding in _copied(path.with_name(name)))
-        elif not name.endswith(SITE_SUFFIX) and not name.startswith(f".{path.name}."):
-            yield f"{name} does not say what it is"
-
-
-def _copied(path: Path) -> Iterator[str]:
-    try:
-        told = json.loads((path / "backup.json").read_text())
-        with Memory(path, readonly=True) as memory:
-            yield from map(str, memory.verify().findings)
-            if memory.state_hash() != told["state_hash"]:
-                yield "its state is not what its manifest says"
-    except (OSError, ValueError, StoreError) as error:
-        yield f"it is not whole: {error}"
-        return
-    if told["sha256"] != sha256((path / "data.mdb").read_bytes()).hexdigest():
-        yield "its file is not the one that its manifest speaks of"

@@ -15,9 +15,9 @@ from time import monotonic_ns
 from typing import Final
 
 from refold import Memory, StoreCorrupt
-from tests.rigs.history.breaks import MOMENTS, Doom
 from tests.rigs.history.calls import facts, perform
 from tests.rigs.history.checker import Violation
+from tests.rigs.history.moments import MOMENTS, Doom
 from tests.rigs.history.plan import SHARED
 from tests.rigs.history.processes import Crew
 from tests.rigs.history.record import PARENT, Answer, Call, Write

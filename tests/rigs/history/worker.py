@@ -18,8 +18,9 @@ import msgspec
 from msgspec import Struct
 
 from refold import Memory
-from tests.rigs.history.breaks import BUILDS, Doom, doom
+from tests.rigs.breaks import BUILDS
 from tests.rigs.history.calls import WINDOW_TOKENS, perform
+from tests.rigs.history.moments import Doom, doom
 from tests.rigs.history.plan import Planner
 from tests.rigs.history.record import Call, Done, Line, Look, Ready, encode
 

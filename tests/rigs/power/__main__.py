@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.rigs.breaks import BUILDS
 from tests.rigs.power import trace
-from tests.rigs.power.breaks import BUILDS
 from tests.rigs.power.recording import Run, scratch
 from tests.rigs.power.rig import Outcome, try_states
 from tests.rigs.power.workloads import WORKLOADS

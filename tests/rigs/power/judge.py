@@ -1,7 +1,5 @@
 """What must hold of a store after a power cut."""
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +9,9 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from refold import Memory, Recorded, fold
-from refold.engine.reader import UNSWEPT_KEY
 from refold.event import FLAG_ERASED
-from refold.log.clean_copy import COPY
-from refold.log.site import SITE_SUFFIX
 from refold.views.store import ERASED_PREFIX
+from tests.rigs import judge
 from tests.rigs.power.workloads import witness_of
 from tests.support.bounds import Clock, seeded_bytes
 
@@ -45,7 +41,7 @@ class Expected:
     """What events said, encoded, before something was erased."""
 
 
-def judge(path: Path, expected: Expected, acknowledged: Acknowledged) -> list[str]:
+def judged(path: Path, expected: Expected, acknowledged: Acknowledged) -> list[str]:
     """Return what is wrong with the store at a path and beside it; damage may raise anything: each is a finding."""
     try:
         beside = list(_beside(path, expected, acknowledged.beside))
@@ -64,10 +60,9 @@ def _findings(path: Path, expected: Expected, acknowledged: Acknowledged) -> Ite
             yield f"a fresh store begins at seq {memory.head}"
         yield from _log_findings(memory, expected, acknowledged.seq)
         yield from _erasure_findings(memory, acknowledged.erased)
-        yield from _sound("after the cut", memory)
-        left = list(_left(path, expected, _erased(memory)))
-        yield from (f"{finding}, though the store was opened since" for finding in left)
-        yield from _still_writable(memory)
+        yield from judge.unsound(memory)
+        yield from judge.remains(path, _erased_texts(expected, _erased(memory)))
+        yield from judge.unwritable(memory)
         head, state_hash = memory.head, memory.state_hash()
     with _opened(path) as again:
         if (again.head, again.state_hash()) != (head, state_hash):
@@ -76,26 +71,19 @@ def _findings(path: Path, expected: Expected, acknowledged: Acknowledged) -> Ite
 
 def _beside(path: Path, expected: Expected, acknowledged: frozenset[str]) -> Iterator[str]:
     """Check that every directory beside the store is a whole one, or says that it is not finished."""
-    there = {found.name for found in path.parent.iterdir() if found.is_dir()} - {path.name}
-    for name in sorted(acknowledged - there):
-        yield f"{name} is gone, and it was acknowledged"
-    for name in sorted(there):
-        if not name.startswith("."):
-            yield from (f"{name}: {finding}" for finding in _copied(path.with_name(name), expected))
-        elif not name.endswith(SITE_SUFFIX) and not name.startswith(f".{path.name}."):
-            yield f"{name} does not say what it is"
+    copies, findings = judge.beside(path, acknowledged)
+    yield from findings
+    for copy in copies:
+        yield from (f"{copy.name}: {finding}" for finding in _copied(copy, expected))
 
 
 def _copied(path: Path, expected: Expected) -> Iterator[str]:
-    manifest = path / "backup.json"
     if path.name.startswith("backup"):
-        told, found = json.loads(manifest.read_text()), (path / "data.mdb").read_bytes()
-        if told["sha256"] != hashlib.sha256(found).hexdigest():
-            yield "the file is not the one that the manifest speaks of"
+        yield from judge.mismatched(path)
     with Memory(path, readonly=True) as memory:
         yield from _log_findings(memory, expected, 0)
-        yield from _sound("after the cut", memory)
-        yield from _left(path, expected, _erased(memory))
+        yield from judge.unsound(memory)
+        yield from judge.remains(path, _erased_texts(expected, _erased(memory)))
 
 
 def _opened(path: Path) -> Memory:
@@ -138,40 +126,10 @@ def _erasure_findings(memory: Memory, acknowledged: frozenset[int]) -> Iterator[
     """Check that what was said to be erased is, and that opening the store has finished what was cut off."""
     for seq in sorted(acknowledged.difference(_erased(memory))):
         yield f"the erasure of seq {seq} was acknowledged, and the event is there"
-    if memory._door.engine.reader.log.row("meta", UNSWEPT_KEY) is not None:
-        yield "the store was opened and its file still waits to be swept"
+    yield from judge.unswept(memory)
 
 
-def _left(path: Path, expected: Expected, erased: Iterable[int]) -> Iterator[str]:
-    """Look in every file of a store for what the erased events said; a text begins with what no other text has.
-
-    LMDB's own file of locks is left out: who closes it gives up its locks.
-    """
-    files = [found for found in path.rglob("*") if found.is_file() and found.name not in {"lock.mdb", "turn.lock"}]
-    content = {found.relative_to(path): found.read_bytes() for found in files}
+def _erased_texts(expected: Expected, erased: Iterable[int]) -> Iterator[tuple[str, bytes]]:
+    """Yield what the erased events said; a text begins with what no other text has."""
     for seq in erased:
-        for text in TEXT.findall(expected.originals[seq]):
-            yield from (
-                f"what seq {seq} said before it was erased stands in {name}"
-                for name in content
-                if text in content[name]
-            )
-    if (path / COPY).exists():
-        yield f"{COPY} is left in the store"
-
-
-def _sound(when: str, memory: Memory) -> Iterator[str]:
-    """Compare every state, from checkpoints and tail, with the replay from the first event, then verify all of it."""
-    if memory.state_hash() != memory.replay_hash():
-        yield f"{when} the state at seq {memory.head} is not the replay of the log"
-    report = memory.verify()
-    if not report.ok:
-        yield f"{when} verify found {report.findings[0]} and {len(report.findings) - 1} more"
-
-
-def _still_writable(memory: Memory) -> Iterator[str]:
-    head = memory.head
-    message = memory.conversation("after the cut").append("user", "Is anybody there?")
-    if message.seq != head + 2:
-        yield f"opening a conversation at seq {head} gave its message seq {message.seq}"
-    yield from _sound("after a write", memory)
+        yield from ((f"what seq {seq}", text) for text in TEXT.findall(expected.originals[seq]))

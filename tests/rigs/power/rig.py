@@ -14,7 +14,7 @@ from random import Random
 from typing import Final
 
 from tests.rigs.power.disk import Disk
-from tests.rigs.power.judge import judge
+from tests.rigs.power.judge import judged
 from tests.rigs.power.recording import Recording, Run, record, scratch
 from tests.rigs.power.trace import Kind
 
@@ -145,5 +145,5 @@ def _judge_one(recording: Recording, disk: Disk, point: int, chance: Random, pla
     is_under_way = following and following.kind is Kind.WRITE and following.durable and chance.getrandbits(1)
     with disk.interrupted(following) if following and is_under_way else nullcontext():
         disk.build(chance, into)
-    findings = judge(into / "store", recording.expected, recording.acknowledged[point])
+    findings = judged(into / "store", recording.expected, recording.acknowledged[point])
     return [finding.replace(f"{into}/", "") for finding in findings]

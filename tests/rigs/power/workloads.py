@@ -20,7 +20,7 @@ import refold.engine.witness  # noqa: F401 - loaded, so that its bounds can be l
 from refold import Conversation, Memory, Message, Recorded, fold, recover
 from refold.event import Erased
 from refold.log.record import last_seq_of
-from tests.rigs.power.breaks import BUILDS
+from tests.rigs.breaks import BUILDS
 from tests.support.bounds import Clock, lowered, seeded_bytes
 
 TEXT_CHARS: Final = (5, 80, 900, 5_000)

@@ -1,21 +1,32 @@
-"""Builds of refold: the sound one, and deliberately broken ones in which the rig has to find violations."""
+"""Builds of refold that are broken on purpose: a rig that stays green on one proves nothing.
+
+Each takes the place of something in this process, until it ends. Which rig sees which is said by the tests of the rigs;
+``test_breaks.py`` fails if one is seen by none.
+"""
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from functools import partial, wraps
+from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import patch
 
 import lmdb
 
-from refold.engine import erasure
+from refold import fold
+from refold.engine import backup, erasure, verify, walk
 from refold.engine import witness as engine_witness
 from refold.engine.engine import Engine
 from refold.engine.reader import UNSWEPT_KEY
-from refold.log import clean_copy, directory, environment, site, witness
+from refold.errors import StoreError
+from refold.log import clean_copy, delayed, directory, environment, lmdb_log, site, witness
+from refold.log.delayed import Tail
 from refold.log.lmdb_log import LmdbLog, LmdbTurn
+from refold.message import MessageAppended
 from refold.results import Receipt
 
 Verb = Callable[..., Any]
@@ -23,6 +34,9 @@ Verb = Callable[..., Any]
 
 def sound() -> None:
     """Change nothing."""
+
+
+# ------------------------------------------------------------------------------------------ what a flush is left out of
 
 
 def open_with(**broken: bool) -> Callable[[], None]:
@@ -212,6 +226,181 @@ def acknowledge_early() -> None:
     setattr(LmdbTurn, "write", method_of(early.hold))  # noqa: B010 - as above
 
 
+# ------------------------------------------------------------------------------------------ what a failed call leads to
+
+
+def go_on() -> None:
+    """Write on after an I/O error."""
+    environment.Environment.stop = lambda *_: None  # type: ignore[method-assign]
+
+
+def acknowledge_failures() -> None:
+    """Tell those whose write failed that it was written."""
+    commit = lmdb_log.LmdbTurn.commit
+
+    @wraps(commit)
+    def committed(*arguments: Any) -> bool:
+        try:
+            return commit(*arguments)
+        except StoreError:
+            return True
+
+    setattr(lmdb_log.LmdbTurn, commit.__name__, committed)
+
+
+def stay_panicked() -> None:
+    """Leave LMDB's environment as it is once it refuses even to read."""
+    for name in ("is_panicked", "_regain"):
+        assert hasattr(environment.Environment, name)
+        setattr(environment.Environment, name, lambda _: False)
+
+
+def drop_tails() -> None:
+    """Forget what waits for the disk when the disk fails."""
+    write = delayed.DelayedLog._flush_written
+
+    @wraps(write)
+    def written(self: Any) -> None:
+        try:
+            write(self)
+        except StoreError:
+            self._written, self._failure = None, None
+            self._waiting = Tail(self._inner.head())
+
+    delayed.DelayedLog._flush_written = written  # type: ignore[method-assign]
+
+
+def create_in_place() -> None:
+    """Create a store where it will stand."""
+
+    def create(path: str, seed: dict[bytes, bytes]) -> None:
+        Path(path).mkdir()
+        directory._create_inside(path, seed)
+
+    directory._create = create
+
+
+def forget_sweeps() -> None:
+    """Leave what a sweep that failed has left to do."""
+
+    def is_unswept(engine: Engine) -> bool:
+        return engine.reader.log.row("meta", UNSWEPT_KEY) == b""
+
+    erasure._is_unswept = is_unswept
+
+
+def back_up_in_place() -> None:
+    """Make a backup where it will stand."""
+
+    @contextmanager
+    def built(path: str, *_: Any, **__: Any) -> Generator[str]:
+        with site._telling(path):
+            Path(path).mkdir()
+            yield path
+
+    setattr(backup, "building", built)  # noqa: B010 - a name that the module does not export
+
+
+def forget_the_owners() -> None:
+    """Replace the file whoever else has it open."""
+    directory.Directory.alone = lambda _, use: use()  # type: ignore[assignment, method-assign]
+
+
+# ------------------------------------------------------------------------------------------------ what is not looked at
+
+
+class _Anything:
+    """Equal to whatever it is compared with."""
+
+    def __ne__(self, _: object) -> bool:
+        return False
+
+
+def skip_commitments() -> None:
+    """Believe every body."""
+    setattr(walk, "commitments", lambda *_: _Anything())  # noqa: B010 - a name that the module does not export
+    setattr(walk, "is_intact", lambda *_: True)  # noqa: B010
+
+
+def skip_checkpoints() -> None:
+    """Believe every checkpoint row and digest."""
+    setattr(verify.Refolding, "_schedule", lambda _: None)  # noqa: B010
+
+
+def skip_structure() -> None:
+    """Let LMDB follow whatever stands in the file, as it does in one that is too large to be walked at opening."""
+    setattr(environment, "check_structure", lambda *_: None)  # noqa: B010
+
+
+# -------------------------------------------------------------------------------------------- what is lost now and then
+
+EVERY: Final = 7
+"""One of how many goes wrong."""
+
+ENOUGH: Final = 20
+"""How many writes go well in a process that then loses all: enough for the streams that threads share to be opened."""
+
+
+def replace_in_log(name: str, replacement: Callable[[Verb], Verb]) -> None:
+    """Replace a method in every class of the log on disk that has it."""
+    having = [kind for kind in (LmdbLog, LmdbTurn) if name in vars(kind)]
+    assert having, f"neither the log on disk nor its turns have a method {name}"
+    for kind in having:
+        original = getattr(kind, name)
+        setattr(kind, name, wraps(original)(replacement(original)))
+
+
+def lose_acknowledgements() -> None:
+    """Skip a write of the log now and then, and return as if it were durable; not one that opens a stream.
+
+    The events of a stream without its name could not be read at all, and a rig has to find what is hard to find.
+    """
+    numbers = count(1)
+
+    def skipping(write: Verb) -> Verb:
+        def written(log: Any, first_seq: int, records: Any, commits: Any, rows: Any = ()) -> Any:
+            if any(table != "requests" for table, _, _ in rows) or next(numbers) % EVERY:
+                return write(log, first_seq, records, commits, rows)
+            return None
+
+        return written
+
+    replace_in_log("write", skipping)
+
+
+def lose_the_end() -> None:
+    """Write nothing any more after some writes, and return as if it were durable: no gap in the log tells of it."""
+    numbers = count(1)
+
+    def skipping(write: Verb) -> Verb:
+        def written(*arguments: Any) -> Any:
+            return write(*arguments) if next(numbers) < ENOUGH else None
+
+        return written
+
+    replace_in_log("write", skipping)
+
+
+def skip_folds() -> None:
+    """Leave a message out of the state now and then."""
+    apply, numbers = fold.fold, count(1)
+
+    def skipping(state: Any, stamp: Any, event: Any) -> None:
+        if not isinstance(event, MessageAppended) or next(numbers) % EVERY:
+            apply(state, stamp, event)
+
+    fold.fold = skipping
+
+
+def forget_requests() -> None:
+    """Find no request that was answered before."""
+
+    def forgetting(row: Verb) -> Verb:
+        return lambda self, table, key: None if table == "requests" else row(self, table, key)
+
+    replace_in_log("row", forgetting)
+
+
 BUILDS: Final[Mapping[str, Callable[[], None]]] = {
     "sound": sound,
     "no_sync": open_with(sync=False),
@@ -224,4 +413,19 @@ BUILDS: Final[Mapping[str, Callable[[], None]]] = {
     "early_acknowledgement": acknowledge_early,
     "witness_ahead": witness_ahead,
     "unflushed_witness": unflushed_witness,
+    "go_on": go_on,
+    "acknowledge_failures": acknowledge_failures,
+    "stay_panicked": stay_panicked,
+    "drop_tails": drop_tails,
+    "create_in_place": create_in_place,
+    "forget_sweeps": forget_sweeps,
+    "backup_in_place": back_up_in_place,
+    "forgotten_owners": forget_the_owners,
+    "skip_commitments": skip_commitments,
+    "skip_checkpoints": skip_checkpoints,
+    "skip_structure": skip_structure,
+    "lost_acknowledgement": lose_acknowledgements,
+    "lost_end": lose_the_end,
+    "skipped_fold": skip_folds,
+    "forgotten_request": forget_requests,
 }

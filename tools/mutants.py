@@ -1,0 +1,182 @@
+"""Break the engine in thirty small ways, one at a time, and see whether the tests of that part go red.
+
+    python tools/mutants.py              every mutant, each as killed or SURVIVED; exits with 1 if any survived
+    python tools/mutants.py window fold  those whose file or text has one of the words
+
+Each changes one text of a copy of the package. A mutant whose text is gone is stale: write it anew for today's code.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+SECONDS_MAX = 600
+NO_TESTS = 5
+
+
+class Mutant(NamedTuple):
+    """A text of a file of the package, what is put in its place, and the tests that have to notice."""
+
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+MUTANTS = [
+    # Views: what a handler, a row and a digest leave out.
+    Mutant(
+        "views/window.py", "while self.tokens > self.window_tokens", "while self.tokens >= self.window_tokens", "views"
+    ),
+    Mutant("views/window.py", "self.gone.add(member.event.id)", "self.gone.discard(member.event.id)", "views"),
+    Mutant("views/window.py", "not event.call_ids and not event.pinned:", "not event.call_ids:", "views"),
+    Mutant("views/window.py", "window.origin = stamp.seq", "window.origin = 0", "views memory/test_snapshot_bytes.py"),
+    Mutant("views/scratchpad.py", "if not stamp.erased:", "if True:", "views"),
+    Mutant("views/scratchpad.py", "entries.rows(sorted(entries.values))", "entries.rows(entries.values)", "views"),
+    Mutant("views/state.py", "return key.startswith(TEMP)", "return False", "views"),
+    Mutant(
+        "views/journal.py",
+        "if day >= first_day",
+        "if day > first_day",
+        "views/test_journal.py memory/test_edges.py agent/test_tools.py",
+    ),
+    Mutant("views/facts.py", "if not is_outdated:", "if is_outdated:", "memory/test_renewal.py"),
+    Mutant(
+        "views/facts.py",
+        "status=event.status",
+        "status=entry.status",
+        "memory/test_project.py memory/test_maintenance.py",
+    ),
+    # Fold: what binds an event to its place.
+    Mutant("fold.py", "if any(seq < 0 for seq in event.sources):", "if not event.sources:", "engine/test_batch.py"),
+    Mutant("fold.py", "begin += count", "begin += 1", "engine/test_replay.py"),
+    # Transactions: whom a write has to wait for, and whom it is refused.
+    Mutant("engine/transaction.py", "NO_STREAM: actual == 0", "NO_STREAM: actual >= 0", "memory/test_verbs.py"),
+    Mutant("engine/transaction.py", "else slot.version) + added", "else slot.version)", "engine/test_batch.py"),
+    Mutant("engine/transaction.py", "if actual != version:", "if actual < version:", "engine/test_batch.py"),
+    Mutant(
+        "engine/transaction.py",
+        "if not stands():",
+        "if stands is None:",
+        "engine/test_branches.py engine/test_batch_edges.py memory/test_time.py memory/test_maintenance.py",
+    ),
+    Mutant(
+        "engine/transaction.py",
+        "(now := erased_count(reading)) != before",
+        "(now := before) != before",
+        "memory/test_board_scopes.py memory/test_maintenance.py",
+    ),
+    # Writer and reader: what is durable, and as of when.
+    Mutant("engine/writer.py", "time_ns = max(doors[0], reading.time_ns)", "time_ns = doors[0]", "memory/test_time.py"),
+    Mutant(
+        "engine/writer.py",
+        "fresh = kinds - reading.kinds_written",
+        "fresh = set[type[Event]]()",
+        "engine/test_verify.py",
+    ),
+    Mutant(
+        "engine/writer.py",
+        "slot.seqs.append(seq)",
+        "slot.seqs.append(seq) if seq % 7 else None",
+        "engine/test_replay.py",
+    ),
+    Mutant("engine/writer.py", "note_folded(slot)\n", "None\n", "engine/test_residents.py engine/test_replay.py"),
+    Mutant("engine/reader.py", "if commit.time_ns <= time_ns:", "if commit.time_ns < time_ns:", "memory/test_time.py"),
+    Mutant("engine/reader.py", "!= request.content_hash:", "== b'':", "memory/test_options.py"),
+    Mutant(
+        "engine/reader.py",
+        "if at is None or at >= slot.seq",
+        "if at is None or at >= slot.seq - 1",
+        "memory/test_time.py",
+    ),
+    # Erasure and verify: what would never be missed until it is needed.
+    Mutant("engine/erasure.py", "if dependents and not forks:", "if dependents and forks:", "engine/test_erasure.py"),
+    Mutant(
+        "engine/erasure.py",
+        "mentioned | _derived_from(",
+        "mentioned or _derived_from(",
+        "engine/test_erasure.py agent/test_provenance.py",
+    ),
+    Mutant("engine/erasure.py", '.strip(b"\\0")) >= MARKER', '.strip(b"\\0")) > MARKER', "engine/test_markers.py"),
+    Mutant(
+        "engine/verify.py",
+        "elif seen.commands[first - 1] != seen.commands[last - 1]:",
+        "elif first > last:",
+        "engine/test_verify.py",
+    ),
+    Mutant("engine/verify.py", " and self._holds(stream, row):", ":", "engine/test_verify.py engine/test_walk.py"),
+    Mutant("engine/history.py", "if name != STORE_STREAM for", "if name for", "memory/test_time.py"),
+    # Log and index.
+    Mutant("log/record.py", "+ BRANCH.pack(branch) +", "+ BRANCH.pack(branch and 1) +", "engine/test_branches.py"),
+    Mutant(
+        "index/ranking.py",
+        'name="seed", cosine=0.40, keywords=0.25',
+        'name="seed", cosine=0.41, keywords=0.24',
+        "index/test_ranking.py",
+    ),
+    Mutant(
+        "index/search.py", "top_k]) - 2 * off", "top_k]) + 2 * off", "index/test_exactness.py index/test_vectors.py"
+    ),
+]
+
+
+def outcome(mutant: Mutant, tree: Path) -> str:
+    """Return what became of a mutant: killed, SURVIVED or stale."""
+    file = tree / "refold" / mutant.file
+    text = file.read_text(encoding="utf-8")
+    if text.count(mutant.old) != 1:
+        return f"stale, the text is there {text.count(mutant.old)} times"
+    file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    paths = [f"tests/{name}" for name in mutant.tests.split()]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow and not soak",
+        *paths,
+    ]
+    environment = os.environ | {"PYTHONPATH": str(tree), "OPENBLAS_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "killed, it hangs"
+    finally:
+        file.write_text(text, encoding="utf-8")
+    failed = next((line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))), "")
+    if done.returncode == NO_TESTS or (done.returncode and not failed):
+        return f"stale, no test ran: {done.stdout[-200:]}{done.stderr[-200:]}"
+    return f"killed by {failed.split(' - ')[0].partition(' ')[2]}" if failed else "SURVIVED"
+
+
+def main(words: list[str]) -> int:
+    """Try the mutants, and print a line for each."""
+    found: list[str] = []
+    with tempfile.TemporaryDirectory() as place:
+        tree = Path(shutil.copytree(ROOT / "engine", Path(place) / "engine"))
+        for mutant in MUTANTS:
+            if words and not any(word in f"{mutant.file} {mutant.old}" for word in words):
+                continue
+            begun = time.monotonic()
+            found.append(outcome(mutant, tree))
+            print(f"{mutant.file}: {mutant.old.strip()} -> {mutant.new.strip()}")
+            print(f"    {found[-1]}, {time.monotonic() - begun:.0f} s", flush=True)
+    killed = sum(each.startswith("killed") for each in found)
+    print(f"{len(found)} mutants, {killed} killed, {found.count('SURVIVED')} survived")
+    return 0 if killed == len(found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

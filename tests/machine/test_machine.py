@@ -14,6 +14,7 @@ from refold import Board, Conversation, Journal, Memory, Profile, Project, Snaps
 from refold.memory import Files, Scratchpad
 from tests.machine.machine import MemoryMachine, main
 from tests.support.paths import ROOT
+from tests.support.sizes import sizes
 
 STEPS = 50
 ENVIRONMENTS = [(hash_seed, zone) for hash_seed in ("0", "1") for zone in ("UTC", "Asia/Kathmandu")]
@@ -205,14 +206,17 @@ def watch(monkeypatch: pytest.MonkeyPatch, called: set[str]) -> set[str]:
     return watched
 
 
-@pytest.mark.timeout(900)  # Beside other work on two cores it has taken six minutes.
-@pytest.mark.timeout(900)
-def test_a_quick_run_finds_nothing_and_calls_every_verb(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fails here is made small by ``python -m tests.machine.machine 0 20 50``."""
+def test_a_quick_run_finds_nothing() -> None:
+    """What fails here is made small by ``python -m tests.machine.machine 0 4 50``."""
+    main(0, 4, STEPS, phases=(Phase.generate,))
+
+
+@pytest.mark.slow
+def test_every_verb_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     called: set[str] = set()
     watched = watch(monkeypatch, called)
-    for number in range(8):  # One run finds nearly all of them; what it draws depends on more than its number.
-        main(number, 20, STEPS, phases=(Phase.generate,))
+    for number in range(16):  # The first find nearly all of them; what one draws depends on more than its number.
+        main(number, 10, STEPS, phases=(Phase.generate,))
         if called == watched:
             break
     assert called == watched
@@ -227,17 +231,9 @@ def run_in_child(directory: Path, number: int, examples: int, hash_seed: str, zo
     assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}{result.stderr}"
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
+@sizes("examples", slow=25, soak=2_000)
 @pytest.mark.parametrize(("hash_seed", "zone"), ENVIRONMENTS)
-def test_the_machine_finds_nothing(tmp_path: Path, hash_seed: str, zone: str) -> None:
-    """Together a hundred examples; each environment sees others."""
-    run_in_child(tmp_path, 1 + ENVIRONMENTS.index((hash_seed, zone)), 100 // len(ENVIRONMENTS), hash_seed, zone)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("hash_seed", "zone"), ENVIRONMENTS)
-def test_the_machine_finds_nothing_in_a_long_run(tmp_path: Path, hash_seed: str, zone: str) -> None:
-    """Other examples in each run; the command that failed is printed with its seed."""
-    run_in_child(tmp_path, int.from_bytes(os.urandom(4)), 2_000, hash_seed, zone)
+def test_the_machine_finds_nothing(tmp_path: Path, examples: int, hash_seed: str, zone: str) -> None:
+    """Each environment sees other examples, and each soak; a command that failed is printed with its seed."""
+    number = 1 + ENVIRONMENTS.index((hash_seed, zone)) if examples < 100 else int.from_bytes(os.urandom(4))
+    run_in_child(tmp_path, number, examples, hash_seed, zone)

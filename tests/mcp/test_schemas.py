@@ -13,6 +13,7 @@ from referencing import Registry
 from refold import InvalidInput
 from refold.limits import MCP_DESCRIPTION_CHARS_MAX, TOOL_SCHEMA_BYTES_MAX
 from refold.mcp import plain_schema
+from tests.support.sizes import sizes
 
 NAMES = ("a", "b", "title")
 scalars = st.sampled_from([None, True, False, 0, 1, 1.0, 2, -3, 1.5, "", "a", "bb", "abc"])
@@ -132,13 +133,9 @@ def run(examples: int) -> None:
     assert SEEN["valid"] > examples, "the instances are hardly ever valid, so that nothing was shown"
 
 
-def test_what_was_valid_stays_valid() -> None:
-    run(40)
-
-
-@pytest.mark.slow
-def test_what_was_valid_stays_valid_in_a_long_run() -> None:
-    run(200)
+@sizes("examples", quick=40, slow=200)
+def test_what_was_valid_stays_valid(examples: int) -> None:
+    run(examples)
 
 
 CORNERS: list[tuple[dict[str, Any], dict[str, Any]]] = [

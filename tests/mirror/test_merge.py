@@ -15,6 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.mirror.erasure_machine import ForgettingMachine
 from tests.mirror.machine import MirrorMachine
 from tests.support.paths import ROOT
+from tests.support.sizes import sizes
 
 STEPS = 20
 
@@ -29,34 +30,10 @@ def run_machine(examples: int, machine: type[MirrorMachine] = MirrorMachine) -> 
     )
 
 
-def test_the_machine_finds_nothing() -> None:
-    run_machine(8)
-
-
-def test_what_was_erased_is_found_nowhere() -> None:
-    run_machine(8, ForgettingMachine)
-
-
-@pytest.mark.slow
-def test_the_machine_finds_nothing_for_longer() -> None:
-    run_machine(40)
-
-
-@pytest.mark.slow
-def test_what_was_erased_is_found_nowhere_for_longer() -> None:
-    run_machine(60, ForgettingMachine)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_600)
-def test_the_machine_finds_nothing_for_very_long() -> None:
-    run_machine(2_000)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_600)
-def test_what_was_erased_is_found_nowhere_for_very_long() -> None:
-    run_machine(2_000, ForgettingMachine)
+@sizes("examples", quick=8, slow=40, soak=2_000)
+@pytest.mark.parametrize("machine", [MirrorMachine, ForgettingMachine])
+def test_the_machine_finds_nothing(examples: int, machine: type[MirrorMachine]) -> None:
+    run_machine(examples, machine)
 
 
 def run_points(place: Path, again: str, step: int) -> None:
@@ -72,21 +49,7 @@ def run_points(place: Path, again: str, step: int) -> None:
     assert len(results) == 2 + (results[0]["points"] - begin) // step
 
 
-AGAIN = pytest.mark.parametrize("again", ["once", "again"])
-
-
-def test_a_round_that_is_killed_is_done_by_the_next(tmp_path: Path) -> None:
-    run_points(tmp_path, "again", 40)
-
-
-@pytest.mark.slow
-@AGAIN
-def test_a_round_that_is_killed_at_many_points_is_done_by_the_next(tmp_path: Path, again: str) -> None:
-    run_points(tmp_path, again, 10)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_600)
-@AGAIN
-def test_a_round_that_is_killed_anywhere_is_done_by_the_next(tmp_path: Path, again: str) -> None:
-    run_points(tmp_path, again, 1)
+@sizes("step", quick=60, slow=10, soak=1)
+@pytest.mark.parametrize("again", ["once", "again"])
+def test_a_round_that_is_killed_is_done_by_the_next(tmp_path: Path, step: int, again: str) -> None:
+    run_points(tmp_path, again, step)

@@ -13,6 +13,7 @@ from refold.limits import STRUCTURE_BYTES_MAX
 from refold.log import lmdb_file
 from tests.rigs.damage.damages import CLASSES
 from tests.support.paths import ROOT
+from tests.support.sizes import sizes
 
 
 def run_rig(count: int, *options: str, seed: int | None = None) -> tuple[int, str]:
@@ -24,23 +25,11 @@ def run_rig(count: int, *options: str, seed: int | None = None) -> tuple[int, st
     return done.returncode, done.stdout + done.stderr
 
 
-def test_damage_of_every_class_is_told_or_harmless() -> None:
-    code, said = run_rig(3)
+@sizes("count", quick=3, slow=9, soak=700)
+def test_damage_of_every_class_is_told_or_harmless(count: int) -> None:
+    code, said = run_rig(count)
     assert code == 0, said
-    assert re.search(rf"^ *all +{3 * len(CLASSES)} ", said, re.MULTILINE), said
-
-
-@pytest.mark.slow
-def test_more_damage_is_told_or_harmless() -> None:
-    code, said = run_rig(9)
-    assert code == 0, said
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_600)
-def test_very_much_damage_is_told_or_harmless() -> None:
-    code, said = run_rig(700)
-    assert code == 0, said
+    assert re.search(rf"^ *all +{count * len(CLASSES)} ", said, re.MULTILINE), said
 
 
 SEEN_AS = [

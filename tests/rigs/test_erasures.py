@@ -9,8 +9,7 @@ import pytest
 from tests.rigs.history import erasures as erasing
 from tests.rigs.history.eraser import MOMENTS
 from tests.rigs.history.tally import Tally
-
-LOOPS = {"quick": 1, "slow": 3, "soak": 300}
+from tests.support.sizes import sizes
 
 
 def run(
@@ -30,22 +29,10 @@ def assert_good(tally: Tally, loops: int) -> None:
     assert tally.acknowledged > 0
 
 
+@sizes("loops", quick=1, slow=3, soak=300)
 @pytest.mark.parametrize("processes", [1, 2])
-def test_the_rig_finds_nothing(tmp_path: Path, processes: int) -> None:
-    assert_good(run(tmp_path, processes, LOOPS["quick"]), LOOPS["quick"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", [1, 2])
-def test_the_rig_finds_nothing_for_longer(tmp_path: Path, processes: int) -> None:
-    assert_good(run(tmp_path, processes, LOOPS["slow"]), LOOPS["slow"])
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("processes", [1, 2, 3])
-def test_the_rig_finds_nothing_for_very_long(tmp_path: Path, processes: int) -> None:
-    assert_good(run(tmp_path, processes, LOOPS["soak"]), LOOPS["soak"])
+def test_the_rig_finds_nothing(tmp_path: Path, processes: int, loops: int) -> None:
+    assert_good(run(tmp_path, processes, loops), loops)
 
 
 SEEN_AS = {

@@ -17,11 +17,9 @@ from tests.rigs.history.store import Store, dead_readers
 from tests.rigs.history.tally import Tally
 from tests.rigs.history.worker import Setup
 from tests.support.memories import Child
+from tests.support.sizes import sizes
 
 RIGS: dict[str, Callable[..., Tally]] = {"kill": kill.run, "history": contend.run}
-
-LOOPS = {"kill": (2, 8, 1_000), "history": (2, 4, 300)}
-"""How many loops each rig makes in the fast tests, the slow ones and the soak."""
 
 shapes = pytest.mark.parametrize(("processes", "threads"), SHAPES)
 rigs = pytest.mark.parametrize("rig", RIGS)
@@ -44,28 +42,11 @@ def assert_good(tally: Tally, loops: int) -> None:
     assert tally.kills >= (loops if tally.rig == "kill" else 0)
 
 
+@sizes("loops", quick=1, slow=4, soak=300)
 @rigs
 @shapes
-def test_a_rig_finds_nothing(tmp_path: Path, rig: str, processes: int, threads: int) -> None:
-    loops, _, _ = LOOPS[rig]
-    assert_good(run(rig, tmp_path, processes, threads, loops=loops), loops)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@rigs
-@shapes
-def test_a_rig_finds_nothing_for_longer(tmp_path: Path, rig: str, processes: int, threads: int) -> None:
-    _, loops, _ = LOOPS[rig]
-    assert_good(run(rig, tmp_path, processes, threads, loops=loops), loops)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_600)
-@rigs
-@shapes
-def test_a_rig_finds_nothing_for_very_long(tmp_path: Path, rig: str, processes: int, threads: int) -> None:
-    _, _, loops = LOOPS[rig]
+def test_a_rig_finds_nothing(tmp_path: Path, rig: str, processes: int, threads: int, loops: int) -> None:
+    loops = 3 * loops if rig == "kill" else loops
     assert_good(run(rig, tmp_path, processes, threads, loops=loops), loops)
 
 

@@ -13,6 +13,7 @@ from tests.rigs.interrupts.points import Interrupter
 from tests.rigs.interrupts.rig import Case, Tally, cases_of, drawn, run
 from tests.rigs.interrupts.signals import run_out, send
 from tests.rigs.power.recording import scratch
+from tests.support.sizes import sizes
 from tests.support.verbs import VERBS
 from tests.support.worlds import STATES
 
@@ -113,42 +114,19 @@ def test_an_interrupt_leaves_nothing_behind_anywhere(place: Path, shard: int) ->
     assert tally.landed > 50_000 / SHARDS
 
 
-def sent(place: Path, store: str, seed: int, *, is_beside: bool, landed: int) -> None:
+@sizes("landed", slow=100, soak=2_000)
+@stores
+def test_ctrl_c_leaves_nothing_behind(place: Path, store: str, *, is_beside: bool, landed: int) -> None:
+    seed = SEED if landed == 100 else drawn_seed()
     reports = list(send(place, store, seed, landed, is_beside=is_beside))
     assert [finding for report in reports for finding in report.findings] == []
     assert sum(report.landed for report in reports) >= landed
 
 
-@pytest.mark.slow
-@stores
-def test_ctrl_c_leaves_nothing_behind(place: Path, store: str, *, is_beside: bool) -> None:
-    sent(place, store, SEED, is_beside=is_beside, landed=100)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_600)
-@stores
-def test_ctrl_c_leaves_nothing_behind_for_long(place: Path, store: str, *, is_beside: bool) -> None:
-    sent(place, store, drawn_seed(), is_beside=is_beside, landed=2_000)
-
-
-def starved(place: Path, messages: int, attempts: int) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not bound the address space")
+@sizes("messages", slow=10_000, soak=45_000)
+def test_a_first_read_that_runs_out_of_memory_loses_nothing(place: Path, messages: int) -> None:
+    attempts = messages // 1_000
     found = list(run_out(place, messages, attempts))
     assert [wrong for _, wrong in found if wrong] == []
     assert sum(bool(failed) for failed, _ in found) > attempts / 2
-
-
-in_linux = pytest.mark.skipif(sys.platform != "linux", reason="the system does not bound the address space")
-
-
-@pytest.mark.slow
-@in_linux
-def test_a_first_read_that_runs_out_of_memory_loses_nothing(place: Path) -> None:
-    starved(place, 10_000, 6)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_600)
-@in_linux
-def test_no_first_read_that_runs_out_of_memory_loses_anything(place: Path) -> None:
-    starved(place, 45_000, 60)

@@ -16,6 +16,7 @@ from tests.rigs.power.recording import check_complete
 from tests.rigs.power.trace import Kind, Record
 from tests.rigs.power.workloads import WORKLOADS
 from tests.support.paths import ROOT
+from tests.support.sizes import sizes
 
 TOP, STORE, DATA = 1, 2, 3
 SEED = 1
@@ -43,26 +44,14 @@ def run_rig(states: int, seed: int, *options: str) -> Summary:
 
 
 @needs_recorder
-def test_a_few_cuts_lose_nothing() -> None:
-    summary = run_rig(20, SEED, "--workload", "durable", "--workload", "creation")
-    assert (summary.states, summary.violations) == (40, 0), summary.output
-
-
-@needs_recorder
-@pytest.mark.slow
-def test_cuts_of_every_workload_lose_nothing() -> None:
-    for states, workloads in ((350, WORKLOADS.keys() - ERASING), (80, ERASING)):
-        chosen = [option for workload in sorted(workloads) for option in ("--workload", workload)]
-        summary = run_rig(states, SEED, *chosen)
-        assert (summary.states, summary.violations) == (states * len(workloads), 0), summary.output
-
-
-@needs_recorder
-@pytest.mark.soak
-def test_many_cuts_of_every_workload_lose_nothing() -> None:
-    summary = run_rig(5_000, SEED + 1_000)
-    assert (summary.states, summary.violations) == (5_000 * len(WORKLOADS), 0), summary.output
-    assert summary.states >= 20_000
+@sizes("states", quick=10, slow=100, soak=5_000)
+@pytest.mark.parametrize("workloads", [sorted(WORKLOADS.keys() - ERASING), sorted(ERASING)], ids=["plain", "erasing"])
+def test_cuts_lose_nothing(states: int, workloads: list[str]) -> None:
+    if states < 100:
+        workloads = workloads[:2]
+    states = states // 3 if ERASING.issuperset(workloads) else states
+    summary = run_rig(states, SEED + states, *(option for workload in workloads for option in ("--workload", workload)))
+    assert (summary.states, summary.violations) == (states * len(workloads), 0), summary.output
 
 
 SEEN_IN = [

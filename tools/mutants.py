@@ -46,7 +46,7 @@ MUTANTS = [
         "if day > first_day",
         "views/test_journal.py memory/test_edges.py agent/test_tools.py",
     ),
-    Mutant("views/facts.py", "if not is_outdated:", "if is_outdated:", "memory/test_renewal.py"),
+    Mutant("views/facts.py", "if not is_outdated:", "if is_outdated:", "memory/test_reembed.py"),
     Mutant(
         "views/facts.py",
         "status=event.status",

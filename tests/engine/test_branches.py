@@ -22,6 +22,7 @@ from refold.log.record import Header, header_of
 from tests.support.blanks import blank
 from tests.support.bounds import lowered
 from tests.support.memories import refused
+from tests.support.seams import log_of
 
 
 def fill(memory: Memory) -> int:
@@ -40,7 +41,7 @@ def said(memory: Memory, name: str = "a") -> list[object]:
 
 
 def header_at(memory: Memory, seq: int) -> Header:
-    return header_of(memory._door.engine.reader.log.read_at([seq])[0])
+    return header_of(log_of(memory).read_at([seq])[0])
 
 
 class TestAFork:
@@ -64,7 +65,7 @@ class TestAFork:
         assert memory.fork("at 0").conversations() == []
 
     def test_reads_no_more_of_a_long_log(self, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-        chat, log, reads = memory.conversation("a", window_tokens=50), memory._door.engine.reader.log, list[int]()
+        chat, log, reads = memory.conversation("a", window_tokens=50), log_of(memory), list[int]()
         read_at = type(log).read_at
 
         def counting(log: Any, seqs: Sequence[int]) -> list[bytes]:

@@ -17,6 +17,7 @@ from refold.log import clean_copy
 from tests.support.bounds import Clock, lowered
 from tests.support.memories import Child, assert_sound
 from tests.support.other_process import Elsewhere
+from tests.support.seams import log_of
 
 SECRETS = ("my number is 4111-1111-1111-1111", "Frau M\u00fcller wohnt in der Beethovenstra\u00dfe 12", "x" * 5_000)
 SMALL = {"CHECKPOINT_EVENTS": 3, "TAIL_EVENTS_MAX": 10, "PACKED_COUNT_MIN": 1}
@@ -332,7 +333,7 @@ def test_what_an_interrupted_erasure_left_is_done_by_the_next_to_open(
     for left in (path, copy):
         with Memory(left) as memory:
             assert occurrences(left, SECRETS[1]) == 0
-            assert memory._door.engine.reader.log.row("meta", UNSWEPT_KEY) is None
+            assert log_of(memory).row("meta", UNSWEPT_KEY) is None
             assert_sound(memory)
 
 

@@ -17,6 +17,7 @@ from refold.importers import import_file
 from refold.log.record import header_of
 from tests.engine.test_transfer import fill, lines_of, rewrite
 from tests.support.memories import BEGIN_NS, Child, Clock, assert_sound, refused, remembering
+from tests.support.seams import log_of, reader_of
 
 RENAME = {
     "conversation/chat": "conversation/chat-2",
@@ -92,7 +93,7 @@ class TestBesideOthers:
             assert len(found) == len(lines)
             for recorded, line in zip(found, lines, strict=True):
                 self.compare(memory, recorded, line)
-            commands = [header_of(record).command for record in memory._door.engine.reader.log.read(OFFSET + 1, 10_000)]
+            commands = [header_of(record).command for record in log_of(memory).read(OFFSET + 1, 10_000)]
             assert commands == [line["command"] + OFFSET for line in lines]
 
     def compare(self, memory: Memory, recorded: Recorded, line: dict[str, Any]) -> None:
@@ -102,7 +103,7 @@ class TestBesideOthers:
         assert stamp.version == line["version"] + (stamp.stream == "store/main")
         assert stamp.occurred_ns == line.get("occurred_ns", line["time_ns"])
         assert stamp.time_ns == BEGIN_NS + 10**15
-        names = memory._door.engine.reader.names()
+        names = reader_of(memory).names()
         wanted = {field: moved(value, field, OFFSET) for field, value in line["event"].items()}
         for field, kind in (("base_stream", ""), ("project", "project/"), *SESSIONS):
             if wanted.get(field):

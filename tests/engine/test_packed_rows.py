@@ -17,6 +17,7 @@ from tests.engine.test_transfer import branch
 from tests.engine.test_transfer import fill as write_all_kinds
 from tests.memory.test_reembed import Letters
 from tests.support.bounds import lowered
+from tests.support.seams import engine_of, log_of, reader_of
 
 SLICE = 3
 SMALL = {"CHECKPOINT_EVENTS": 8, "PACKED_SLICE_COUNT": SLICE}
@@ -54,13 +55,13 @@ def fill(project: Project, begin: int, end: int) -> None:
 
 def rows_of(memory: Memory) -> list[tuple[int, Any]]:
     """The stored checkpoint rows, by the number of their stream."""
-    rows = memory._door.engine.reader.log.rows("checkpoints", b"", 10_000)
+    rows = log_of(memory).rows("checkpoints", b"", 10_000)
     return [(number_of(key), checkpoint_of(key, packed)) for key, packed in rows if key != APPLIED_KEY]
 
 
 def assert_sound(memory: Memory) -> int:
     """Every stored row is what packing the state at its seq gives; returns how many there are."""
-    engine = memory._door.engine
+    engine = engine_of(memory)
     rows = rows_of(memory)
     with engine.reader.state_lock:
         for number, row in rows:
@@ -121,7 +122,7 @@ def grow(memory: Memory) -> None:
 
 def states(memory: Memory) -> Iterator[tuple[fold.State, Iterator[Recorded]]]:
     """A fresh state of every stream before each of its events, with the events from there on."""
-    engine = memory._door.engine
+    engine = engine_of(memory)
     streams: dict[int, list[Recorded]] = {}
     for number, event, stamp in engine.reader.loader.numbered(1, engine.reader.head):
         streams.setdefault(number, []).append(Recorded(event, stamp))
@@ -194,7 +195,7 @@ def test_a_large_commit_packs_on_as_it_grows(encoded: list[int]) -> None:
 
 
 def underway(memory: Memory) -> bool:
-    engine = memory._door.engine
+    engine = engine_of(memory)
     slot = engine.reader.find("project/p")
     assert slot is not None
     return engine.reader.keeper.is_packing(slot)
@@ -289,7 +290,7 @@ def test_a_large_project_leaves_ram_slice_by_slice(encoded: list[int]) -> None:
     with lowered(PACKED_SLICE_COUNT=SLICE, MEMORY_BYTES_MIN=1):
         memory = Memory(memory_bytes=1)
         fill(memory.project("p"), 0, 40)
-        engine = memory._door.engine
+        engine = engine_of(memory)
         most = 0
         for number in range(200):
             encoded.clear()
@@ -314,10 +315,10 @@ def test_the_tail_is_cut_in_order_whatever_is_under_way(seed: int, tmp_path: Pat
                 fill(memory.project(draw.choice("pq")), number, number + 1)
             else:
                 memory.conversation(draw.choice("abcdefgh")).scratchpad.note(f"note {number}")
-            dirty = list(memory._door.engine.reader.streams.dirty.values())
+            dirty = list(reader_of(memory).streams.dirty.values())
             assert dirty == sorted(dirty)
             assert len(dirty) == len(set(dirty))
-        engine = memory._door.engine
+        engine = engine_of(memory)
         assert engine.reader.head - engine.reader.streams.applied_seq(engine.reader.head) <= 25 + 60
         assert assert_sound(memory) >= 10
         memory.close()

@@ -21,13 +21,14 @@ from tests.rigs.power.workloads import commit_end
 from tests.support.blanks import blank
 from tests.support.bounds import lowered, seeded_bytes
 from tests.support.memories import Clock, assert_sound, refused
+from tests.support.seams import log_of
 
 BOUNDS = {"CHECKPOINT_EVENTS": 5, "TAIL_EVENTS_MAX": 40, "PACKED_COUNT_MIN": 1, "CUT_ROWS": 30}
 
 
 def ends(memory: Memory) -> list[int]:
     """The seqs at which a commit ends, 0 among them."""
-    log = memory._door.engine.reader.log
+    log = log_of(memory)
     return [0, *(COMMIT.unpack(row)[1] - 1 for row in log.commits(0, 10**6))]
 
 

@@ -22,6 +22,7 @@ from tests.support.bounds import START_NS, Clock, lowered, seeded_bytes
 from tests.support.command import Run, running
 from tests.support.faulty_writer import Log, begun_anew, number_of, read, rewritten, shared, twice
 from tests.support.memories import assert_sound
+from tests.support.seams import engine_of, reader_of
 
 Fault = Callable[[Path], None]
 
@@ -112,7 +113,7 @@ def check_comes_back(store: Path, sound: Path) -> tuple[str, ...]:
     assert truths(new) == truths(sound)
     assert hashes(new) == hashes(sound)
     with Memory(new) as memory:
-        assert (made.state_hash, made.link) == (memory.state_hash(), memory._door.engine.reader.link.hex())
+        assert (made.state_hash, made.link) == (memory.state_hash(), reader_of(memory).link.hex())
         seqs = range(0, memory.head, 9)
         assert [memory.state_hash(at=seq) for seq in seqs] == [memory.replay_hash(at=seq) for seq in seqs]
         memory.conversation("chat").append("user", "goes on", tokens=1)
@@ -296,7 +297,7 @@ def test_whatever_is_counted_wrongly_in_whatever_life(tmp_path: Path, seed: int)
 def row_of_a_later_state(store: Path) -> None:
     """The row of a stream holds a later state than that of its seq, as packing in slices once made them."""
     with Memory(store, readonly=True) as memory:
-        engine = memory._door.engine
+        engine = engine_of(memory)
         key, packed = next(
             (key, packed)
             for key, packed in engine.reader.log.rows("checkpoints", b"\0\0\0\1", 1)

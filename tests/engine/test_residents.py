@@ -11,13 +11,14 @@ import pytest
 from refold import InvalidInput, Memory
 from refold.limits import MEMORY_BYTES_MIN
 from tests.support.memories import assert_sound, remembering
+from tests.support.seams import reader_of
 
 TEXT = "Some text that takes a little room in memory. " * 8
 
 
 def in_ram(memory: Memory) -> int:
     """How many streams are in RAM."""
-    return len(memory._door.engine.reader.streams.queue)
+    return len(reader_of(memory).streams.queue)
 
 
 def tight(path: Path) -> Memory:

@@ -16,6 +16,7 @@ from refold.log.inspect import look
 from refold.memory import Subscription
 from tests.support.bounds import lowered
 from tests.support.memories import Child, assert_sound, elsewhere, interrupt, refused, remembering
+from tests.support.seams import engine_of, log_of, reader_of
 
 PATIENCE_SECONDS = 60
 
@@ -173,7 +174,7 @@ class TestEachEventOnce:
         seen = Seen()
         early: list[Recorded] = []
         with remembering(tmp_path / "store", durability="delayed") as memory:
-            log = memory._door.engine.reader.log
+            log = log_of(memory)
 
             def look(recorded: Recorded) -> None:
                 early.extend([recorded] if recorded.stamp.seq > log.durable_head() else [])
@@ -306,7 +307,7 @@ class TestAFailure:
         error = StoreError("the disk is gone")
         with Memory() as memory:
             append(memory, 3)
-            engine = memory._door.engine
+            engine = engine_of(memory)
             page, engine.reader.page = engine.reader.page, lambda *_: (_ for _ in ()).throw(error)  # type: ignore[method-assign]
             seens = [Seen(), Seen()]
             both = [memory.subscribe(seen, 0) for seen in seens]
@@ -366,7 +367,7 @@ class TestTheEnd:
             second.close()
             thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive()
-            assert memory._door.engine.reader.ring is None
+            assert reader_of(memory).ring is None
 
     def test_a_memory_that_closes_takes_no_more(self) -> None:
         gate, memory = Gate(), Memory()
@@ -391,7 +392,7 @@ class TestTheEnd:
     def test_a_memory_that_could_not_close_takes_more(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         seen = Seen()
         memory = Memory(tmp_path / "store", durability="delayed")
-        log: Any = memory._door.engine.reader.log
+        log: Any = log_of(memory)
         with monkeypatch.context() as patched:
             patched.setattr(log._inner, "write", lambda *_: interrupt(StoreFull))
             append(memory, 1)
@@ -502,8 +503,8 @@ def test_an_event_that_nobody_hears_costs_one_look(monkeypatch: pytest.MonkeyPat
     called: Callable[[], None] = lambda: rings.append(1)  # noqa: E731
     with Memory() as memory:
         append(memory, 1)
-        assert memory._door.engine.reader.ring is None
-        monkeypatch.setattr(memory._door.engine.reader, "ring", called)
+        assert reader_of(memory).ring is None
+        monkeypatch.setattr(reader_of(memory), "ring", called)
         append(memory, 1)
         with memory.batch():
             append(memory, 2)

@@ -12,6 +12,7 @@ from refold import Memory, StoreError, StoreFull
 from refold.log import site, witness
 from refold.log.lmdb_file import DATA_FILE, LOCK_FILE
 from tests.support.memories import Child, assert_sound
+from tests.support.seams import engine_of
 
 TOLD: Final = "what was told that day"
 UNSWEPT: Final = "the events are erased, but the file is not yet rewritten"
@@ -134,7 +135,7 @@ class TestASweepThatFails:
     ) -> None:
         """What the log shows then is not told to anybody who would miss it after a loss of power."""
         with Memory(store, witness=tmp_path / "witness") as memory:
-            keeping = memory._door.engine.witness
+            keeping = engine_of(memory).witness
             assert keeping is not None
             keeping.advance()
             before = witness.read(str(tmp_path / "witness"))

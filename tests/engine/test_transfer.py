@@ -24,6 +24,7 @@ from refold.memory import Files
 from refold.skills import SkillLibrary
 from tests.support.embedder import Told
 from tests.support.memories import Clock, assert_sound, erase, refused, remembering
+from tests.support.seams import log_of
 
 Change = Callable[[list[dict[str, Any]]], object]
 
@@ -522,7 +523,7 @@ def test_a_body_that_is_not_what_was_written_is_not_exported(tmp_path: Path) -> 
         for text in ("first", "second", "third"):
             chat.append("user", text)
         memory.export(tmp_path / "before.jsonl")
-        log = memory._door.engine.reader.log
+        log = log_of(memory)
         (record,) = log.read_at([3])
         erase(log, [(3, record.replace(b"second", b"SECOND"))], [])
         with pytest.raises(StoreCorrupt, match="seq 3"):

@@ -18,6 +18,7 @@ from refold.limits import VERIFY_PARTS_COUNT
 from refold.log import lmdb_file
 from refold.log import record as records
 from tests.support.memories import Clock, remembering
+from tests.support.seams import reader_of
 
 TABLES = ("log", "commits", "checkpoints", "derived", "digests", "meta", "names", "requests", "streams")
 
@@ -430,7 +431,7 @@ def test_states_that_do_not_fit_are_folded_in_passes_of_their_own(
             return again(refolding, seqs)
 
         monkeypatch.setattr(Refolding, "_again", counted)
-        memory._door.engine.reader.memory_bytes = VERIFY_PARTS_COUNT * 2_000_000
+        reader_of(memory).memory_bytes = VERIFY_PARTS_COUNT * 2_000_000
         assert memory.verify() == whole
         assert passes.count(1) >= 2
         assert whole.ok

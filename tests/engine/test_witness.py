@@ -13,6 +13,7 @@ from refold.log.record import COMMIT
 from refold.log.witness import Witnessed
 from tests.engine.test_verify import Rows, flipped
 from tests.support.blanks import blank
+from tests.support.seams import engine_of, reader_of
 from tests.support.witness import Place, full, names, talk
 
 
@@ -47,7 +48,7 @@ class TestWhatIsSeen:
     def test_a_new_store_gets_a_witness_of_nothing_and_closing_tells_it_the_head(self, tmp_path: Path) -> None:
         place = Place(tmp_path)
         memory = place.open()
-        assert place.told() == Witnessed(memory._door.engine.reader.store_id, 0, bytes(32))
+        assert place.told() == Witnessed(reader_of(memory).store_id, 0, bytes(32))
         with memory:
             talk(memory)
         assert (place.told().seq, place.told().link) == (2, place.rows()[-1].link)
@@ -62,7 +63,7 @@ class TestWhatIsSeen:
         with place.open() as memory:
             talk(memory)
             memory.flush()
-            assert (place.told().seq, place.told().link) == (5, memory._door.engine.reader.link)
+            assert (place.told().seq, place.told().link) == (5, reader_of(memory).link)
 
     def test_what_came_without_the_witness_is_no_damage(self, place: Place) -> None:
         place.append(2)
@@ -150,7 +151,7 @@ class TestWhatIsSeen:
     def test_erasing_changes_no_link(self, place: Place) -> None:
         with place.open() as memory:
             blank(memory, [2, 3])
-            memory._door.engine.flush()
+            engine_of(memory).flush()
             assert memory.verify().ok
         with place.open() as memory:
             assert [message.erased for message in memory.conversation("chat").window()] == [True, True, False]

@@ -15,6 +15,7 @@ from refold import Memory, NotFound, RefoldError, StoreCorrupt, StoreError, Stor
 from refold.log import witness
 from tests.support.bounds import lowered
 from tests.support.memories import Child, refused
+from tests.support.seams import log_of, reader_of
 from tests.support.witness import Place, full, talk, watching
 
 SECONDS_MAX = 60
@@ -38,7 +39,7 @@ def closing_raises(place: Place, error: type[RefoldError], words: str) -> Iterat
     with pytest.raises(error, match=words):
         memory.close()
     memory.close()
-    assert memory._door.engine.reader.is_closed
+    assert reader_of(memory).is_closed
 
 
 class Gate:
@@ -76,7 +77,7 @@ class TestTheRhythm:
             assert gate.reached.wait(SECONDS_MAX)
             talk(memory)
             assert len(memory.conversation("chat").window()) == 5
-            log: Any = memory._door.engine.reader.log
+            log: Any = log_of(memory)
             assert log._shared.env.readers().count("\n") <= 2, "one line for this thread, under a head"
             program = "import sys; from refold import Memory\nwith Memory(sys.argv[1]) as memory: "
             program += "print(memory.conversation('chat').append('user', 'x', tokens=1).seq)"
@@ -97,7 +98,7 @@ class TestTheRhythm:
 
     def test_what_a_crash_could_still_take_is_not_told(self, place: Place) -> None:
         with place.open(durability="delayed") as memory:
-            log: Any = memory._door.engine.reader.log
+            log: Any = log_of(memory)
             with log._flushing:
                 talk(memory, 2)
                 watching(memory).advance()
@@ -114,7 +115,7 @@ class TestTheRhythm:
             "with Memory(sys.argv[1], witness=sys.argv[2]) as memory:\n"
             "    for line in sys.stdin:\n"
             "        print(memory.conversation('chat').append('user', 'x', tokens=1).seq, flush=True)\n"
-            "        memory._door.engine.witness.keep_up()\n"
+            "        engine_of(memory).witness.keep_up()\n"
         )
         with Child(program, str(place.store), str(place.witness)) as child, place.open() as memory:
             last = 4
@@ -136,7 +137,7 @@ class TestTheRhythm:
             talk(memory, 3)
             memory.flush()
             ahead = place.witness.read_bytes()
-            log: Any = memory._door.engine.reader.log
+            log: Any = log_of(memory)
             log.durable_head = lambda: 4
             watching(memory).advance()
             assert not witness.replace(str(place.witness), told, told)
@@ -156,7 +157,7 @@ class TestTheRhythm:
             "import gc, sys; from refold import Memory; from tests.support.bounds import lowered\n"
             "import refold.engine.witness\n"
             "with lowered(WITNESS_MS=1):\n"
-            "    memory = Memory(sys.argv[1], witness=sys.argv[2]); thread = memory._door.engine.witness._thread\n"
+            "    memory = Memory(sys.argv[1], witness=sys.argv[2]); thread = engine_of(memory).witness._thread\n"
             "    del memory\n"
             "    while not thread.is_over: gc.collect()\n"  # The thread may be holding it just now.
             "    print(not thread.is_over)\n"

@@ -13,6 +13,7 @@ from refold.index import index
 from refold.index.table import Crossover
 from tests.index.scan import needs_hnswlib, texts_like, unit
 from tests.support.bounds import lowered
+from tests.support.seams import engine_of, log_of, reader_of
 
 DIMENSIONS = 16
 COUNT = 60
@@ -52,7 +53,7 @@ def standing(directory: Path, wanted: Iterable[bytes]) -> list[bytes]:
 def grow(memory: Memory) -> None:
     """Lets a graph be built over what is there, and stored."""
     memory.project("p").search("x", vector=ALL[0])
-    stock = memory._door.engine.reader.indexes._projects.all()
+    stock = reader_of(memory).indexes._projects.all()
     for held in stock:
         held.table.builder.settle()
     memory.flush()
@@ -97,7 +98,7 @@ def forms(vectors: Iterable[bytes]) -> set[bytes]:
 
 
 def blobs(memory: Memory) -> list[bytes]:
-    return [blob for _, blob in memory._door.engine.reader.log.rows("graphs", b"", 100)]
+    return [blob for _, blob in log_of(memory).rows("graphs", b"", 100)]
 
 
 def links_in(blob: bytes) -> set[bytes]:
@@ -108,7 +109,7 @@ def links_in(blob: bytes) -> set[bytes]:
 
 
 def contexts(memory: Memory) -> bytes:
-    return b"".join(row for _, row in memory._door.engine.reader.log.rows("checkpoints", b"", 10_000))
+    return b"".join(row for _, row in log_of(memory).rows("checkpoints", b"", 10_000))
 
 
 def in_fork_too(memory: Memory) -> Memory:
@@ -194,7 +195,7 @@ def test_erasing_while_a_graph_is_built_and_a_row_is_under_way(path: Path, monke
     with Memory(path, durability="delayed") as memory:
         seqs = fill(memory)
         project = memory.project("p")
-        engine = memory._door.engine
+        engine = engine_of(memory)
         slot = engine.reader.find("project/p")
         assert slot is not None
         monkeypatch.setattr("refold.index.table.GRAPH_FRESH_ROWS_MIN", 1)

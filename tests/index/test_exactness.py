@@ -13,6 +13,7 @@ from refold.index.ranking import Ranking
 from refold.index.search import Matches
 from refold.index.table import Crossover
 from tests.index.scan import needs_hnswlib, texts_like
+from tests.support.seams import reader_of
 
 COUNT = 1_200
 DIMENSIONS = 32
@@ -84,7 +85,7 @@ def told(hits: Hits) -> list[tuple[str, float]]:
 def grow(project: Project) -> None:
     """Lets the first search begin a graph, and waits for it."""
     project.search("tea", vector=np.ones(DIMENSIONS))
-    slot = project._door.engine.reader.find("project/p")
+    slot = reader_of(project).find("project/p")
     assert slot is not None
     assert slot.stock is not None
     slot.stock.table.builder.settle()

@@ -22,6 +22,7 @@ from refold.index.ranking import Ranking
 from refold.index.table import Crossover, VectorTable
 from tests.index.scan import needs_hnswlib, texts_like
 from tests.support.bounds import Clock
+from tests.support.seams import log_of, reader_of
 
 DAY_NS = 86_400 * 10**9
 DIMENSIONS = 16
@@ -85,7 +86,7 @@ def changed(project: Project, draw: random.Random) -> None:
 
 
 def stocks(memory: Memory) -> Indexes:
-    return memory._door.engine.reader.indexes
+    return reader_of(memory).indexes
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -96,7 +97,7 @@ def test_rows_that_were_told_of_every_event_answer_like_rows_that_are_filled_ane
     for _ in range(12):
         add(project, draw)
     seen: dict[int, list[Any]] = {}
-    now_ns = memory._door.engine.reader.now_ns() + 30 * DAY_NS
+    now_ns = reader_of(memory).now_ns() + 30 * DAY_NS
     for step in range(60):
         changed(project, draw)
         clock.time_ns += DAY_NS // 4
@@ -106,7 +107,7 @@ def test_rows_that_were_told_of_every_event_answer_like_rows_that_are_filled_ane
     assert any(seen.values())
     for seq, found in seen.items():
         assert answers(memory.at(seq).project("p"), now_ns) == found
-    memory._door.engine.reader.index.forget()
+    reader_of(memory).index.forget()
     for seq, found in seen.items():
         assert answers(memory.at(seq).project("p"), now_ns) == found
 
@@ -143,7 +144,7 @@ def test_forks_and_restores_have_the_rows_of_their_own_memories(clock: Clock) ->
     draw = random.Random(2)
     for _ in range(10):
         add(project, draw)
-    now_ns, head = memory._door.engine.reader.now_ns(), memory.head
+    now_ns, head = reader_of(memory).now_ns(), memory.head
     before = answers(project, now_ns)
     fork = memory.fork("f")
     assert answers(fork.project("p"), now_ns) == before
@@ -173,7 +174,7 @@ def test_cold_projects_leave_and_come_back(clock: Clock, monkeypatch: pytest.Mon
     memory = Memory(clock_ns=clock)
     monkeypatch.setattr(stocks(memory)._projects, "_bytes_max", 1)
     draw = random.Random(4)
-    now_ns = memory._door.engine.reader.now_ns() + DAY_NS
+    now_ns = reader_of(memory).now_ns() + DAY_NS
     for name in "abc":
         for _ in range(5):
             add(memory.project(name), draw)
@@ -238,16 +239,16 @@ def grow(memory: Memory) -> None:
 
 def shelf_of(memory: Memory) -> VectorTable:
     """The shelf of a project that was searched."""
-    slot = memory._door.engine.reader.find("project/p")
+    slot = reader_of(memory).find("project/p")
     assert slot is not None
     assert slot.stock is not None
     return slot.stock.table
 
 
 def graph_of(memory: Memory) -> bytes:
-    slot = memory._door.engine.reader.find("project/p")
+    slot = reader_of(memory).find("project/p")
     assert slot is not None
-    blob = memory._door.engine.reader.log.row("graphs", number_key(slot.number))
+    blob = log_of(memory).row("graphs", number_key(slot.number))
     assert blob is not None
     return blob
 
@@ -320,7 +321,7 @@ def test_a_graph_that_does_not_fit_is_built_anew(store: Path, tmp_path: Path, ki
     blob = grown(store)
     other = grown(tmp_path / "other") if kind == "foreign" else mangled(blob, kind)
     with Memory(store) as memory:
-        memory._door.engine.reader.log.write_rows([("graphs", number_key(1), other)])
+        log_of(memory).write_rows([("graphs", number_key(1), other)])
         told_of = [(finding.check, "number 1" in finding.message) for finding in memory.verify().findings]
         assert told_of == ([] if kind == "foreign" else [("graphs", True)])
         expected = found(memory)
@@ -336,7 +337,7 @@ def test_a_graph_that_does_not_fit_is_built_anew(store: Path, tmp_path: Path, ki
 def test_a_graph_of_no_stream_is_found(store: Path) -> None:
     blob = grown(store)
     with Memory(store) as memory:
-        memory._door.engine.reader.log.write_rows([("graphs", number_key(7), blob)])
+        log_of(memory).write_rows([("graphs", number_key(7), blob)])
         (finding,) = memory.verify().findings
         assert (finding.check, finding.seq) == ("graphs", 0)
 
@@ -383,7 +384,7 @@ def test_erasing_leaves_no_vector_in_rows_graphs_or_free_pages(store: Path) -> N
         assert all(len(packed) == 4 * DIMENSIONS for packed in vectors)
         receipt = memory.erase([secret.seq])
         assert receipt.occurrences == 0
-        assert memory._door.engine.reader.log.row("graphs", number_key(1)) is None
+        assert log_of(memory).row("graphs", number_key(1)) is None
         assert secret.id not in {hit.entry.id for hit in project.search("secret", vector=[0.1] * DIMENSIONS, top_k=400)}
     for file in store.iterdir():
         content = file.read_bytes()

@@ -13,6 +13,7 @@ from refold import Memory
 from refold.index.index import Indexes
 from tests.index.scan import texts_like
 from tests.support.bounds import lowered
+from tests.support.seams import engine_of, reader_of
 
 DIMENSIONS = 32
 MEMORIES = 40
@@ -69,8 +70,8 @@ with Memory(path, memory_bytes=memory_bytes, durability=durability) as memory:
 with Memory(path, memory_bytes=memory_bytes) as memory:
     cold_ns = [search(memory, number) for number in draw.sample(range(projects), min(projects, 1_000))]
     warm_ns = [search(memory, 7) for _ in range(50)]
-    similarity = memory._door.engine.reader.indexes
-    held_bytes, in_ram = similarity.nbytes + memory._door.engine.reader.streams.bytes, len(similarity._projects)
+    similarity = reader_of(memory).indexes
+    held_bytes, in_ram = similarity.nbytes + reader_of(memory).streams.bytes, len(similarity._projects)
     count = sum(memory.project(f"p{number}").count() for number in range(0, projects, max(1, projects // 100)))
 print(json.dumps({
     "base_bytes": base_bytes, "filled_bytes": filled_bytes, "peak_bytes": peak_bytes, "held_bytes": held_bytes,
@@ -149,12 +150,12 @@ def told(memory: Memory, number: int, ranking: str = "seed") -> list[Any]:
 
 
 def held_bytes(memory: Memory) -> int:
-    engine = memory._door.engine
+    engine = engine_of(memory)
     return engine.reader.streams.bytes + engine.reader.indexes.nbytes
 
 
 def similarity_of(memory: Memory) -> Indexes:
-    return memory._door.engine.reader.indexes
+    return reader_of(memory).indexes
 
 
 @pytest.mark.parametrize("ranking", ["seed", "window"])
@@ -193,7 +194,7 @@ def test_what_is_searched_again_and_again_stays(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Indexes, "fill", noted)
     with Memory(tmp_path / "store", memory_bytes=2 * MIB, durability="delayed") as memory:
         fill(memory, 40)
-        hot = memory._door.engine.reader.find("project/p0")
+        hot = reader_of(memory).find("project/p0")
         assert hot is not None
         for number in range(1, 40):
             told(memory, 0)

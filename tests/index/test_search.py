@@ -18,6 +18,7 @@ from refold.memory.search import DEFAULTS
 from tests.index.scan import texts_like
 from tests.support.bounds import lowered
 from tests.support.other_process import WordsEmbedder
+from tests.support.seams import reader_of
 
 DIMENSIONS = 16
 COUNT = 300
@@ -98,7 +99,7 @@ def test_with_a_graph_as_well(memory: Memory, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(index, "_MEASURED", Crossover(1, 1))
     project, given = memory.project("p"), asked(memory)
     alone(project, given)
-    slot = memory._door.engine.reader.find("project/p")
+    slot = reader_of(memory).find("project/p")
     assert slot is not None
     assert slot.stock is not None
     slot.stock.table.builder.settle()

@@ -20,6 +20,7 @@ from refold.log.directory import open_directory
 from refold.log.inspect import look
 from refold.log.lmdb_log import LmdbLog
 from tests.index.scan import BEGIN_NS, MODEL, ask, filled, near, needs_hnswlib, searched, told
+from tests.support.seams import log_of
 
 DIMENSIONS = 32
 WISH = Query(now_ns=BEGIN_NS)
@@ -149,7 +150,7 @@ def test_a_graph_is_kept_in_a_store_with_the_position_of_its_log(tmp_path: Path)
     log.write_rows([("graphs", number_key(1), blob)])
     log.close()
     with Memory(tmp_path / "store") as memory:
-        kept = memory._door.engine.reader.log.row("graphs", number_key(1))
+        kept = log_of(memory).row("graphs", number_key(1))
         assert kept is not None
         again = VectorTable(DIMENSIONS, MODEL, crossover=Crossover(1, 1))
         filled(again, 900, 5)
@@ -157,7 +158,7 @@ def test_a_graph_is_kept_in_a_store_with_the_position_of_its_log(tmp_path: Path)
         assert len(seqs_of(kept)) == 900
         # It may tell of what is erased, so it goes with it.
         memory.conversation("chat").erase()
-        assert memory._door.engine.reader.log.row("graphs", number_key(1)) is None
+        assert log_of(memory).row("graphs", number_key(1)) is None
         assert memory.verify().ok
 
 
@@ -173,7 +174,7 @@ def test_a_store_from_before_graphs_were_kept_gets_their_table(tmp_path: Path) -
     assert (facts.problem, facts.last_commit is not None) == ("", True)
     with Memory(tmp_path / "store") as memory:
         assert memory.state_hash() == hashed
-        memory._door.engine.reader.log.write_rows([("graphs", b"key", b"value")])
-        assert memory._door.engine.reader.log.row("graphs", b"key") == b"value"
-        memory._door.engine.reader.log.write_rows([("graphs", b"key", None)])
+        log_of(memory).write_rows([("graphs", b"key", b"value")])
+        assert log_of(memory).row("graphs", b"key") == b"value"
+        log_of(memory).write_rows([("graphs", b"key", None)])
         assert memory.verify().ok

@@ -14,6 +14,7 @@ from refold.log.protocol import Overtaken
 from refold.views.scratchpad import NoteAdded
 from tests.support.bounds import lowered
 from tests.support.memories import remembering
+from tests.support.seams import reader_of
 
 
 def test_who_was_refused_in_an_overtaken_turn_is_not_written_by_the_next(
@@ -40,7 +41,7 @@ def test_who_was_refused_in_an_overtaken_turn_is_not_written_by_the_next(
         monkeypatch.setattr(LmdbTurn, "write", overtaken_once)
         refused = Ticket(Verb("conversation/a", decide, None, None, ANY, None))
         good = Ticket(Verb("conversation/b", NoteAdded((), "good"), None, None, ANY, None))
-        Committer(memory._door.engine.reader).commit([refused, good])
+        Committer(reader_of(memory)).commit([refused, good])
         monkeypatch.undo()
         assert attempts == ["write", "write"]
         assert isinstance(refused.error, InvalidInput)

@@ -26,6 +26,7 @@ import sys
 import pytest
 
 from refold import Memory, StoreError
+from tests.support.seams import log_of
 memory = Memory(sys.argv[1])
 print("open", flush=True)
 sys.stdin.readline()
@@ -55,7 +56,7 @@ def is_free(path: Path) -> bool:
 
 
 def log_of(memory: Memory) -> LmdbLog:
-    log = memory._door.engine.reader.log
+    log = log_of(memory)
     assert isinstance(log, LmdbLog)
     return log
 

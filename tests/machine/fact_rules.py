@@ -15,6 +15,7 @@ from tests.machine.memory_rules import WholeRules
 from tests.machine.model import Options
 from tests.machine.model_facts import DAY_NS, Fact, Shared, best, cosine, joint, merge_changes, texts_of, vector_of
 from tests.machine.model_states import Entry
+from tests.support.seams import engine_of
 
 CONTENTS = ["tea", "tea!", "tea milk", "tea tea milk", "port", "port red", "red \u00e9", "milk " * 60]
 projects = st.sampled_from(["p", "p", "default"])
@@ -169,7 +170,7 @@ class FactRules(WholeRules):
         if result is None:
             return f"merged-{self.model.head}"
         home = self.branch_of(self.store)
-        batch = batches.active(home._door.engine)
+        batch = batches.active(engine_of(home))
         if batch is not None:
             return str(vars_of(batch.pending.events[-1], "other"))
         return str(vars_of(list(home.project(stream.partition("/")[2]).events())[-1].event, "other"))

@@ -10,13 +10,14 @@ import pytest
 
 from refold import NO_STREAM, Closed, InvalidInput, Memory, ReadOnly, WrongVersion
 from refold.memory.aio import AsyncConversation
+from tests.support.seams import log_of
 
 TASKS = 64
 
 
 def commits_of(memory: Memory) -> int:
     """How many commits the log holds."""
-    return len(memory._door.engine.reader.log.commits(0, memory.head + 1))
+    return len(log_of(memory).commits(0, memory.head + 1))
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -69,7 +70,7 @@ def test_every_call_is_a_command_of_its_own(memory: Memory) -> None:
     run(work())
     from refold.log.record import header_of
 
-    commands = [header_of(record).command for record in memory._door.engine.reader.log.read(1, 10)]
+    commands = [header_of(record).command for record in log_of(memory).read(1, 10)]
     assert commands == [1, 1, 3, 4], "the opening belongs to the first message, each other message stands alone"
 
 

@@ -13,6 +13,7 @@ from refold import Memory
 from refold.engine.reader import UNSWEPT_KEY
 from refold.log.clean_copy import COPY
 from refold.log.site import SITE_SUFFIX
+from tests.support.seams import log_of
 
 LOCKS: Final = frozenset({"lock.mdb", "turn.lock"})
 """Files that nobody writes texts to; who closes LMDB's own gives up its locks, so it is not opened here."""
@@ -34,7 +35,7 @@ def unwritable(memory: Memory) -> list[str]:
 
 def unswept(memory: Memory) -> list[str]:
     """Look whether opening the store has finished the sweep that was cut off."""
-    waits = memory._door.engine.reader.log.row("meta", UNSWEPT_KEY) is not None
+    waits = log_of(memory).row("meta", UNSWEPT_KEY) is not None
     return ["the store was opened and its file still waits to be swept"] if waits else []
 
 

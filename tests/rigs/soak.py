@@ -34,6 +34,7 @@ from refold import Conversation, Memory, Recorded, WrongVersion
 from refold.limits import MEMORY_BYTES_MIN
 from refold.log.lmdb_log import LmdbLog
 from tests.support.paths import ROOT
+from tests.support.seams import log_of
 
 THREADS: Final = 3
 CALLS: Final = 30
@@ -96,7 +97,7 @@ def own_bytes() -> int:
 
 def environment_of(memory: Memory) -> Any:
     """Return LMDB's environment of a memory."""
-    log = memory._door.engine.reader.log
+    log = log_of(memory)
     assert isinstance(log, LmdbLog)
     return log._shared.env
 

@@ -27,6 +27,7 @@ from tests.log.test_growth import append, append_all
 from tests.rigs.power import trace
 from tests.support.memories import Child, assert_sound
 from tests.support.paths import ROOT
+from tests.support.seams import engine_of
 
 KIB: Final = 1024
 DISK_BYTES: Final = 6 * KIB * KIB
@@ -496,7 +497,7 @@ with Memory(sys.argv[1]) as memory:
 def test_seqs_that_another_process_took_are_no_acknowledgement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit is cut off before it wrote, and another process writes events of the same seqs."""
     with Memory(tmp_path / "store") as memory:
-        engine = memory._door.engine
+        engine = engine_of(memory)
         chat = memory.conversation("chat")
         chat.append("user", "first", tokens=1)
         verbs: list[Verb] = []

@@ -11,6 +11,7 @@ from refold.limits import PAGE_EVENTS
 from refold.log.protocol import Row, scan
 from refold.log.record import SEQ, blanked, header_of
 from tests.support.memories import erase
+from tests.support.seams import engine_of
 
 
 def erased_form(record: bytes) -> bytes:
@@ -25,7 +26,7 @@ def blank(memory: Memory, seqs: Iterable[int]) -> int:
     restores reach across streams; so may any digest. Without the row that says how far the others reach, the tail
     begins at the first event.
     """
-    engine = memory._door.engine
+    engine = engine_of(memory)
     wanted = sorted(set(seqs))
     engine.commit(Verb(STORE_STREAM, Erased((), tuple(wanted)), None, None, ANY, None))
     records = [

@@ -10,6 +10,7 @@ from refold.log import witness
 from refold.log.record import COMMIT, CommitRow
 from refold.log.witness import Witnessed
 from tests.engine.test_verify import Rows
+from tests.support.seams import engine_of
 
 
 def names(directory: Path) -> list[str]:
@@ -57,7 +58,7 @@ class Place:
 
 
 def watching(memory: Memory) -> Witness:
-    found = memory._door.engine.witness
+    found = engine_of(memory).witness
     assert found is not None
     return found
 

@@ -11,6 +11,7 @@ from refold.index.table import Crossover
 from tests.support.blanks import blank
 from tests.support.bounds import seeded_bytes
 from tests.support.memories import Clock
+from tests.support.seams import engine_of
 
 MESSAGES = 270
 """More than a kept checkpoint row takes, in one conversation."""
@@ -96,7 +97,7 @@ def _learn(memory: Memory) -> None:
 
 def _settle(memory: Memory) -> None:
     """Wait for the graph of the project: what a build has when the store is closed would be a matter of luck."""
-    engine = memory._door.engine
+    engine = engine_of(memory)
     memory.project("project").search("fact", vector=[1.0] * 16)
     slot = engine.reader.find("project/project")
     assert slot is not None

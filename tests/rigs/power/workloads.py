@@ -22,6 +22,7 @@ from refold.event import Erased
 from refold.log.record import last_seq_of
 from tests.rigs.breaks import BUILDS
 from tests.support.bounds import Clock, lowered, seeded_bytes
+from tests.support.seams import log_of
 
 TEXT_CHARS: Final = (5, 80, 900, 5_000)
 ERASE_SEQS_PROBABILITY: Final = 0.7
@@ -229,7 +230,7 @@ def erase(worker: Worker) -> Done:
 
 def commit_end(memory: Memory, seq: int) -> int:
     """Return the last seq of the commit that wrote a seq."""
-    row = memory._door.engine.reader.log.commit_at(seq)
+    row = log_of(memory).commit_at(seq)
     return last_seq_of(row) if row else 0
 
 

@@ -17,6 +17,8 @@ from refold import (
     Snapshot,
     WrongVersion,
 )
+from refold.engine.engine import Engine
+from refold.engine.transaction import Pending
 from refold.limits import BASE_DEPTH_MAX, CHECKPOINT_EVENTS
 from refold.log.record import Header, header_of
 from tests.support.blanks import blank
@@ -230,6 +232,22 @@ class TestAForkThroughTime:
 
 
 class TestARestore:
+    def test_takes_back_what_was_written_while_it_looked(self, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+        """To another stream than those it found changed: it moves no version that the restore has read."""
+        memory.conversation("a").append("user", "one", tokens=1)
+        whole = memory.snapshot()
+        memory.conversation("a").append("user", "two", tokens=1)
+        commit = Engine.commit_batch
+
+        def commit_late(engine: Engine, pending: Pending) -> None:
+            monkeypatch.setattr(Engine, "commit_batch", commit)
+            memory.conversation("b").append("user", "meanwhile", tokens=1)
+            commit(engine, pending)
+
+        monkeypatch.setattr(Engine, "commit_batch", commit_late)
+        memory.restore(whole)
+        assert [len(memory.conversation(name).window()) for name in "ab"] == [1, 0]
+
     def test_brings_everything_back_in_one_commit(self, memory: Memory) -> None:
         head = fill(memory)
         whole = memory.snapshot()

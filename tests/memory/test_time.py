@@ -196,6 +196,13 @@ class TestMoments:
             ticking(memory, clock)
             assert memory.at(2).at(BEGIN + 2 * SECOND).head == 2
 
+    def test_reach_to_the_end_of_their_microsecond(self) -> None:
+        """A datetime knows no shorter time; a commit 999 ns behind it happened at it."""
+        for late_ns, head in ((999, 2), (1_000, 0)):
+            with remembering(clock_ns=Clock(BEGIN_NS + late_ns)) as memory:
+                memory.conversation("chat").append("user", "one", tokens=1)
+                assert memory.at(BEGIN).head == head
+
     def test_that_are_naive_are_refused(self) -> None:
         memory = Memory()
         chat = ticking(memory, Clock())

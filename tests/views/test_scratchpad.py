@@ -64,6 +64,12 @@ def test_the_digest_depends_on_where_a_value_was_set() -> None:
     assert fold.digests(here) != fold.digests(there)
 
 
+def test_the_digest_does_not_depend_on_which_key_came_first() -> None:
+    replaced = folded("conversation", put("b", "1"), put("a", "2"), put("b", "3"), ScratchpadDeleted((), 0, 0, "c"))
+    dropped = folded("conversation", put("c", "1"), put("a", "2"), put("b", "3"), ScratchpadDeleted((), 1, 0, "c"))
+    assert fold.digests(replaced) == fold.digests(dropped)
+
+
 def test_what_a_person_compares_is_sorted_by_key() -> None:
     plain = fold.plain(folded("conversation", put("b", "1"), put("a", "2")))
     assert plain["scratch"] == {"entries": {"a": "2", "b": "1"}, "notes": []}

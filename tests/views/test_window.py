@@ -5,6 +5,7 @@ import pytest
 from refold import StoreVersion, fold
 from refold.event import ConversationOpened, Event, ForkDropped, ImportedBody, ImportedMessage, StateImported
 from refold.message import MessageAppended, Role
+from refold.views.scratchpad import NoteAdded, ScratchpadSet
 from refold.views.window import WINDOW, Window, WindowCleared, WindowResized
 from tests.views.fold import Erased, folded, stamp_of
 
@@ -122,3 +123,10 @@ def test_what_a_person_compares_holds_what_was_given() -> None:
         "tokens": 5,
         "messages": {"a": {"seq": 2, "role": "user", "content": "text of a", "tokens": 5}},
     }
+
+
+def test_its_messages_are_packed_beside_what_other_views_point_to() -> None:
+    """A conversation's row points to the events of several views; each takes its own."""
+    scratch = [ScratchpadSet((), 0, 0, "k", "v" * 1_000), NoteAdded((), "one"), NoteAdded((), "two")]
+    state = folded("conversation", opened(), message("a", 1), message("b", 1), *scratch, message("c", 1))
+    assert ids(state.part(WINDOW)) == "abc"

@@ -157,7 +157,7 @@ class TestTheRhythm:
             "import gc, sys; from refold import Memory; from tests.support.bounds import lowered\n"
             "import refold.engine.witness\n"
             "with lowered(WITNESS_MS=1):\n"
-            "    memory = Memory(sys.argv[1], witness=sys.argv[2]); thread = engine_of(memory).witness._thread\n"
+            "    memory = Memory(sys.argv[1], witness=sys.argv[2]); thread = memory._door.engine.witness._thread\n"
             "    del memory\n"
             "    while not thread.is_over: gc.collect()\n"  # The thread may be holding it just now.
             "    print(not thread.is_over)\n"

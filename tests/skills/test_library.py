@@ -14,7 +14,7 @@ from refold.skills.library import SCHEMA, SkillLibrary, library_of
 from refold.skills.selection import SelectionPolicy
 from refold.skills.skills import RestrictedRegistry, Skills, skill_tool, skills_of
 from refold.skills.sources import SkillRoots
-from refold.views.skills import SkillsSelected, Usage
+from refold.views.skills import SkillsSelected, SkillUsage
 from tests.support.memories import Clock, assert_sound, refused, remembering
 
 pytest.importorskip("yaml", reason="PyYAML is not installed")
@@ -117,8 +117,8 @@ def test_switches_and_uses_are_kept_by_name() -> None:
         library.use("any", succeeded=False)
         usage = library.usage("any")
         assert (usage.count, usage.rated, usage.succeeded, usage.success_rate) == (3, 2, 1, 0.5)
-        assert library.usage("none") == Usage()
-        assert library_of(memory.at(1)).usage("any") == Usage()
+        assert library.usage("none") == SkillUsage()
+        assert library_of(memory.at(1)).usage("any") == SkillUsage()
         assert library_of(memory, "other").disabled() == frozenset()
 
 

@@ -12,7 +12,7 @@ from refold.errors import InvalidInput, ReadOnly
 from refold.skills.library import library_of
 from refold.skills.selection import SkillMatch
 from refold.skills.skill import Skill, summary_of
-from refold.views.skills import Usage
+from refold.views.skills import SkillUsage
 from tests.support.memories import refused, remembering
 
 pytest.importorskip("yaml", reason="PyYAML is not installed")
@@ -52,7 +52,7 @@ def test_erasing_a_conversation_reaches_what_was_selected_and_used_for_it(tmp_pa
         chat.erase()
         assert library.selected("the-secret-name") is None
         assert library.selected("other") is not None
-        assert library.usage("notes") == Usage(1, 0, 0, library.usage("notes").last_ns)
+        assert library.usage("notes") == SkillUsage(1, 0, 0, library.usage("notes").last_ns)
     held = (tmp_path / "store/data.mdb").read_bytes()
     assert b"the secret question" not in held
     assert b"the-secret-name" not in held

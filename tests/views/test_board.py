@@ -11,9 +11,9 @@ from refold.limits import KEY_BYTES_MAX
 from refold.views.board import (
     BOARD,
     MESSAGES_KEPT,
-    Board,
     BoardChanged,
     BoardMessageAppended,
+    BoardState,
     Posted,
     board_change,
     order_of,
@@ -119,7 +119,7 @@ def test_the_board_holds_the_latest_messages_and_counts_all() -> None:
 def test_an_erased_message_lets_none_come_back_that_was_pushed_out() -> None:
     events: list[Event | Erased] = [posted(f"m{number}", number) for number in range(MESSAGES_KEPT)]
     events += [Erased(posted("last", 10_000))]
-    board = Board()
+    board = BoardState()
     for seq, given in enumerate(events, 1):
         event = given.event if isinstance(given, Erased) else given
         assert isinstance(event, BoardMessageAppended)

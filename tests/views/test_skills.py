@@ -12,8 +12,8 @@ from refold.views.skills import (
     SkillReviewed,
     SkillsSelected,
     SkillToggled,
+    SkillUsage,
     SkillUsed,
-    Usage,
 )
 from tests.views.fold import BEGIN_NS, Erased, folded, stamp_of
 
@@ -67,7 +67,7 @@ def test_uses_and_how_they_went_are_counted() -> None:
     uses = library(
         SkillUsed((), "x"), SkillUsed((), "x", succeeded=True), SkillUsed((), "x", succeeded=False), SkillUsed((), "y")
     )
-    assert uses.uses["x"] == Usage(3, 2, 1, BEGIN_NS + 3)
+    assert uses.uses["x"] == SkillUsage(3, 2, 1, BEGIN_NS + 3)
     assert (uses.uses["x"].success_rate, uses.uses["y"].success_rate) == (0.5, 1.0)
 
 

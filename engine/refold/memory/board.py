@@ -44,11 +44,11 @@ from refold.views.board import (
     MESSAGES_KEPT,
     BoardChanged,
     BoardMessageAppended,
+    BoardState,
     Posted,
     board_change,
     order_of,
 )
-from refold.views.board import Board as BoardState
 from refold.views.window import WINDOW
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from refold.views.board import (
     MESSAGES_KEPT,
     PARTS,
     REFRESH_SECONDS_MAX,
-    Board,
+    BoardState,
     Posted,
     order_of,
 )
@@ -354,7 +354,7 @@ class BoardScope(NamedTuple):
             return _node_stream(self.project or "", self.node or "")
         return session_board(self.session)
 
-    def ids(self, own: Board) -> dict[str, str]:
+    def ids(self, own: BoardState) -> dict[str, str]:
         """Return the ids of session, project and node: the handle's, else those that were recorded."""
         return {
             "session_id": self.session or "",
@@ -362,7 +362,7 @@ class BoardScope(NamedTuple):
             "active_node_id": self.node or _recorded(own, "session.active_node_id"),
         }
 
-    def base(self, own: Board) -> str | None:
+    def base(self, own: BoardState) -> str | None:
         """Return the stream of the node's board under a session's, ``None`` where there is none."""
         if self.session is None:
             return None
@@ -393,7 +393,7 @@ def _node_stream(project: str, node: str) -> str:
     return f"board/node/{project.replace('%', '%25').replace('/', '%2F')}/{node}"
 
 
-def _recorded(own: Board, field: str) -> str:
+def _recorded(own: BoardState, field: str) -> str:
     packed = own.entries.values.get(field)
     return "" if packed is None else unpack_json(packed)
 
@@ -442,10 +442,10 @@ class Layers(NamedTuple):
     """A board and the one under it, both at one moment."""
 
     scope: BoardScope
-    own: Board
-    base: Board
+    own: BoardState
+    base: BoardState
 
-    def layer(self, part: str) -> Board:
+    def layer(self, part: str) -> BoardState:
         """Return the board from which a part is read."""
         return self.own if self.own.has(part) else self.base
 

@@ -39,8 +39,8 @@ from refold.views.skills import (
     SkillReviewed,
     SkillsSelected,
     SkillToggled,
+    SkillUsage,
     SkillUsed,
-    Usage,
     learned_of,
     selection_of,
 )
@@ -262,9 +262,9 @@ class SkillLibrary:
         where = None if conversation is None else checks.name(conversation, "conversation")
         self._write(SkillUsed(cited, key, outcome, where), ("use", key, outcome, where), options)
 
-    def usage(self, name: str) -> Usage:
+    def usage(self, name: str) -> SkillUsage:
         """Count the uses of a skill and its successes."""
-        return self._read(lambda library: library.uses.get(name) or Usage())
+        return self._read(lambda library: library.uses.get(name) or SkillUsage())
 
     # Selections.
 

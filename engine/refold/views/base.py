@@ -1,7 +1,7 @@
 """The keyed map that scratchpad, state scopes and profile share: values with the event that set them.
 
 An erased event carries no key, only ``prior``: the seq that holds the value it replaced, and the value's place in that
-event, which is 0 but in an imported state. Removing that value is what keeps a deleted or overwritten text from coming
+event, which is 0 but in an imported state. That value is removed, so that a deleted or overwritten text does not come
 back when its successor is erased.
 """
 
@@ -13,6 +13,7 @@ import msgspec
 from refold.event import Stamp
 from refold.limits import INLINE_BYTES_MAX
 
+T = TypeVar("T")
 V = TypeVar("V", str, bytes)
 
 _ROWS: Final[dict[type, Any]] = {
@@ -20,6 +21,15 @@ _ROWS: Final[dict[type, Any]] = {
     bytes: list[tuple[str, bytes | None, int, int]],
 }
 """Rows of a checkpoint, by the kind of their values."""
+
+
+def copy_slots(state: T) -> T:
+    """Return a state that goes on by itself: with copies of the containers in its slots."""
+    other = object.__new__(type(state))
+    for name in type(state).__slots__:  # type: ignore[attr-defined]
+        value = getattr(state, name)
+        setattr(other, name, value.copy() if hasattr(value, "copy") else value)
+    return other
 
 
 class Keyed(Generic[V]):
@@ -33,11 +43,7 @@ class Keyed(Generic[V]):
         self.places: dict[str, int] = {}
         """The places that are not 0: of values that came with an imported state."""
 
-    def copy(self) -> "Keyed[V]":
-        """Return a map of the same values that goes on by itself."""
-        other: Keyed[V] = Keyed()
-        other.values, other.seqs, other.places = dict(self.values), dict(self.seqs), dict(self.places)
-        return other
+    copy = copy_slots
 
     def put(self, seq: int, key: str, value: V, place: int = 0) -> None:
         """Set a value; a key that exists keeps its place in the order."""
@@ -57,8 +63,8 @@ class Keyed(Generic[V]):
 
     def drop_at(self, seq: int, place: int) -> None:
         """Remove the key whose value was set at ``seq`` and ``place``, if it still is the value."""
-        for key, held in self.seqs.items():
-            if held == seq and self.places.get(key, 0) == place:
+        for key, value_seq in self.seqs.items():
+            if value_seq == seq and self.places.get(key, 0) == place:
                 self.drop(key)
                 return
 
@@ -112,7 +118,7 @@ class Keyed(Generic[V]):
         return rows, pointed
 
     def unpack(self, rows: Any, kind: type[V], next_value: Callable[[str], V]) -> None:
-        """Fill from rows that ``pack`` gave; ``next_value(key)`` is called, in order, for what was pointed at.
+        """Fill from rows that ``pack`` gave; ``next_value(key)`` gives each value that was not inline, in order.
 
         ``kind`` is that of the values. Raises ``msgspec.ValidationError`` where a damaged row holds another one.
         """

@@ -1,8 +1,8 @@
-"""The board: the working memory of a session, or of a node of a project, kept part by part.
+"""The board: the working memory of a session, or of a node of a project, part by part.
 
-A part that has fields of its own is changed field by field; every other part is replaced whole. Messages are kept in
-the order of their times and ids, the latest ``MESSAGES_KEPT`` of them. What a board shows - which parts are hidden,
-what lies beneath - is no business of the fold: it is decided where a board is read.
+A part that has fields of its own is changed field by field; every other part is replaced whole. The latest
+``MESSAGES_KEPT`` messages are held in the order of their times and ids. The reader of a board decides which parts are
+hidden and which board lies under it; the fold knows neither.
 """
 
 import re
@@ -15,7 +15,7 @@ from msgspec import Meta, Raw, Struct
 
 from refold.event import Event, Located, Stamp, View, pack_json, unpack_json
 from refold.limits import KEY_BYTES_MAX
-from refold.views.base import Keyed
+from refold.views.base import Keyed, copy_slots
 
 MESSAGES_KEPT: Final = 200
 """Messages that a board holds, the latest ones; part of the fold, so it never changes."""
@@ -45,7 +45,7 @@ PARTS: Final = (
     "last_user_message",
     "config",
 )
-"""Every part of a board; ``project_structure`` is made of the two graphs and not kept by itself."""
+"""Every part of a board; ``project_structure`` consists of the two graphs and is not stored by itself."""
 
 _SESSION: Final = ("session.project_id", "session.active_node_id", "session.timestamp")
 _CONFIG: Final = (
@@ -89,7 +89,7 @@ class BoardMessageAppended(Event, frozen=True, tag=72):
     packed: bytes = b""
 
     def mentions(self) -> tuple[str | None, ...]:
-        """Return the session that it was said in."""
+        """Return the session of the message."""
         return (unpack_json(self.packed).get("session_id"),) if self.packed else ()
 
     def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has no message
@@ -103,7 +103,7 @@ class BoardMessageAppended(Event, frozen=True, tag=72):
 
 
 class Posted(Struct, frozen=True, gc=False):
-    """A message of a board: where it was set, what it is ordered by, and the rest as msgpack; empty once erased."""
+    """A message of a board: where it was set, the keys of its order, and all of it as msgpack, empty once erased."""
 
     seq: int
     place: int
@@ -112,7 +112,7 @@ class Posted(Struct, frozen=True, gc=False):
     packed: bytes
 
 
-class Board:
+class BoardState:
     """The values by field, the messages in order, how many there ever were, and when something last changed."""
 
     __slots__ = ("changed_ns", "entries", "messages", "total")
@@ -121,20 +121,15 @@ class Board:
         self.entries: Keyed[bytes] = Keyed()
         self.messages: list[Posted] = []
         self.total: int | None = None
-        """How many messages the board was given; ``None`` where it was given no list of them, not even an empty one."""
+        """The number of messages that were given; ``None`` where no list was given, not even an empty one."""
         self.changed_ns = 0
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing stands on the board."""
+        """Whether nothing is on the board."""
         return not self.entries.values and self.total is None
 
-    def copy(self) -> "Board":
-        """Return the same board, to be folded on by itself."""
-        other = Board()
-        other.entries, other.messages = self.entries.copy(), list(self.messages)
-        other.total, other.changed_ns = self.total, self.changed_ns
-        return other
+    copy = copy_slots
 
     def sets(self, field: str) -> bool:
         """Return whether a field was set on this very board."""
@@ -145,10 +140,10 @@ class Board:
         return any(map(self.sets, FIELDS[part]))
 
     def post(self, posted: Posted) -> None:
-        """Put a message in its place; those with the same id go: a list that was given may hold several."""
-        left = [held for held in self.messages if held.id != posted.id] if posted.id else self.messages
-        self.total = (self.total or 0) + 1 - (len(self.messages) - len(left))
-        self.messages = left
+        """Put a message in its place and drop those with the same id, of which a given list may hold several."""
+        others = [row for row in self.messages if row.id != posted.id] if posted.id else self.messages
+        self.total = (self.total or 0) + 1 - (len(self.messages) - len(others))
+        self.messages = others
         insort(self.messages, posted, key=order_of)
         del self.messages[:-MESSAGES_KEPT]
 
@@ -168,7 +163,7 @@ class Board:
         return [entries, rows, self.total, self.changed_ns], [*pointed, *seqs]
 
     @classmethod
-    def unpack(cls, inline: Any, events: Located) -> "Board":
+    def unpack(cls, inline: Any, events: Located) -> "BoardState":
         board = cls()
         if inline is None:
             return board
@@ -188,21 +183,21 @@ class Board:
         return [entries.rows(sorted(entries.values)), rows, self.total, self.changed_ns]
 
     def plain(self) -> dict[str, Any]:
-        shown: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for field, packed in sorted(self.entries.values.items()):
             part, _, name = field.partition(".")
             if name:
-                shown.setdefault(part, {})[name] = unpack_json(packed)
+                values.setdefault(part, {})[name] = unpack_json(packed)
             else:
-                shown[part] = unpack_json(packed)
+                values[part] = unpack_json(packed)
         if self.total is not None:
-            shown[MESSAGES] = [unpack_json(posted.packed) if posted.packed else None for posted in self.messages]
-            shown["messages_total"] = self.total
-        return shown
+            values[MESSAGES] = [unpack_json(posted.packed) if posted.packed else None for posted in self.messages]
+            values["messages_total"] = self.total
+        return values
 
 
 def order_of(posted: Posted) -> tuple[bool, int, bool, int, str]:
-    """Return what messages are ordered by: time, unknown ones first; ids that begin with a number by it; other ids."""
+    """Return the sort key of a message: time, unknown ones first; the number that an id begins with; other ids."""
     number = _LEADING_NUMBER.match(posted.id)
     is_known = posted.created_ns is not None
     return is_known, posted.created_ns or 0, number is None, int(number[0]) if number else 0, posted.id
@@ -293,10 +288,10 @@ def _values(event: BoardChanged) -> dict[str, bytes]:
 
 
 def _listed(seq: int, packed: bytes) -> tuple[int, list[Posted]]:
-    """Return how many messages an event gave to a board, and those that it holds, as they were given."""
-    given = _LISTED.decode(packed)
-    rows = enumerate((created_ns, bytes(raw)) for created_ns, raw in given.rows)
-    return given.total, [Posted(seq, place, _IDENTIFIED.decode(raw).id, ns, raw) for place, (ns, raw) in rows]
+    """Return the number of messages that an event gave to a board, and those that it holds, in their order."""
+    listed = _LISTED.decode(packed)
+    rows = enumerate((created_ns, bytes(raw)) for created_ns, raw in listed.rows)
+    return listed.total, [Posted(seq, place, _IDENTIFIED.decode(raw).id, ns, raw) for place, (ns, raw) in rows]
 
 
 _INLINE: Final = tuple[list[Any], list[tuple[int, int, str, int | None, bool]], int | None, int]
@@ -315,25 +310,25 @@ def _posted_by(event: Event, stamp: Stamp, place: int) -> bytes:
     return event.packed
 
 
-BOARD = View("board", kinds=("board",), state=Board)
+BOARD = View("board", kinds=("board",), state=BoardState)
 
 
 @BOARD.on(BoardChanged)
-def _board_changed(board: Board, stamp: Stamp, event: BoardChanged) -> None:
+def _board_changed(board: BoardState, stamp: Stamp, event: BoardChanged) -> None:
     board.changed_ns = stamp.time_ns
     values = {} if stamp.erased else _values(event)
     for field in event.fields:
         if field not in values:
             board.drop(field)
         elif field == MESSAGES:
-            board.total, given = _listed(stamp.seq, values[field])
-            board.messages = sorted(given, key=order_of)[-MESSAGES_KEPT:]
+            board.total, messages = _listed(stamp.seq, values[field])
+            board.messages = sorted(messages, key=order_of)[-MESSAGES_KEPT:]
         else:
             board.entries.put(stamp.seq, field, values[field])
 
 
 @BOARD.on(BoardMessageAppended)
-def _board_message_appended(board: Board, stamp: Stamp, event: BoardMessageAppended) -> None:
+def _board_message_appended(board: BoardState, stamp: Stamp, event: BoardMessageAppended) -> None:
     """Put the message in its place; an erased one keeps it, so that none that was pushed out comes back."""
     board.changed_ns = stamp.time_ns
     board.post(Posted(stamp.seq, 0, event.id, event.created_ns, b"" if stamp.erased else event.packed))

@@ -1,4 +1,4 @@
-"""What a model was shown of a conversation: each context as digests, counts and ids, so that it can be built again."""
+"""The contexts of a conversation that a model was log: digests, counts and ids, so that each can be built again."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ class ContextShown(Event, frozen=True, tag=46):
     budget: bytes = b""
 
 
-class Shown:
-    """How many contexts were shown, and the seq of the last one."""
+class ContextLog:
+    """The number of contexts that were shown, and the seq of the last one."""
 
     __slots__ = ("count", "last_seq")
 
@@ -38,11 +38,11 @@ class Shown:
         return [self.count, self.last_seq] if self.count else None, []
 
     @classmethod
-    def unpack(cls, inline: Any, events: Located) -> "Shown":
-        shown = cls()
+    def unpack(cls, inline: Any, events: Located) -> "ContextLog":
+        log = cls()
         if inline is not None:
-            shown.count, shown.last_seq = msgspec.convert(inline, tuple[int, int])
-        return shown
+            log.count, log.last_seq = msgspec.convert(inline, tuple[int, int])
+        return log
 
     def logical(self) -> Any:
         return [self.count, self.last_seq] if self.count else None
@@ -51,21 +51,21 @@ class Shown:
         return {"shown": self.count, "last_seq": self.last_seq} if self.count else {}
 
 
-CONTEXTS = View("contexts", kinds=("conversation",), state=Shown)
+CONTEXTS = View("contexts", kinds=("conversation",), state=ContextLog)
 
 
 @CONTEXTS.on(ContextShown)
-def _context_shown(shown: Shown, stamp: Stamp, event: ContextShown) -> None:
+def _context_shown(log: ContextLog, stamp: Stamp, event: ContextShown) -> None:
     """Count it; that there was one is known of an erased one too."""
-    shown.count += 1
-    shown.last_seq = stamp.seq
+    log.count += 1
+    log.last_seq = stamp.seq
 
 
 @CONTEXTS.on(StateImported)
-def _state_imported(shown: Shown, stamp: Stamp, event: StateImported) -> None:
-    shown.count = shown.last_seq = 0
+def _state_imported(log: ContextLog, stamp: Stamp, event: StateImported) -> None:
+    log.count = log.last_seq = 0
 
 
 @CONTEXTS.on(ForkDropped)
-def _fork_dropped(shown: Shown, stamp: Stamp, event: ForkDropped) -> None:
-    shown.count = shown.last_seq = 0
+def _fork_dropped(log: ContextLog, stamp: Stamp, event: ForkDropped) -> None:
+    log.count = log.last_seq = 0

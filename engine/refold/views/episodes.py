@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from refold.entry import FLOAT_BYTES, NO_VECTOR, Coming, EmbedderSwitched, VectorRenewed
 from refold.event import Event, Located, Stamp, View
+from refold.views.base import copy_slots
 
 KINDS: Final = ("success", "failure", "discovery")
 
@@ -64,12 +65,7 @@ class Episodes:
         """The embedder of the newest vector."""
         self.dim = 0
 
-    def copy(self) -> "Episodes":
-        """Return the same episodes, to be folded on by themselves."""
-        other = Episodes()
-        other.by_seq, other.model, other.dim = dict(self.by_seq), self.model, self.dim
-        other.ids, other.renewed, other.coming = dict(self.ids), dict(self.renewed), self.coming.copy()
-        return other
+    copy = copy_slots
 
     def vector_seqs(self) -> list[int]:
         """Return the seqs of the events that hold the vectors, in the order of the episodes."""
@@ -111,15 +107,18 @@ class Episodes:
         return {episode.id: _plain_of(episode) for episode in self.by_seq.values()}
 
 
+_FIELDS: Final = ("kind", "session", "task", "approach", "outcome", "tools", "keywords")
+
+
 def episode_of(event: EpisodeRecorded, stamp: Stamp) -> Episode:
     """Return the episode that an event records."""
-    times = (stamp.seq, stamp.time_ns, stamp.occurred_ns) if stamp.seq > 0 else (None, None, None)
-    said = (event.kind, event.session, event.task, event.approach, event.outcome)
-    return Episode(event.id, *said, event.tools, event.keywords, *times)
+    seq, time_ns, occurred_ns = (stamp.seq, stamp.time_ns, stamp.occurred_ns) if stamp.seq > 0 else (None, None, None)
+    fields = {name: getattr(event, name) for name in _FIELDS}
+    return Episode(event.id, **fields, seq=seq, time_ns=time_ns, occurred_ns=occurred_ns)
 
 
 _INLINE_COUNT: Final = 2
-"""Behind these stands what was renewed for another embedder, or is about to be, if anything is."""
+"""Behind these come the seqs of renewed vectors, and the vectors of another embedder, if there are any."""
 
 
 def text_of(episode: Episode | EpisodeRecorded) -> str:
@@ -132,8 +131,7 @@ def _said(episode: Episode) -> list[Any]:
 
 
 def _plain_of(episode: Episode) -> dict[str, Any]:
-    shown = ("kind", "session", "task", "approach", "outcome", "tools", "keywords")
-    return {name: getattr(episode, name) for name in shown}
+    return {name: getattr(episode, name) for name in _FIELDS}
 
 
 EPISODES = View("episodes", kinds=("project",), state=Episodes)
@@ -153,7 +151,7 @@ def _vector_renewed(episodes: Episodes, stamp: Stamp, event: VectorRenewed) -> N
 
 @EPISODES.on(EmbedderSwitched)
 def _embedder_switched(episodes: Episodes, _: Stamp, event: EmbedderSwitched) -> None:
-    """Let the vectors that waited count; an episode whose new vector was erased is left without one."""
+    """Switch to the new vectors; an episode whose new vector was erased is left without one."""
     waiting = episodes.coming.of(event.model, event.dim)
     is_other = (episodes.model, episodes.dim) != (event.model, event.dim)
     for seq, episode in episodes.by_seq.items():

@@ -1,7 +1,7 @@
 """The memories of a project: facts with keywords, importance and access, found by meaning.
 
-The state holds no vectors, only the seqs of the events that do. An erased memory stays as an id that is never found; an
-erased merge leaves the memory as it was before; what an erased update had replaced does not come back.
+The state holds no vectors, only the seqs of the events that do. An erased memory stays as an id that is never found. An
+erased merge leaves the memory as it was before. The content that an erased update had replaced does not come back.
 """
 
 from collections import deque
@@ -38,6 +38,7 @@ from refold.entry import (
 )
 from refold.event import Cut, Event, Located, Stamp, View
 from refold.limits import RECENT_CHANGES_COUNT
+from refold.views.base import copy_slots
 
 _BODY: Final = ("content", "keywords", "metadata")
 
@@ -51,48 +52,42 @@ class Facts:
         self.entries: dict[str, Entry] = {}
         self.erased: dict[str, None] = {}
         self.unmerged: dict[int, None] = {}
-        """The seqs of the merges that were taken apart."""
+        """The seqs of the merges that were reversed."""
         self.by_content: dict[str, str] = {}
         """Content -> id; where an erasure left two memories of the same content, one of them."""
         self.model = ""
         """The embedder of the newest vector."""
         self.dim = 0
         self.seq = 0
-        """The seq of the last event that this view folded: it names this state among all that ever were."""
+        """The seq of the last event that this view folded, which identifies the state."""
         self.coming = Coming()
         """The vectors of another embedder, by id."""
         self.recent: deque[tuple[int, int, tuple[str, ...] | None]] = deque(maxlen=RECENT_CHANGES_COUNT)
         """The last events: the ``seq`` before, the ``seq`` after, and the ids that were touched, ``None`` for all."""
 
-    def copy(self) -> "Facts":
-        """Return the same memories, to be folded on by themselves."""
-        other = Facts()
-        other.entries, other.erased, other.unmerged = dict(self.entries), dict(self.erased), dict(self.unmerged)
-        other.by_content, other.recent = dict(self.by_content), self.recent.copy()
-        other.model, other.dim, other.seq, other.coming = self.model, self.dim, self.seq, self.coming.copy()
-        return other
+    copy = copy_slots
 
     def put(self, entry: Entry) -> None:
-        """Hold a memory; one that is there keeps its place."""
-        held = self.entries.get(entry.id)
-        if held is None or held.content != entry.content:
-            if held is not None:
-                self._forget_content(held)
+        """Add a memory, or replace it in its place."""
+        existing = self.entries.get(entry.id)
+        if existing is None or existing.content != entry.content:
+            if existing is not None:
+                self._forget_content(existing)
             self.by_content.setdefault(entry.content, entry.id)
-        if held is not None and held.vector_seq != entry.vector_seq:
+        if existing is not None and existing.vector_seq != entry.vector_seq:
             self.coming.forget(entry.id)
         self.entries[entry.id] = entry
 
     def drop(self, entry_id: str) -> Entry | None:
         """Remove a memory and return it, ``None`` where there is none."""
-        held = self.entries.pop(entry_id, None)
-        if held is not None:
-            self._forget_content(held)
+        existing = self.entries.pop(entry_id, None)
+        if existing is not None:
+            self._forget_content(existing)
             self.coming.forget(entry_id)
-        return held
+        return existing
 
     def erase(self, entry_id: str) -> None:
-        """Leave nothing of a memory but its id."""
+        """Reduce a memory to its id."""
         self.drop(entry_id)
         self.erased[entry_id] = None
 
@@ -107,19 +102,19 @@ class Facts:
         entry_id = self.by_content.get(content)
         return None if entry_id is None else self.entries[entry_id]
 
-    def saw_vector(self, vector: bytes, model: str) -> None:
-        """Take note of the model and the dimension of the newest vector."""
+    def set_embedder(self, vector: bytes, model: str) -> None:
+        """Take the model and the dimension of an event's vector, if it has one."""
         if vector:
             self.model, self.dim = intern(model), len(vector) // FLOAT_BYTES
 
-    def folded(self, stamp: Stamp, event: Event) -> None:
-        """Take note that an event was folded."""
+    def advance(self, stamp: Stamp, event: Event) -> None:
+        """Take the seq of an event, and the ids that it touches."""
         self.recent.append((self.seq, stamp.seq, touched(event)))
         self.seq = stamp.seq
 
-    def _forget_content(self, held: Entry) -> None:
-        if self.by_content.get(held.content) == held.id:
-            del self.by_content[held.content]
+    def _forget_content(self, entry: Entry) -> None:
+        if self.by_content.get(entry.content) == entry.id:
+            del self.by_content[entry.content]
 
     def pack(self) -> Cut[Entry]:
         before = [self.seq, self.model, self.dim, list(self.erased), list(self.unmerged)]
@@ -129,9 +124,9 @@ class Facts:
     @classmethod
     def unpack(cls, inline: Any, events: Located) -> "Facts":
         facts = cls()
-        facts.seq, model, facts.dim, erased, taken_apart, rows = msgspec.convert(inline[:_INLINE_COUNT], _INLINE)
+        facts.seq, model, facts.dim, erased, unmerged, rows = msgspec.convert(inline[:_INLINE_COUNT], _INLINE)
         facts.model = intern(model)
-        facts.erased, facts.unmerged = dict.fromkeys(erased), dict.fromkeys(taken_apart)
+        facts.erased, facts.unmerged = dict.fromkeys(erased), dict.fromkeys(unmerged)
         for row, (event, _) in zip(rows, events, strict=True):
             plain = dict(zip(_PLAIN, row, strict=True))
             blank = plain["blank"]
@@ -154,14 +149,11 @@ class Facts:
         return [rows, sorted(self.erased), sorted(self.unmerged), *self.coming.logical()]
 
     def plain(self) -> dict[str, Any]:
-        shown = {
-            entry.id: {name: getattr(entry, name) for name in (*_SHOWN, "source_context", "accessed_ns", "decayed_ns")}
-            for entry in self.entries.values()
-        }
+        shown = {entry.id: {name: getattr(entry, name) for name in _SHOWN} for entry in self.entries.values()}
         return shown | {entry_id: {"erased": True} for entry_id in self.erased}
 
 
-# What a checkpoint keeps.
+# The rows of a checkpoint.
 
 _PLAIN: Final = tuple(name for name in Entry.__struct_fields__ if name not in {"content", "words", "extra", "erased"})
 """The fields that a row holds; the rest is in the event at ``body_seq``."""
@@ -172,44 +164,41 @@ _ROW: Final = tuple.__class_getitem__(tuple(_TYPES[name] for name in _PLAIN))
 _INLINE: Final[Any] = tuple[int, str, int, list[str], list[int], list[_ROW]]  # type: ignore[valid-type]
 
 _INLINE_COUNT: Final = 6
-"""Behind these stands what waits for another embedder, if anything does."""
+"""Behind these come the vectors of another embedder, if there are any."""
 
-
-_SHOWN: Final = ("content", "category", "keywords", "importance", "access_count", "status", "metadata", "source")
-
+_SHOWN: Final = (
+    *("content", "category", "keywords", "importance", "access_count", "status", "metadata", "source"),
+    *("source_context", "accessed_ns", "decayed_ns"),
+)
 
 FACTS = View("facts", kinds=("project",), state=Facts)
 
 
-# The fold.
-
-
 @FACTS.on(MemoryAdded)
 def _memory_added(facts: Facts, stamp: Stamp, event: MemoryAdded) -> None:
-    facts.folded(stamp, event)
+    facts.advance(stamp, event)
     if stamp.erased:
         facts.erase(event.id)
         return
-    facts.saw_vector(event.vector, event.model)
+    facts.set_embedder(event.vector, event.model)
     facts.put(replace(entry_of(event, stamp), words=interned(event.keywords)))
 
 
 @FACTS.on(MemoryUpdated)
 def _memory_updated(facts: Facts, stamp: Stamp, event: MemoryUpdated) -> None:
-    """Give the fields that changed their values; what an erased update replaced stays away."""
-    facts.folded(stamp, event)
-    held = facts.entries.get(event.id)
-    if held is None:
+    facts.advance(stamp, event)
+    entry = facts.entries.get(event.id)
+    if entry is None:
         return
     if stamp.erased:
-        _take_back(facts, held, event)
+        _take_back(facts, entry, event)
         return
-    facts.saw_vector(event.vector, event.model)
-    facts.put(updated(held, stamp, event))
+    facts.set_embedder(event.vector, event.model)
+    facts.put(updated(entry, stamp, event))
 
 
-def updated(held: Entry, stamp: Stamp, event: MemoryUpdated) -> Entry:
-    """Return a memory as an update leaves it."""
+def updated(entry: Entry, stamp: Stamp, event: MemoryUpdated) -> Entry:
+    """Return a memory after an update."""
     changes: dict[str, Any] = {"updated_ns": when(stamp.time_ns, stamp)}
     if event.category is not None:
         changes["category"] = event.category
@@ -220,50 +209,50 @@ def updated(held: Entry, stamp: Stamp, event: MemoryUpdated) -> Entry:
         changes |= {"body_seq": stamp.seq, "blank": ()}
     if event.vector:
         changes["vector_seq"] = stamp.seq
-    return replace(held, **changes)
+    return replace(entry, **changes)
 
 
-def _take_back(facts: Facts, held: Entry, event: MemoryUpdated) -> None:
+def _take_back(facts: Facts, entry: Entry, event: MemoryUpdated) -> None:
     if "content" in event.changed:
         facts.erase(event.id)
         return
-    blank = tuple(name for name in _BODY if name in event.changed or name in held.blank)
-    words = () if "keywords" in blank else held.words
-    facts.put(replace(held, words=words, extra=None if "metadata" in blank else held.extra, blank=blank))
+    blank = tuple(name for name in _BODY if name in event.changed or name in entry.blank)
+    words = () if "keywords" in blank else entry.words
+    facts.put(replace(entry, words=words, extra=None if "metadata" in blank else entry.extra, blank=blank))
 
 
 @FACTS.on(MemoryDeleted)
 def _memory_deleted(facts: Facts, stamp: Stamp, event: MemoryDeleted) -> None:
-    facts.folded(stamp, event)
+    facts.advance(stamp, event)
     facts.drop(event.id)
 
 
 @FACTS.on(MemoriesCleared)
 def _memories_cleared(facts: Facts, stamp: Stamp, event: MemoriesCleared) -> None:
-    facts.folded(stamp, event)
+    facts.advance(stamp, event)
     facts.clear()
 
 
 @FACTS.on(MemoryMerged)
 def _memory_merged(facts: Facts, stamp: Stamp, event: MemoryMerged) -> None:
-    facts.folded(stamp, event)
+    facts.advance(stamp, event)
     other = facts.drop(event.other)
     if stamp.erased:
         facts.erased[event.other] = None
         return
-    held = facts.entries.get(event.id)
-    if held is None:
+    entry = facts.entries.get(event.id)
+    if entry is None:
         if other is not None:
             facts.erased[event.other] = None
         return
-    facts.saw_vector(event.vector, event.model)
-    facts.put(merged(held, stamp, event))
+    facts.set_embedder(event.vector, event.model)
+    facts.put(merged(entry, stamp, event))
 
 
-def merged(held: Entry, stamp: Stamp, event: MemoryMerged) -> Entry:
-    """Return a memory as a merge leaves it."""
+def merged(entry: Entry, stamp: Stamp, event: MemoryMerged) -> Entry:
+    """Return a memory after a merge."""
     return replace(
-        held,
+        entry,
         content=event.content,
         words=interned(event.keywords),
         importance=event.importance,
@@ -271,96 +260,96 @@ def merged(held: Entry, stamp: Stamp, event: MemoryMerged) -> Entry:
         updated_ns=when(stamp.time_ns, stamp),
         body_seq=stamp.seq,
         blank=(),
-        vector_seq=stamp.seq if event.vector else held.vector_seq,
+        vector_seq=stamp.seq if event.vector else entry.vector_seq,
     )
 
 
 @FACTS.on(MemoryUnmerged)
 def _memory_unmerged(facts: Facts, stamp: Stamp, event: MemoryUnmerged) -> None:
-    """Bring back what was before a merge; an erased one takes the merged text along, and brings nothing back."""
-    facts.folded(stamp, event)
+    """Reverse a merge; an erased reversal removes the merged text too, and brings nothing back."""
+    facts.advance(stamp, event)
     facts.unmerged[event.prior] = None
-    held = facts.entries.get(event.id)
+    entry = facts.entries.get(event.id)
     if stamp.erased:
-        if held is not None and held.body_seq == event.prior:
+        if entry is not None and entry.body_seq == event.prior:
             facts.erase(event.id)
         if event.other:
             facts.erased[event.other] = None
         return
-    if held is not None:
-        facts.put(unmerged(held, stamp, event))
+    if entry is not None:
+        facts.put(unmerged(entry, stamp, event))
     if event.other:
-        facts.saw_vector(event.vector, event.model)
+        facts.set_embedder(event.vector, event.model)
         facts.put(replace(returned(event), body_seq=stamp.seq, vector_seq=stamp.seq))
 
 
-def unmerged(held: Entry, stamp: Stamp, event: MemoryUnmerged) -> Entry:
-    """Return the memory that had taken another one in, as it is without."""
+def unmerged(entry: Entry, stamp: Stamp, event: MemoryUnmerged) -> Entry:
+    """Return the memory that had taken another one in, after the reversal."""
     changes: dict[str, Any] = {"importance": event.importance, "updated_ns": when(stamp.time_ns, stamp)}
     if event.content is not None:
         changes |= {"content": event.content, "words": interned(event.keywords), "extra": event.extra}
         changes |= {"body_seq": stamp.seq, "blank": ()}
     if event.kept_vector:
         changes["vector_seq"] = event.kept_vector
-    return replace(held, **changes)
+    return replace(entry, **changes)
 
 
 @FACTS.on(MemoryReviewed)
 def _memory_reviewed(facts: Facts, stamp: Stamp, event: MemoryReviewed) -> None:
-    facts.folded(stamp, event)
+    facts.advance(stamp, event)
     entry = facts.entries.get(event.id)
     if entry is not None:
         facts.put(reviewed(entry, stamp, event))
 
 
 def reviewed(entry: Entry, stamp: Stamp, event: MemoryReviewed) -> Entry:
-    """Return a memory as a review leaves it."""
+    """Return a memory after a review."""
     return replace(entry, status=event.status, updated_ns=when(stamp.time_ns, stamp))
 
 
 @FACTS.on(MemoriesDecayed)
 def _memories_decayed(facts: Facts, stamp: Stamp, event: MemoriesDecayed) -> None:
-    facts.folded(stamp, event)
+    facts.advance(stamp, event)
     for entry_id, importance, decayed_ns in zip(event.ids, event.importances, event.decayed, strict=True):
-        held = facts.entries.get(entry_id)
-        if held is not None:
-            facts.put(replace(held, importance=importance, decayed_ns=decayed_ns))
+        entry = facts.entries.get(entry_id)
+        if entry is not None:
+            facts.put(replace(entry, importance=importance, decayed_ns=decayed_ns))
 
 
 @FACTS.on(MemoriesPruned)
 def _memories_pruned(facts: Facts, stamp: Stamp, event: MemoriesPruned) -> None:
-    facts.folded(stamp, event)
+    facts.advance(stamp, event)
     for entry_id in event.ids:
         facts.drop(entry_id)
 
 
 @FACTS.on(MemoriesRecalled)
 def _memories_recalled(facts: Facts, stamp: Stamp, event: MemoriesRecalled) -> None:
-    facts.folded(stamp, event)
+    facts.advance(stamp, event)
     for entry_id in event.ids:
-        held = facts.entries.get(entry_id)
-        if held is not None:
+        entry = facts.entries.get(entry_id)
+        if entry is not None:
             accessed_ns = when(stamp.occurred_ns, stamp)
-            facts.put(replace(held, access_count=held.access_count + 1, accessed_ns=accessed_ns))
+            facts.put(replace(entry, access_count=entry.access_count + 1, accessed_ns=accessed_ns))
 
 
 @FACTS.on(VectorRenewed)
 def _vector_renewed(facts: Facts, stamp: Stamp, event: VectorRenewed) -> None:
-    """Let a vector of another embedder wait, unless the memory got another vector since it was made."""
-    facts.folded(stamp, event)
-    held = facts.entries.get(event.id)
-    if held is None or stamp.erased:
+    """Take a vector of another embedder, unless the memory has changed since it was made."""
+    facts.advance(stamp, event)
+    entry = facts.entries.get(event.id)
+    if entry is None or stamp.erased:
         return
     # An older vector than the one that it was made for: of a merge that was taken apart, or what an erasure has left.
-    is_outdated = held.vector_seq > event.prior or (held.vector_seq < event.prior and event.prior in facts.unmerged)
+    is_outdated = entry.vector_seq > event.prior or (entry.vector_seq < event.prior and event.prior in facts.unmerged)
     if not is_outdated:
         facts.coming.take(stamp.seq, event)
 
 
 @FACTS.on(EmbedderSwitched)
 def _embedder_switched(facts: Facts, stamp: Stamp, event: EmbedderSwitched) -> None:
-    """Let the vectors that waited count; a memory whose new vector was erased is left without one."""
-    facts.folded(stamp, event)
+    """Switch to the new vectors; a memory whose new vector was erased is left without one."""
+    facts.advance(stamp, event)
     renewed = dict(facts.coming.of(event.model, event.dim))
     is_other = (facts.model, facts.dim) != (event.model, event.dim)
     for entry in list(facts.entries.values()):

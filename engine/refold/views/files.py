@@ -1,7 +1,7 @@
 """The files that a model keeps under ``/memories``: a tree of texts, edited piece by piece.
 
-An edit is an event with the piece that changed, so that a line of a long file is not the whole file once more. An
-erased event takes the files that it wrote, moved or removed along: what it replaced must not come back.
+An edit is an event with the piece that changed, so that a changed line does not store a long file once more. An erased
+event removes the files that it wrote, moved or removed, so that the text it replaced does not come back.
 """
 
 import re
@@ -15,6 +15,7 @@ from msgspec import Struct
 from refold import checks
 from refold.event import Event, Located, Stamp, View
 from refold.limits import INLINE_BYTES_MAX
+from refold.views.base import copy_slots
 
 ROOT: Final = "/memories"
 """The directory that is always there and holds all others."""
@@ -23,7 +24,7 @@ PATH_BYTES_MAX: Final = 1_024
 """A path, in UTF-8."""
 
 PATH_NAME_BYTES_MAX: Final = 255
-"""One name in a path, in UTF-8: what file systems take."""
+"""One name in a path, in UTF-8: the bound of file systems."""
 
 PATH_DEPTH_MAX: Final = 32
 """Names in a path below the root."""
@@ -71,7 +72,7 @@ class FileDeleted(Event, frozen=True, tag=82):
 
 
 class FileRenamed(Event, frozen=True, tag=83):
-    """A file or a directory was moved, with everything under it; ``id`` is that of the move, for what it made."""
+    """A file or a directory was moved, with everything under it; ``id`` is that of the move and its directories."""
 
     id: str
     ids: tuple[str, ...]
@@ -105,24 +106,20 @@ class Tree:
         self.nodes: dict[str, Node] = {}
         self.places: dict[str, str] = {}
 
-    def copy(self) -> "Tree":
-        """Return the same tree, to be folded on by itself."""
-        other = Tree()
-        other.nodes, other.places = dict(self.nodes), dict(self.places)
-        return other
+    copy = copy_slots
 
     def under(self, path: str) -> list[str]:
-        """Return a path and all that stand under it, as far as they are there."""
+        """Return a path and the paths under it, where they exist."""
         beginning = f"{path}/"
-        return [held for held in self.nodes if held == path or held.startswith(beginning)]
+        return [inner for inner in self.nodes if inner == path or inner.startswith(beginning)]
 
     def put(self, path: str, node: Node, maker: str) -> None:
         """Hold a node under a path; directories that are missing on the way get ids after their maker's."""
         parts = path.split("/")[2:]
         for depth in range(1, len(parts)):
             parent = "/".join((ROOT, *parts[:depth]))
-            held = self.nodes.get(parent)
-            if held is None or held.text is not None:
+            directory = self.nodes.get(parent)
+            if directory is None or directory.text is not None:
                 self._hold(parent, Node(f"{maker}.{depth}", None, ()))
         self._hold(path, node)
 
@@ -135,11 +132,11 @@ class Tree:
     def drop(self, path: str) -> None:
         """Remove a path and all under it."""
         if path in self.nodes:
-            for held in self.under(path):
-                self.places.pop(self.nodes.pop(held).id, None)
+            for inner in self.under(path):
+                self.places.pop(self.nodes.pop(inner).id, None)
 
     def drop_ids(self, ids: Iterable[str]) -> None:
-        """Remove what has these ids, and all under it."""
+        """Remove the nodes of these ids, and all under them."""
         for node_id in ids:
             path = self.places.get(node_id)
             if path is not None:
@@ -147,10 +144,10 @@ class Tree:
 
     def move(self, path: str, new_path: str, maker: str) -> None:
         """Move a path and all under it; where it is no longer there, nothing moves."""
-        moved = [(held, self.nodes[held]) for held in self.under(path)]
+        moved = [(inner, self.nodes[inner]) for inner in self.under(path)]
         self.drop(path)
-        for held, node in moved:
-            self.put(new_path + held[len(path) :], node, maker)
+        for inner, node in moved:
+            self.put(new_path + inner[len(path) :], node, maker)
 
     def pack(self) -> tuple[Any, list[int]]:
         rows: list[list[Any]] = []
@@ -177,8 +174,8 @@ class Tree:
 
     def plain(self) -> dict[str, Any]:
         """Return the texts by path; a directory ends with a slash and has none."""
-        shown = ((path, node) if node.text is not None else (f"{path}/", node) for path, node in self.nodes.items())
-        return {path: node.text or "" for path, node in sorted(shown, key=lambda pair: pair[0])}
+        rows = ((path, node) if node.text is not None else (f"{path}/", node) for path, node in self.nodes.items())
+        return {path: node.text or "" for path, node in sorted(rows, key=lambda pair: pair[0])}
 
 
 def _check_path(field: str, path: str) -> None:
@@ -200,8 +197,8 @@ def _is_place(path: str) -> bool:
     )
 
 
-def spliced(text: str, event: FileEdited) -> str:
-    """Return a text with the piece that an edit changes."""
+def splice(text: str, event: FileEdited) -> str:
+    """Return a text after an edit."""
     return text[: event.start] + event.text + text[event.start + event.removed :]
 
 
@@ -215,7 +212,7 @@ def _text_of(chain: list[Event]) -> str:
     text = first.text
     for edit in edits:
         assert isinstance(edit, FileEdited), f"{edit!r} was packed as an edit of a file"
-        text = spliced(text, edit)
+        text = splice(text, edit)
     return text
 
 
@@ -230,22 +227,20 @@ def _file_created(tree: Tree, stamp: Stamp, event: FileCreated) -> None:
 
 @FILES.on(FileEdited)
 def _file_edited(tree: Tree, stamp: Stamp, event: FileEdited) -> None:
-    """Change the file, if it is still there; an erased edit takes it along."""
     path = tree.places.get(event.id)
     if path is None:
         return
-    held = tree.nodes[path]
-    if stamp.erased or held.text is None:
+    node = tree.nodes[path]
+    if stamp.erased or node.text is None:
         tree.drop(path)
         return
-    is_whole = event.start == 0 and event.removed == len(held.text)
-    chain = (stamp.seq,) if is_whole else (*held.chain, stamp.seq)
-    tree.nodes[path] = Node(event.id, spliced(held.text, event), chain)
+    is_whole = event.start == 0 and event.removed == len(node.text)
+    chain = (stamp.seq,) if is_whole else (*node.chain, stamp.seq)
+    tree.nodes[path] = Node(event.id, splice(node.text, event), chain)
 
 
 @FILES.on(FileDeleted)
 def _file_deleted(tree: Tree, stamp: Stamp, event: FileDeleted) -> None:
-    """Remove all that the path holds; of an erased event, what it removed by its ids."""
     if stamp.erased:
         tree.drop_ids(event.ids)
     else:
@@ -254,7 +249,6 @@ def _file_deleted(tree: Tree, stamp: Stamp, event: FileDeleted) -> None:
 
 @FILES.on(FileRenamed)
 def _file_renamed(tree: Tree, stamp: Stamp, event: FileRenamed) -> None:
-    """Move all that the path holds; an erased move takes what it moved along."""
     if stamp.erased:
         tree.drop_ids(event.ids)
     else:

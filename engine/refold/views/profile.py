@@ -21,7 +21,7 @@ class ProfileDeleted(Event, frozen=True, tag=17):
     key: str = ""
 
 
-class Facts:
+class ProfileFacts:
     """The facts by key."""
 
     __slots__ = ("entries",)
@@ -33,7 +33,7 @@ class Facts:
         return self.entries.pack()
 
     @classmethod
-    def unpack(cls, inline: Any, events: Located) -> "Facts":
+    def unpack(cls, inline: Any, events: Located) -> "ProfileFacts":
         facts = cls()
         located = iter(events)
         facts.entries.unpack(inline, str, lambda _: _value_of(next(located)[0]))
@@ -52,14 +52,14 @@ def _value_of(event: Event) -> str:
     return event.value
 
 
-PROFILE = View("profile", kinds=("profile",), state=Facts)
+PROFILE = View("profile", kinds=("profile",), state=ProfileFacts)
 
 
 @PROFILE.on(ProfileSet)
-def _profile_set(facts: Facts, stamp: Stamp, event: ProfileSet) -> None:
+def _profile_set(facts: ProfileFacts, stamp: Stamp, event: ProfileSet) -> None:
     facts.entries.on_set(stamp, event, event.value)
 
 
 @PROFILE.on(ProfileDeleted)
-def _profile_deleted(facts: Facts, stamp: Stamp, event: ProfileDeleted) -> None:
+def _profile_deleted(facts: ProfileFacts, stamp: Stamp, event: ProfileDeleted) -> None:
     facts.entries.on_delete(stamp, event)

@@ -1,4 +1,4 @@
-"""What a conversation is, beside what is in it: its project, its origin, how deep it is forked."""
+"""The identity of a conversation: whether it is open, its project, the depth of its forks."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ class Session:
         self.opened = False
         self.project: str | None = None
         self.depth = 0
-        """How many forks lie between this conversation and its origin."""
+        """The number of forks between this conversation and its origin."""
 
     def pack(self) -> tuple[Any, list[int]]:
         return [self.opened, self.project, self.depth], []

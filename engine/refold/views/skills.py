@@ -1,6 +1,6 @@
-"""The library of skills: those that were learned, what is switched off, what was used and how that went.
+"""The library of skills: those that were learned, the switches, uses and selections of all.
 
-Skills in files are not here: of those the log knows by name what was switched, selected and used.
+The text of skills in files is not in the log, only their names, where they were switched, selected or used.
 """
 
 from typing import Any, ClassVar, Final
@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.event import Event, Located, Stamp, View
-from refold.views.base import Keyed
+from refold.views.base import Keyed, copy_slots
 
 GENERATED: Final = "generated"
 REFINED: Final = "refined"
@@ -77,7 +77,7 @@ class SkillToggled(Event, frozen=True, tag=59):
 
 
 class SkillUsed(Event, frozen=True, tag=60):
-    """A skill was used; ``succeeded`` is ``None`` where nobody said how it went."""
+    """A skill was used; ``succeeded`` is ``None`` where that is unknown."""
 
     name: str = ""
     succeeded: bool | None = None
@@ -113,7 +113,7 @@ class SkillDeleted(Event, frozen=True, tag=62):
 
 
 class LearnedSkill(Struct, frozen=True, gc=False):
-    """A skill of the library: its content, what it was made of, and whether it was reviewed.
+    """A skill of the library: its content, the sessions it was made of, and its status.
 
     ``kind`` is ``generated`` or ``refined``, ``status`` one of ``active``, ``pending_review``, ``rejected`` and
     ``archived``. ``seq`` is that of the event with its content, below 0 while its batch is open.
@@ -132,8 +132,8 @@ class LearnedSkill(Struct, frozen=True, gc=False):
     updated_ns: int
 
 
-class Usage(Struct, frozen=True, gc=False):
-    """How often a skill was used, how often somebody said how that went, and how often it went well."""
+class SkillUsage(Struct, frozen=True, gc=False):
+    """The uses of a skill: their number, those that were rated, and those that succeeded."""
 
     count: int = 0
     rated: int = 0
@@ -172,24 +172,18 @@ class Library:
     def __init__(self) -> None:
         self.learned: dict[str, LearnedSkill] = {}
         self.toggles: Keyed[str] = Keyed()
-        self.uses: dict[str, Usage] = {}
+        self.uses: dict[str, SkillUsage] = {}
         self.selections: dict[str, Selection] = {}
 
-    def copy(self) -> "Library":
-        """Return the same library, to be folded on by itself."""
-        other = Library()
-        other.learned, other.uses = dict(self.learned), dict(self.uses)
-        other.toggles, other.selections = self.toggles.copy(), dict(self.selections)
-        return other
+    copy = copy_slots
 
     def is_enabled(self, name: str) -> bool:
-        """Return whether a skill is switched on, as it is unless somebody switched it off."""
+        """Return whether a skill is switched on, the default."""
         return self.toggles.values.get(name, ON) == ON
 
     def named(self, name: str) -> LearnedSkill | None:
         """Return the learned skill of a name, or of an id."""
-        found = self.learned.get(name)
-        return found or next((skill for skill in self.learned.values() if skill.name == name), None)
+        return self.learned.get(name) or next((skill for skill in self.learned.values() if skill.name == name), None)
 
     def select(self, selection: Selection) -> None:
         """Hold a selection as the latest one of all."""
@@ -202,7 +196,9 @@ class Library:
         toggles, pointed = self.toggles.pack()
         uses = [[name, *msgspec.structs.astuple(usage)] for name, usage in self.uses.items()]
         learned = [[skill.id, skill.status, skill.created_ns, skill.updated_ns] for skill in self.learned.values()]
-        seqs = [skill.seq for skill in self.learned.values()] + [held.seq for held in self.selections.values()]
+        seqs = [skill.seq for skill in self.learned.values()] + [
+            selection.seq for selection in self.selections.values()
+        ]
         return [toggles, uses, learned], pointed + seqs
 
     @classmethod
@@ -211,12 +207,12 @@ class Library:
         toggles, uses, learned = msgspec.convert(inline, _INLINE)
         located = iter(events)
         library.toggles.unpack(toggles, str, lambda _: _switch(next(located)[0]))
-        library.uses = {name: Usage(*counts) for name, *counts in uses}
+        library.uses = {name: SkillUsage(*counts) for name, *counts in uses}
         for id_, status, created_ns, updated_ns in learned:
             event, stamp = next(located)
             assert isinstance(event, (SkillLearned, SkillRefined)), f"seq {stamp.seq} was packed as a skill"
-            held = learned_of(event, stamp, created_ns)
-            library.learned[id_] = replace(held, status=status, updated_ns=updated_ns)
+            skill = learned_of(event, stamp, created_ns)
+            library.learned[id_] = replace(skill, status=status, updated_ns=updated_ns)
         for event, stamp in located:
             assert isinstance(event, SkillsSelected), f"seq {stamp.seq} was packed as a selection"
             library.select(selection_of(event, stamp))
@@ -232,9 +228,9 @@ class Library:
         return parts if any(parts) else None
 
     def plain(self) -> dict[str, Any]:
-        shown = ("name", "description", "body", "tags", "kind", "sessions", "status")
+        fields = ("name", "description", "body", "tags", "kind", "sessions", "status")
         return {
-            "learned": {id_: {field: getattr(skill, field) for field in shown} for id_, skill in self.learned.items()},
+            "learned": {id_: {name: getattr(skill, name) for name in fields} for id_, skill in self.learned.items()},
             "switched": dict(self.toggles.values),
             "used": {name: [usage.count, usage.rated, usage.succeeded] for name, usage in self.uses.items()},
             "selected": {name: list(selection.names) for name, selection in self.selections.items()},
@@ -243,14 +239,17 @@ class Library:
 
 def learned_of(event: SkillLearned | SkillRefined, stamp: Stamp, created_ns: int | None = None) -> LearnedSkill:
     """Return the skill that an event describes."""
-    said = (event.id, event.name, event.description, event.text, event.tags, event.kind, event.sessions, event.status)
-    return LearnedSkill(*said, stamp.seq, stamp.time_ns if created_ns is None else created_ns, stamp.time_ns)
+    fields = {
+        name: getattr(event, name) for name in ("id", "name", "description", "tags", "kind", "sessions", "status")
+    }
+    created_ns = stamp.time_ns if created_ns is None else created_ns
+    return LearnedSkill(**fields, body=event.text, seq=stamp.seq, created_ns=created_ns, updated_ns=stamp.time_ns)
 
 
 def selection_of(event: SkillsSelected, stamp: Stamp) -> Selection:
     """Return the selection that an event describes."""
-    said = (event.conversation, event.query, event.phase, event.ranking, event.names, event.ids, event.reasons)
-    return Selection(*said, event.scores, stamp.seq, stamp.time_ns)
+    fields = {name: getattr(event, name) for name in Selection.__struct_fields__[:-2]}
+    return Selection(**fields, seq=stamp.seq, time_ns=stamp.time_ns)
 
 
 _INLINE: Final = tuple[list[Any], list[tuple[str, int, int, int, int]], list[tuple[str, str, int, int]]]
@@ -272,19 +271,19 @@ def _skill_learned(library: Library, stamp: Stamp, event: SkillLearned) -> None:
 
 @SKILLS.on(SkillRefined)
 def _skill_refined(library: Library, stamp: Stamp, event: SkillRefined) -> None:
-    """Hold the new content under the same id; erased, it takes the skill with it, so that nothing old comes back."""
-    held = library.learned.get(event.id)
+    """Replace the content; an erased event removes the skill, so that nothing old comes back."""
+    skill = library.learned.get(event.id)
     if stamp.erased:
         library.learned.pop(event.id, None)
     else:
-        library.learned[event.id] = learned_of(event, stamp, None if held is None else held.created_ns)
+        library.learned[event.id] = learned_of(event, stamp, None if skill is None else skill.created_ns)
 
 
 @SKILLS.on(SkillReviewed)
 def _skill_reviewed(library: Library, stamp: Stamp, event: SkillReviewed) -> None:
-    held = library.learned.get(event.id)
-    if held is not None:
-        library.learned[event.id] = replace(held, status=event.status, updated_ns=stamp.time_ns)
+    skill = library.learned.get(event.id)
+    if skill is not None:
+        library.learned[event.id] = replace(skill, status=event.status, updated_ns=stamp.time_ns)
 
 
 @SKILLS.on(SkillToggled)
@@ -297,18 +296,17 @@ def _skill_toggled(library: Library, stamp: Stamp, event: SkillToggled) -> None:
 
 @SKILLS.on(SkillUsed)
 def _skill_used(library: Library, stamp: Stamp, event: SkillUsed) -> None:
-    """Count the use; an erased one is not counted, since nobody knows of what."""
     if stamp.erased:
-        return
-    held = library.uses.get(event.name) or Usage()
+        return  # Its skill is unknown.
+    usage = library.uses.get(event.name) or SkillUsage()
     is_rated, is_good = event.succeeded is not None, event.succeeded is True
-    counts = (held.count + 1, held.rated + is_rated, held.succeeded + is_good)
-    library.uses[event.name] = Usage(*counts, stamp.time_ns)
+    counts = (usage.count + 1, usage.rated + is_rated, usage.succeeded + is_good)
+    library.uses[event.name] = SkillUsage(*counts, stamp.time_ns)
 
 
 @SKILLS.on(SkillsSelected)
 def _skills_selected(library: Library, stamp: Stamp, event: SkillsSelected) -> None:
-    """Hold the selection as the last one of its conversation; erased, it takes the one before it along."""
+    """Replace the last selection of the conversation; an erased event removes the one before it."""
     if not stamp.erased:
         library.select(selection_of(event, stamp))
         return

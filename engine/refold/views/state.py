@@ -1,14 +1,13 @@
 """State scopes: JSON values under ``temp:``, ``session:`` and ``project:`` keys.
 
 The first two live in the conversation's stream, the third in the project's, so that it outlives every conversation.
-Keys are held without the prefix of their own stream's default scope: ``session:`` in a conversation, ``project:`` in a
-project.
+Keys lack the prefix of their own stream's default scope: ``session:`` in a conversation, ``project:`` in a project.
 """
 
 from typing import Any, Final
 
 from refold.event import ConversationEnded, Event, ForkDropped, Located, Stamp, StateImported, View, unpack_json
-from refold.views.base import Keyed
+from refold.views.base import Keyed, copy_slots
 
 TEMP: Final = "temp:"
 SESSION: Final = "session:"
@@ -61,11 +60,7 @@ class Scopes:
     def __init__(self) -> None:
         self.entries: Keyed[bytes] = Keyed()
 
-    def copy(self) -> "Scopes":
-        """Return the same values, to be folded on by themselves."""
-        other = Scopes()
-        other.entries = self.entries.copy()
-        return other
+    copy = copy_slots
 
     @property
     def has_temp(self) -> bool:

@@ -12,7 +12,7 @@ ERASED_PREFIX: Final = "erased-"
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether a name is what a branch is called whose own name was erased."""
+    """Return whether a name is one that a branch has once its own was erased."""
     return name.startswith(ERASED_PREFIX) and name.removeprefix(ERASED_PREFIX).isdigit()
 
 
@@ -32,7 +32,7 @@ class Branch(Struct, frozen=True, array_like=True, gc=False):
     seq: int
 
 
-class Settings:
+class StoreSettings:
     """The named snapshots by stream number and name, the seqs that were erased, and the branches."""
 
     __slots__ = ("branches", "erased", "numbers", "snapshots")
@@ -55,7 +55,7 @@ class Settings:
         return [list(self.snapshots.values()), self.erased, *_some(self.branches)], []
 
     @classmethod
-    def unpack(cls, inline: Any, events: Located) -> "Settings":
+    def unpack(cls, inline: Any, events: Located) -> "StoreSettings":
         settings = cls()
         for named in msgspec.convert(inline[0], list[Named]):
             settings.snapshots[named.stream, named.name] = named
@@ -79,22 +79,22 @@ def _some(branches: list[Branch]) -> list[list[Branch]]:
     return [branches] if branches else []
 
 
-SETTINGS = View("settings", kinds=("store",), state=Settings)
+SETTINGS = View("settings", kinds=("store",), state=StoreSettings)
 
 
 @SETTINGS.on(SnapshotNamed)
-def _snapshot_named(settings: Settings, stamp: Stamp, event: SnapshotNamed) -> None:
+def _snapshot_named(settings: StoreSettings, stamp: Stamp, event: SnapshotNamed) -> None:
     if not stamp.erased:
         settings.snapshots[event.base_stream, event.name] = Named(event.name, event.base_stream, event.base_seq)
 
 
 @SETTINGS.on(Erased)
-def _erased(settings: Settings, stamp: Stamp, event: Erased) -> None:
+def _erased(settings: StoreSettings, stamp: Stamp, event: Erased) -> None:
     settings.erased.extend(event.seqs)
 
 
 @SETTINGS.on(BranchForked)
-def _branch_forked(settings: Settings, stamp: Stamp, event: BranchForked) -> None:
+def _branch_forked(settings: StoreSettings, stamp: Stamp, event: BranchForked) -> None:
     """Give the branch the next number; one whose name was erased is called by it."""
     name = f"{ERASED_PREFIX}{len(settings.branches) + 1}" if stamp.erased else event.name
     settings.add(Branch(name, event.base_branch, event.base_seq))

@@ -1,6 +1,6 @@
-"""The switches of a store: what its owner turned on and off, and how often what they govern was of use.
+"""The settings of a store that its owner changed, and the counts of use of hooks and skills.
 
-Part of the store's own stream, and so no part of ``state_hash``: neither says anything about what an agent knows.
+They are in the store's own stream, and so no part of ``state_hash``: an agent knows nothing of them.
 """
 
 from typing import Any
@@ -58,7 +58,7 @@ class Switches:
 
     def plain(self) -> dict[str, Any]:
         settings = {key: unpack_json(packed) for key, packed in sorted(self.values.items())}
-        return {name: shown for name, shown in (("settings", settings), ("usage", dict(self.usage))) if shown}
+        return {name: values for name, values in (("settings", settings), ("usage", dict(self.usage))) if values}
 
 
 SWITCHES = View("switches", kinds=("store",), state=Switches)

@@ -1,8 +1,8 @@
 """The token-bounded FIFO window: the newest messages of a conversation that fit its budget.
 
 Eviction (policy 1) takes whole groups from the front while the sum is over the budget, and nothing more. An assistant
-message with tool calls and the messages that answer them are one group, standing where its first member stands; a
-group with a pinned member is passed over and leaves only when the window is cleared. The fold recomputes evictions
+message with tool calls and the messages that answer them are one group, at the place of its first member; a group with
+a pinned member is passed over and leaves only when the window is cleared. The fold recomputes evictions
 from structural fields alone, so neither erasure nor a constructor argument can move one.
 """
 
@@ -41,18 +41,18 @@ class WindowResized(Event, frozen=True, tag=4):
 class Window:
     """The live messages with their running token sum; group bookkeeping exists only once there are tool calls.
 
-    Evicting costs what it evicts, whatever stands between: pinned groups that eviction has passed over are kept apart,
-    and members of an evicted group that do not stand at the front stay in place, marked, until they get there.
+    Eviction costs time only for what it evicts: pinned groups that it has passed over are in a list of their own, and
+    members of an evicted group that are not at the front stay in place, marked, until they get there.
     """
 
     __slots__ = (
         "calls",
         "counter",
         "gone",
-        "kept",
         "members",
         "origin",
         "owners",
+        "passed",
         "pinned",
         "pinned_tokens",
         "policy",
@@ -62,7 +62,7 @@ class Window:
     )
 
     def __init__(self) -> None:
-        self.kept: list[Message] = []
+        self.passed: list[Message] = []
         """Messages of pinned groups that eviction has passed over: older than all that is in the queue."""
         self.queue: deque[Message] = deque()
         """The other messages, oldest first, with those among them that are ``gone``."""
@@ -87,11 +87,11 @@ class Window:
     def live(self) -> list[Message]:
         """Return the live messages, oldest first, as a new list."""
         queued = [message for message in self.queue if message.event.id not in self.gone] if self.gone else self.queue
-        return [*self.kept, *queued] if self.kept else list(queued)
+        return [*self.passed, *queued] if self.passed else list(queued)
 
     def __len__(self) -> int:
         """Return the number of live messages."""
-        return len(self.kept) + len(self.queue) - len(self.gone)
+        return len(self.passed) + len(self.queue) - len(self.gone)
 
     def enter(self, message: Message) -> bool:
         """Add a message at the end; an answer to a call that is not in the window stays out (``False``)."""
@@ -140,13 +140,13 @@ class Window:
     def _evict_one(self, message: Message) -> None:
         """Evict the group of the message that stood at the front, unless it is gone already or pinned.
 
-        An answer is never at the front of an unpinned group: the message that it answers stands before it.
+        An answer is never at the front of an unpinned group: the message that it answers comes before it.
         """
         message_id = message.event.id
         if message_id in self.gone:
             self.gone.remove(message_id)
         elif self.owners.get(message_id, message_id) in self.pinned:
-            self.kept.append(message)
+            self.passed.append(message)
         else:
             self._drop(message)
 
@@ -168,12 +168,12 @@ class Window:
 
     def clear(self) -> None:
         """Drop every message."""
-        self.kept, self.queue, self.gone = [], deque(), set()
+        self.passed, self.queue, self.gone = [], deque(), set()
         self.tokens = self.pinned_tokens = self.origin = 0
         self.calls, self.owners, self.members, self.pinned = {}, {}, {}, set()
 
     def pinned_with(self, event: MessageAppended) -> int:
-        """Return what the pinned groups would hold if the event were appended."""
+        """Return the tokens of the pinned groups after an append of the event."""
         leader = event.id
         if event.answers is not None:
             makers = self.calls.get(event.answers)
@@ -202,9 +202,9 @@ class Window:
         if window.origin:
             event, stamp = events[0]
             assert isinstance(event, StateImported), f"seq {stamp.seq} was packed as an imported state"
-            wanted = set(imported)
+            live = set(imported)
             for message in imported_messages(event, stamp):
-                if message.event.id in wanted:
+                if message.event.id in live:
                     window.enter(message)
         for event, stamp in events[1:] if window.origin else events:
             assert isinstance(event, MessageAppended), f"seq {stamp.seq} was packed as a message"

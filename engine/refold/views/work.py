@@ -1,4 +1,4 @@
-"""What a session has done so far: its task, the files it read, what it found, how often it used which tool."""
+"""The work of a session so far: its task, the files it read, its findings, the number of calls of each tool."""
 
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ from refold.event import Event, ForkDropped, Located, Stamp, StateImported, View
 
 
 class ToolExecuted(Event, frozen=True, tag=40):
-    """A tool was called: ``arguments`` and ``result`` are JSON as the model wrote it and as it was given back."""
+    """A tool was called: ``arguments`` and ``result`` are JSON as the model wrote them and as the tool answered."""
 
     call_id: str
     name: str = ""
@@ -87,7 +87,7 @@ class Work:
         self.findings: dict[str, int] = {}
         self.calls: dict[str, int] = {}
         self.extracted = 0
-        """Up to which seq a model has read the session for what is worth remembering."""
+        """The seq up to which a model has read the session for memories to extract."""
 
     @property
     def is_empty(self) -> bool:
@@ -122,8 +122,8 @@ class Work:
         if self.is_empty:
             return {}
         files = {path: [file.lines, file.size_bytes] for path, (_, file) in self.files.items()}
-        shown = {"task": self.task, "files": files, "findings": list(self.findings), "calls": dict(self.calls)}
-        return shown | {"extracted": self.extracted}
+        values = {"task": self.task, "files": files, "findings": list(self.findings), "calls": dict(self.calls)}
+        return values | {"extracted": self.extracted}
 
 
 def _hold(work: Work, stamp: Stamp, event: Event) -> None:
@@ -154,7 +154,7 @@ def _task_described(work: Work, stamp: Stamp, event: TaskDescribed) -> None:
 
 @WORK.on(FileRead)
 def _file_read(work: Work, stamp: Stamp, event: FileRead) -> None:
-    """Hold what the file was when it was last read, in the order of last reading."""
+    """Hold the file as it was when it was last read, in the order of last reads."""
     if not stamp.erased:
         work.files.pop(event.path, None)
         _hold(work, stamp, event)

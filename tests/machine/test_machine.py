@@ -52,6 +52,7 @@ RULES = {
         "restore": "restore_whole",
         "snapshot": "keep_whole",
         "subscribe": "look_from_elsewhere",
+        "upsert": "upsert",
     },
     Board: {
         "append_message": "append_to_board",
@@ -152,7 +153,7 @@ READS = {
     Profile: {"get", "items", "name"},
     Journal: {"day", "name", "recent"},
     Files: {"list", "name", "read", "view"},
-    Snapshot: {"branch", "name", "origin", "seq", "stream"},
+    Snapshot: {"branch", "messages", "name", "origin", "seq", "stream", "to_json", "tokens"},
 }
 """What the invariants read after each step."""
 

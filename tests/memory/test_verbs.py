@@ -60,7 +60,16 @@ LIVE_ONLY |= {"Board.subscribe_settings", "Subscription.close", "Skills.create",
 CHAINED = {"Memory.fork", "Conversation.fork", "Conversation.close", "Conversation.append/request"}
 """Calls of the table that are two, or have options already."""
 
-SYNC_ONLY = {*CHAINED, "Memory.add", "Memory.recall", "Memory.tools", "Memory.load", "Memory.batch", "Memory.show"}
+SYNC_ONLY = {
+    *CHAINED,
+    "Memory.add",
+    "Memory.recall",
+    "Memory.upsert",
+    "Memory.tools",
+    "Memory.load",
+    "Memory.batch",
+    "Memory.show",
+}
 SYNC_ONLY |= {name for name in WRITES if name.startswith(("ScopedState.pop", "ScopedState.setd", "ScopedState.up"))}
 SYNC_ONLY |= {name for name in WRITES if name.startswith(("Skill", "Batch"))}
 """What the handles for asyncio do not have, or as two calls."""

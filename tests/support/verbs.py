@@ -114,6 +114,7 @@ _MEMORY: Final[_Calls] = {
     "recall": lambda memory, _: memory.recall("which port"),
     "restore": lambda memory, _: memory.restore("whole"),
     "search": lambda memory, _: memory.search("which port"),
+    "upsert": lambda memory, _: memory.upsert("what the default project holds"),
     "show": lambda memory, _: memory.rebuild(memory.show(memory.context(memory.conversation("c")))),
     "snapshot": lambda memory, _: memory.snapshot("another"),
     "tools": lambda memory, _: memory.tools.execute("memory_set", {"key": "tool", "value": "said"}),
@@ -133,6 +134,7 @@ _CONVERSATION: Final[_Calls] = {
     "restore": lambda chat, _: chat.restore("part"),
     "restore/bytes": lambda chat, world: chat.restore(Snapshot.from_bytes(world.known.rendered)),
     "set_window_tokens": lambda chat, _: chat.set_window_tokens(40),
+    "restore/budget": lambda chat, world: chat.restore(Snapshot.from_bytes(world.known.rendered), keep_budget=True),
     "snapshot": lambda chat, _: chat.snapshot("another"),
     "snapshot/bytes": lambda chat, _: chat.snapshot().to_bytes(),
 }

@@ -7,7 +7,7 @@ write are coroutines. What many tasks write at the same time travels together: o
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial, wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, Unpack, cast
 
 from refold.engine import batch as batches
 from refold.engine.batch import Batch
@@ -17,7 +17,7 @@ from refold.memory.board import Board
 from refold.memory.conversation import Conversation, Scratchpad
 from refold.memory.files import Files
 from refold.memory.handles import Journal, Profile, ScopedState, SessionMemory, Settings
-from refold.memory.options import Door, refuse_attribute
+from refold.memory.options import Door, MutationOptions, mutation, refuse_attribute
 from refold.memory.project import ManyHits, Project
 from refold.memory.snapshot import Snapshot
 from refold.results import Backup, Hits, Receipt, Reembedded, Upserted
@@ -363,7 +363,8 @@ class AsyncConversation(AsyncHandle[Conversation]):
     clear_window = writing(Conversation.clear_window)
     end_round = writing(Conversation.end_round)
     end = writing(Conversation.end)
-    restore = writing(Conversation.restore)
+    _restore = writing(Conversation.restore)
+    _restore_and_resize = hopping(Conversation.restore)
     close = writing(Conversation.close)
     snapshot = hopping(Conversation.snapshot)
     erase = hopping(Conversation.erase)
@@ -411,6 +412,17 @@ class AsyncConversation(AsyncHandle[Conversation]):
     def at(self, at: "int | datetime.datetime") -> "AsyncConversation":
         """Return the conversation as it was at a seq or an aware datetime."""
         return AsyncConversation(self.door, self.plain.at(at))
+
+    @mutation
+    async def restore(
+        self, snapshot: Snapshot | str, *, keep_budget: bool = False, **options: Unpack[MutationOptions]
+    ) -> None:
+        """Go on from an earlier state, as ``Conversation.restore`` does."""
+        # Two events make a batch, which a thread has to write; where one is open already, its end writes both.
+        if keep_budget and batches.active(self.door.engine) is None:
+            await self._restore_and_resize(snapshot, keep_budget=True, **options)
+        else:
+            await self._restore(snapshot, keep_budget=keep_budget, **options)
 
     async def fork(self, new_id: str, **options: Any) -> "AsyncConversation":
         """Begin another conversation from this one's state; takes what ``Conversation.fork`` takes."""

@@ -1,11 +1,13 @@
 """A conversation: its window and scratchpad, its state at any seq, its forks."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar, Unpack, cast
 
 import msgspec
 
 from refold import checks
+from refold.engine import batch as batches
 from refold.errors import InvalidInput, LimitExceeded
 from refold.event import ConversationEnded, ConversationOpened, Event, Recorded, unpack_json
 from refold.fold import State
@@ -394,14 +396,23 @@ class Conversation(Handle):
         return memory_snapshot.snapshot(self._door, self._stream, name, self._at, chosen(options))
 
     @mutation
-    def restore(self, snapshot: Snapshot | str, **options: Unpack[MutationOptions]) -> None:
+    def restore(
+        self, snapshot: Snapshot | str, *, keep_budget: bool = False, **options: Unpack[MutationOptions]
+    ) -> None:
         """Go on from an earlier state, of this or another conversation or store; history stays.
 
+        With ``keep_budget`` the window keeps its own token budget, and evicts what does not fit it, in the same commit.
         Raises ``NotFound`` for a name that does not exist, ``InvalidInput`` for a state that does not add up.
         """
         decide = memory_snapshot.restoration(self._door, self._stream, self._opening, snapshot, self._cited(options))
         asked = memory_snapshot.asked_for(self._door, snapshot) if chosen(options).request_id is not None else ()
-        self._write(decide, ("restore", *asked), options)
+        if not checks.flag(keep_budget, "keep_budget"):
+            self._write(decide, ("restore", *asked), options)
+            return
+        engine, window_tokens = self._door.engine, self.window_tokens
+        with nullcontext() if batches.active(engine) is not None else batches.Batch(engine):
+            self._write(decide, ("restore", *asked, "keep_budget"), options)
+            self.set_window_tokens(window_tokens, sources=options.get("sources", ()))
 
     @mutation
     def fork(

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, cast
 
 from refold import checks
 from refold.engine import history
@@ -30,14 +30,13 @@ if TYPE_CHECKING:
     from refold.agent.tools import ToolRegistry
     from refold.embedders import Embedder
     from refold.engine.subscriptions import Subscriber, Subscription
-    from refold.entry import Entry
     from refold.memory.aio import AsyncMemory
     from refold.memory.board import Board
     from refold.memory.files import Files
     from refold.memory.handles import Journal, Profile, Settings
     from refold.memory.project import Project
     from refold.mirror import Mirror
-    from refold.results import Hits, Reembedded
+    from refold.results import Reembedded
     from refold.skills import Skills
 
 
@@ -64,6 +63,25 @@ def lazy_verb(name: str) -> Any:
 def lazy_handle(kind: str, door: Door, name: object, at: int | None) -> Any:
     """Return a handle on what a name stands for; raises ``InvalidInput`` for a name that cannot be."""
     return lazy_verb(kind)(door, checks.name(name, "name"), at)
+
+
+if TYPE_CHECKING:
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+    def of_default(verb: Callable[Concatenate[Project, P], R]) -> Callable[Concatenate["Memory", P], R]:
+        """Return a verb of a project as one of a memory: what ``Shortcut`` does."""
+
+
+class Shortcut:
+    """A verb of the default project under its name on the memory: its signature and docstring are the project's."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, memory: "Memory | None", _: object = None) -> Any:
+        """Return the verb of the memory's default project; of the class, that of ``Project``."""
+        return getattr(lazy_verb("project") if memory is None else memory.project(), self._name)
 
 
 # What a memory offers from the rooms above this one: each name, and the function that makes it.
@@ -281,17 +299,13 @@ class Memory:
         """What is turned on and off for this store, recorded: ``memory_enabled``, ``skills_enabled`` and others."""
         return cast("Settings", lazy_verb("settings")(self._door, self._at))
 
-    def add(self, content: str, **options: Any) -> "Entry":
-        """Add a memory to the default project; takes what ``Project.add`` takes."""
-        return self.project().add(content, **options)
-
-    def search(self, query: str, **options: Any) -> "Hits":
-        """Return what the default project knows that answers a query; takes what ``Project.search`` takes."""
-        return self.project().search(query, **options)
-
-    def recall(self, query: str, **options: Any) -> "Hits":
-        """Search the default project and record what was found; takes what ``Project.recall`` takes."""
-        return self.project().recall(query, **options)
+    if TYPE_CHECKING:
+        add = of_default(Project.add)
+        upsert = of_default(Project.upsert)
+        search = of_default(Project.search)
+        recall = of_default(Project.recall)
+    else:
+        add, upsert, search, recall = map(Shortcut, ("add", "upsert", "search", "recall"))
 
     def conversations(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
         """Return the ids of the conversations, sorted; ``after`` and ``limit`` page through them."""

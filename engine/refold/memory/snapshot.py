@@ -1,7 +1,7 @@
 """Snapshots of a conversation: taken, rendered as bytes, restored, forked, and replayed step by step."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -24,11 +24,12 @@ from refold.event import (
     SnapshotNamed,
     Stamp,
     StateImported,
+    unpack_json,
 )
 from refold.fold import State
 from refold.limits import BASE_DEPTH_MAX, NAME_BYTES_MAX
 from refold.memory.options import Door, Options
-from refold.message import ROLES, Message, MessageAppended, plain_message
+from refold.message import ROLES, Message, MessageAppended, imported_messages, plain_message
 from refold.results import Change
 from refold.text import sha256
 from refold.views.scratchpad import SCRATCH
@@ -36,6 +37,8 @@ from refold.views.session import SESSION
 from refold.views.state import STATE
 from refold.views.store import SETTINGS, Named
 from refold.views.window import POLICY, WINDOW, Window, WindowResized
+
+T = TypeVar("T")
 
 _MAGIC: Final = b"REFOLDSN"
 _FORMAT: Final = 1
@@ -95,6 +98,36 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
         """Return what pickle keeps: the rendered state, so that a pickled snapshot is one that was handed over."""
         return Snapshot.from_bytes, (self.to_bytes(),)
 
+    @property
+    def messages(self) -> list[Message]:
+        """The messages of its window, oldest first; those that came as bytes have the seq of the snapshot."""
+        if isinstance(self.origin, Carried):
+            return list(imported_messages(self.origin.state, Stamp(self.seq, self.stream, 0, 0, 0)))
+        return self._read(lambda state: state.part(WINDOW).live())
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of its messages."""
+        if isinstance(self.origin, Carried):
+            return self.origin.tokens
+        return self._read(lambda state: state.part(WINDOW).tokens)
+
+    def to_json(self) -> str:
+        """Return the conversation's project, budget, messages, scratchpad and state as one JSON object."""
+        carried = self.origin if isinstance(self.origin, Carried) else self._rendered()
+        state = carried.state
+        content = {
+            "stream": self.stream,
+            "seq": self.seq,
+            "project": state.project,
+            "window_tokens": state.window_tokens,
+            "tokens": carried.tokens,
+            "messages": [plain_message(message) for message in self.messages],
+            "scratchpad": {"entries": dict(sorted(state.entries)), "notes": state.notes},
+            "state": {key: unpack_json(value) for key, value in sorted(state.state)},
+        }
+        return msgspec.json.encode(content).decode()
+
     def to_bytes(self) -> bytes:
         """Return the state rendered whole, with a checksum: what another store can restore from.
 
@@ -104,18 +137,20 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
         payload = _ENCODE(carried)
         return _MAGIC + bytes([_FORMAT]) + sha256(payload) + payload
 
-    def _rendered(self) -> Carried:
+    def _read(self, query: Callable[[State], T]) -> T:
         engine = self.origin
         if not isinstance(engine, Engine):
             checks.invalid("this Snapshot was made by hand; take one with chat.snapshot() or Snapshot.from_bytes()")
         if not self.stream:
             checks.invalid("the snapshot is of a whole memory; hand that over with memory.at(seq).export(path)")
-        store_id = engine.reader.store_id
+        return engine.reader.read(key_of(self.branch, self.stream), query, self.seq)
 
-        def render(state: fold.State) -> Carried:
+    def _rendered(self) -> Carried:
+        def render(state: State) -> Carried:
+            store_id = self.origin.reader.store_id
             return Carried(store_id, self.stream, self.seq, state.part(WINDOW).tokens, exported(state))
 
-        return engine.reader.read(key_of(self.branch, self.stream), render, self.seq)
+        return self._read(render)
 
     @staticmethod
     def from_bytes(rendered: object) -> "Snapshot":

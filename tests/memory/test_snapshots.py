@@ -1,0 +1,134 @@
+"""What a snapshot shows by itself, and a restore that keeps the window's budget."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from refold import Conversation, InvalidInput, LimitExceeded, Memory, Snapshot
+from tests.support.memories import refused, remembering
+
+
+def filled(memory: Memory) -> Conversation:
+    chat = memory.conversation("chat", project="acme", window_tokens=10)
+    for number in range(4):
+        chat.append("user", f"message {number}", tokens=3)
+    chat.scratchpad.set("b", "2")
+    chat.scratchpad.set("a", "1")
+    chat.scratchpad.note("noted")
+    chat.state["plan"] = {"steps": [1, None]}
+    return chat
+
+
+class TestASnapshotShows:
+    def test_its_messages_and_their_tokens(self) -> None:
+        with remembering() as memory:
+            chat = filled(memory)
+            snapshot, window = chat.snapshot(), chat.window()
+            chat.append("user", "later", tokens=1)
+            assert snapshot.messages == window
+            assert (snapshot.tokens, len(snapshot.messages)) == (9, 3)
+            assert chat.at(2).snapshot().tokens == 3
+            carried = Snapshot.from_bytes(snapshot.to_bytes())
+            assert carried.tokens == 9
+            assert [message.content for message in carried.messages] == [message.content for message in window]
+            assert {message.seq for message in carried.messages} == {snapshot.seq}
+            snapshot.messages.clear()
+            assert snapshot.messages == window
+
+    def test_all_of_it_as_json(self) -> None:
+        with remembering() as memory:
+            chat = filled(memory)
+            shown = json.loads(chat.snapshot("named").to_json())
+            messages = shown.pop("messages")
+            assert shown == {
+                "stream": "conversation/chat",
+                "seq": memory.head - 1,
+                "project": "acme",
+                "window_tokens": 10,
+                "tokens": 9,
+                "scratchpad": {"entries": {"a": "1", "b": "2"}, "notes": ["noted"]},
+                "state": {"plan": {"steps": [1, None]}},
+            }
+            assert list(shown["scratchpad"]["entries"]) == ["a", "b"]
+            assert [message["content"] for message in messages] == ["message 1", "message 2", "message 3"]
+            fork = memory.fork("fork")
+            fork.conversation("chat").append("user", "only there", tokens=10)
+            assert json.loads(fork.conversation("chat").snapshot().to_json())["tokens"] == 10
+
+    @pytest.mark.parametrize("look", [lambda s: s.messages, lambda s: s.tokens, lambda s: s.to_json()])
+    def test_nothing_where_it_is_of_a_whole_memory_or_made_by_hand(self, look: Any) -> None:
+        memory = Memory()
+        filled(memory)
+        with refused(memory, InvalidInput, "of a whole memory"):
+            look(memory.snapshot())
+        with refused(memory, InvalidInput, "made by hand"):
+            look(Snapshot("conversation/chat", 3))
+
+
+class TestARestoreThatKeepsTheBudget:
+    def test_evicts_what_does_not_fit_in_one_commit(self) -> None:
+        with remembering() as memory:
+            chat = filled(memory)
+            snapshot = chat.snapshot()
+            chat.clear_window()
+            chat.set_window_tokens(6)
+            head = memory.head
+            chat.restore(snapshot, keep_budget=True)
+            assert (chat.window_tokens, chat.token_count()) == (6, 6)
+            assert [message.content for message in chat.window()] == ["message 2", "message 3"]
+            assert len({recorded.stamp.time_ns for recorded in chat.events(after=head)}) == 1
+            chat.restore(snapshot)
+            assert (chat.window_tokens, chat.token_count()) == (10, 9)
+
+    def test_from_bytes_into_another_store(self) -> None:
+        with Memory() as other:
+            rendered = filled(other).snapshot().to_bytes()
+        with remembering() as memory:
+            chat = memory.conversation("taker", window_tokens=100)
+            chat.restore(Snapshot.from_bytes(rendered), keep_budget=True)
+            assert (chat.window_tokens, chat.token_count()) == (100, 9)
+
+    def test_answers_a_request_once(self) -> None:
+        with remembering() as memory:
+            chat = filled(memory)
+            snapshot = chat.snapshot()
+            chat.set_window_tokens(6)
+            chat.restore(snapshot, keep_budget=True, request_id="once")
+            head = memory.head
+            chat.restore(snapshot, keep_budget=True, request_id="once")
+            assert memory.head == head
+            with refused(memory, InvalidInput, "request_id"):
+                chat.restore(snapshot, request_id="once")
+
+    def test_changes_nothing_where_pinned_messages_do_not_fit(self) -> None:
+        memory = Memory()
+        chat = memory.conversation("chat", window_tokens=10)
+        chat.append("user", "pinned", tokens=8, pinned=True)
+        snapshot = chat.snapshot()
+        chat.clear_window()
+        chat.set_window_tokens(5)
+        with refused(memory, LimitExceeded, "pinned messages hold 8 tokens"):
+            chat.restore(snapshot, keep_budget=True)
+
+    def test_is_part_of_an_open_batch_and_awaited(self) -> None:
+        with remembering() as memory:
+            chat = filled(memory)
+            snapshot = chat.snapshot()
+            chat.set_window_tokens(6)
+            with memory.batch():
+                chat.restore(snapshot, keep_budget=True)
+                chat.append("user", "and on", tokens=1)
+            assert (chat.window_tokens, chat.token_count()) == (6, 4)
+
+            async def work() -> None:
+                twin = memory.aio.conversation("chat")
+                await twin.restore(snapshot)
+                await twin.set_window_tokens(7)
+                await twin.restore(snapshot, keep_budget=True)
+                async with memory.aio.batch():
+                    await twin.restore(snapshot, keep_budget=True)
+
+            asyncio.run(work())
+            assert (chat.window_tokens, chat.token_count()) == (7, 6)

@@ -1,16 +1,13 @@
 """What goes wrong in a backup or a recovery: damage, a full disk, a crash at any step. Nothing half is ever there."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from refold import InvalidInput, Memory, RefoldError, StoreBusy, StoreCorrupt
 from refold.engine import history
-from refold.log.clean_copy import Scrubbing
 from refold.log.site import SITE_SUFFIX
 from tests.engine.test_backup import names_in
 from tests.engine.test_transfer import branch, fill
@@ -99,21 +96,6 @@ def test_a_place_that_is_taken_meanwhile_is_not_replaced(
         memory.backup(tmp_path / "backup")
     assert names_in(tmp_path / "backup") == {"mine"}
     assert names_in(tmp_path) == {"store", "backup"}
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_scrubbing_damaged_pages_never_fails(tmp_path: Path, source: Path, seed: int) -> None:
-    random = Random(seed)
-    data = bytearray((source / "data.mdb").read_bytes())
-    for _ in range(60):
-        page = 4_096 * random.randrange(2, len(data) // 4_096)
-        data[page + random.choice([10, 11, 12, 13, 14, 15, random.randrange(4_096)])] = random.randrange(256)
-    damaged = tmp_path / "damaged"
-    damaged.write_bytes(data)
-    file = os.open(damaged, os.O_RDWR)
-    Scrubbing(file, 4_096).scrub()
-    os.close(file)
-    assert damaged.stat().st_size == len(data)
 
 
 FULL = """

@@ -39,7 +39,7 @@ SEEN_AS = {
     "forgotten_sweep": (1, "once the erasure is written", "stands in data.mdb"),
     "late_erasure": (1, "", "was acknowledged, and not all of them are erased"),
     "forgotten_owners": (2, "", ""),
-    "backup_in_place": (1, "before a copy is scrubbed", "it is not whole"),
+    "backup_in_place": (1, "while a copy is written", "it is not whole"),
 }
 """With how many processes, at which moment and in which words each broken build is seen, any if it loses a store."""
 

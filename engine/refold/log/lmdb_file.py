@@ -139,6 +139,11 @@ def open_to_look(path: str) -> lmdb.Environment:
     return _open(path, readonly=True, create=False, lock=os.path.exists(os.path.join(path, LOCK_FILE)))
 
 
+def open_alone(path: str) -> lmdb.Environment:
+    """Return the LMDB environment of a new file that nobody else opens; its writer flushes it once it is whole."""
+    return _open(path, lock=False, sync=False)
+
+
 def _open(path: str, **options: Any) -> lmdb.Environment:
     file = os.path.join(path, DATA_FILE)
     file_bytes = os.stat(file).st_size if os.path.exists(file) else None

@@ -24,7 +24,6 @@ from msgspec import Struct
 from refold import InvalidInput, Memory, StoreBusy, StoreError
 from refold.engine.reader import UNSWEPT_KEY
 from refold.log import clean_copy, environment, site
-from refold.log.clean_copy import Scrubbing
 from refold.log.lmdb_log import LmdbLog, LmdbTurn
 from refold.memory import store
 from tests.rigs.breaks import BUILDS
@@ -113,7 +112,7 @@ def _in_class(kind: Any, name: str, dying: Dying) -> None:
 MOMENTS: Final[dict[str, Callable[[int], None]]] = {
     "before the erasure is written": lambda n: _in_class(LmdbTurn, "write", _doomed(n, after=False, when=_is_erasure)),
     "once the erasure is written": lambda n: _in_class(LmdbTurn, "write", _doomed(n, after=True, when=_is_erasure)),
-    "before a copy is scrubbed": lambda n: _in_class(Scrubbing, "scrub", _doomed(n, after=False)),
+    "while a copy is written": lambda n: _in_class(clean_copy, "_copy_rows", _doomed(n, after=True)),
     "before a copy is flushed": lambda n: _in_os(clean_copy, "fsync", _doomed(n, after=False)),
     "once the copy is whole": lambda n: _in_class(clean_copy, "copy", _doomed(n, after=True)),
     "before the copy takes its place": lambda n: _in_os(environment, "rename", _doomed(n, after=False)),

@@ -20,6 +20,7 @@ from tests.rigs.interrupts.points import Interrupter, Outcome, Return, call_fail
 from tests.support.verbs import VERBS
 from tests.support.worlds import STATES, Kit, Verb, World
 
+STARTED_SECONDS_MAX: Final = 120
 ERRORS: Final[dict[str, type[BaseException]]] = {"interrupt": KeyboardInterrupt, "memory": MemoryError}
 
 
@@ -143,6 +144,7 @@ def serve(file: int, directory: str) -> None:
     logging.getLogger("refold").addHandler(logging.NullHandler())
     with Connection(file) as pipe, Kit(Path(directory)) as kit, Interrupter() as interrupter:
         runner = _Runner(kit, interrupter)
+        pipe.send(None)
         while True:
             try:
                 case = pipe.recv()
@@ -171,6 +173,9 @@ class _Worker:
         with theirs:
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=self._errors)
         self._pipe = Connection(ours.detach())
+        # It says when it is there: to start takes as long as the machine has other work, and a case takes patience.
+        if not self._pipe.poll(STARTED_SECONDS_MAX) or self._pipe.recv() is not None:
+            raise AssertionError(f"the process that runs the cases did not start: {self.end()}")
 
     def end(self) -> str:
         """End the process; return the last of what it wrote to its standard error."""

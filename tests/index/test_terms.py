@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from refold.index.ranking import Query, Ranking
 from refold.index.text import Text, TextIndex
-from tests.index import formulas as ranked
+from tests.index import formulas
 
 ALL: Any = dict.fromkeys(("keywords", "bm25", "idf_cosine", "coverage", "question", "importance", "recency"), 1.0)
 RANKINGS = [
@@ -26,11 +26,11 @@ texts = st.builds(
     st.lists(st.sampled_from([" ", "? ", ". ", " "]), min_size=9, max_size=9),
 )
 memories = st.builds(
-    ranked.Memory,
+    formulas.Memory,
     text=texts,
     keywords=st.lists(st.sampled_from(WORDS), max_size=4).map(tuple),
     importance=st.sampled_from([0.0, 0.25, 1.0]),
-    accessed_ns=st.integers(0, 40).map(lambda days: days * ranked.DAY_NS // 3),
+    accessed_ns=st.integers(0, 40).map(lambda days: days * formulas.DAY_NS // 3),
     session=st.sampled_from([None, "a", "b"]),
     occurred_ns=st.sampled_from([None, 0, 1_715_000_000 * 10**9]),
 )
@@ -45,7 +45,7 @@ steps = st.lists(
 )
 
 
-def put(texts: TextIndex, row: int, memory: ranked.Memory) -> None:
+def put(texts: TextIndex, row: int, memory: formulas.Memory) -> None:
     texts.add(
         row,
         Text(memory.text, memory.session, memory.occurred_ns),
@@ -55,10 +55,10 @@ def put(texts: TextIndex, row: int, memory: ranked.Memory) -> None:
     )
 
 
-def rebuilt(rows: ranked.Rows, size: int) -> TextIndex:
+def rebuilt(rows: formulas.Rows, size: int) -> TextIndex:
     """Texts of the same rows, made in one go; a row that is gone leaves a number behind."""
     texts = TextIndex()
-    filler = ranked.Memory("filler", ("filler",), 0, 0, "filler", 0)
+    filler = formulas.Memory("filler", ("filler",), 0, 0, "filler", 0)
     for row in range(size):
         put(texts, row, rows.get(row, filler))
         if row not in rows:
@@ -72,9 +72,9 @@ def test_an_index_kept_row_by_row_equals_one_built_anew_and_the_formulas(
     steps: list[Any], query: str, given: tuple[str, ...], days: int
 ) -> None:
     texts = TextIndex()
-    rows: ranked.Rows = {}
+    rows: formulas.Rows = {}
     size = 0
-    asked = Query(text=query, words=given, now_ns=days * ranked.DAY_NS)
+    asked = Query(text=query, words=given, now_ns=days * formulas.DAY_NS)
     for kind, *arguments in steps:
         live = sorted(rows)
         if kind == "add":
@@ -101,7 +101,7 @@ def test_an_index_kept_row_by_row_equals_one_built_anew_and_the_formulas(
             name: part[live].tolist() for name, part in other_parts.items()
         }
         for row in live:
-            expected = ranked.signals(rows, row, query, given, ranking=ranking, now_ns=days * ranked.DAY_NS)
+            expected = formulas.signals(rows, row, query, given, ranking=ranking, now_ns=days * formulas.DAY_NS)
             assert {name: float(part[row]) for name, part in parts.items()} == pytest.approx(expected, abs=1e-5)
             assert float(total[row]) == pytest.approx(sum(expected.values()), abs=1e-5)
 
@@ -110,11 +110,11 @@ def test_a_row_in_the_midst_of_a_session_leaves_its_neighbours_side_by_side() ->
     ranking = Ranking(coverage=1.0, neighbours=(0.8,), gate_terms=0, damping=0)
     texts = TextIndex()
     for row, text in enumerate(["alpha", "beta", "gamma"]):
-        put(texts, row, ranked.Memory(text, (), 0, 0, "s", None))
+        put(texts, row, formulas.Memory(text, (), 0, 0, "s", None))
     assert texts.score(Query(text="alpha", ranking=ranking))[0].tolist() == pytest.approx([1, 0.8, 0])
     texts.remove(1)
     assert texts.score(Query(text="alpha", ranking=ranking))[0][[0, 2]].tolist() == pytest.approx([1, 0.8])
-    put(texts, 1, ranked.Memory("delta", (), 0, 0, "s", None))
+    put(texts, 1, formulas.Memory("delta", (), 0, 0, "s", None))
     assert texts.score(Query(text="alpha", ranking=ranking))[0].tolist() == pytest.approx([1, 0.8, 0])
     assert texts.score(Query(text="gamma", ranking=ranking))[0].tolist() == pytest.approx([0, 0.8, 1])
     assert texts.score(Query(text="delta", ranking=ranking))[0].tolist() == pytest.approx([0.8, 1, 0.8])
@@ -122,8 +122,8 @@ def test_a_row_in_the_midst_of_a_session_leaves_its_neighbours_side_by_side() ->
 
 def test_a_hundred_thousand_words_in_one_text_are_one_row() -> None:
     texts = TextIndex()
-    put(texts, 0, ranked.Memory("tea " * 100_000, (), 0, 0, None, None))
-    put(texts, 1, ranked.Memory("tea", (), 0, 0, None, None))
+    put(texts, 0, formulas.Memory("tea " * 100_000, (), 0, 0, None, None))
+    put(texts, 1, formulas.Memory("tea", (), 0, 0, None, None))
     total, parts = texts.score(Query(text="tea", ranking=Ranking(coverage=1.0, bm25=1.0)))
     assert parts["coverage"][0] < 0.01 < parts["coverage"][1]
     assert numpy.isfinite(total).all()
@@ -133,5 +133,5 @@ def test_the_nearest_neighbour_counts_where_several_have_a_term() -> None:
     ranking = Ranking(coverage=1.0, neighbours=(0.8, 0.5), gate_terms=0, damping=0)
     texts = TextIndex()
     for row, text in enumerate(["tea", "yes", "no", "tea"]):
-        put(texts, row, ranked.Memory(text, (), 0, 0, "s", None))
+        put(texts, row, formulas.Memory(text, (), 0, 0, "s", None))
     assert texts.score(Query(text="tea", ranking=ranking))[0].tolist() == pytest.approx([1, 0.8, 0.8, 1])

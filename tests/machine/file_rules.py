@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from refold import InvalidInput, NotFound
 from refold.memory import Files
-from tests.machine import model_states as states
+from tests.machine import model_states
 from tests.machine.chat_rules import GIVEN, drawn_rule
 from tests.machine.driver import Drawn, drawn_options
 from tests.machine.fact_rules import FactRules
@@ -141,7 +141,7 @@ def _moved(folder: Folder, entry: Entry) -> None:
 
 EMPTY["files"] = Folder  # type: ignore[assignment]  # A kind of stream more than the plain model knows by itself.
 FOLD |= {"file_created": _created, "file_edited": _edited, "path_removed": _removed, "path_moved": _moved}
-assert states.EMPTY is EMPTY
+assert model_states.EMPTY is EMPTY
 
 
 class FileRules(FactRules):

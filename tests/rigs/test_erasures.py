@@ -6,7 +6,7 @@ from random import SystemRandom
 
 import pytest
 
-from tests.rigs.history import erasures as erasing
+from tests.rigs.history import erasures
 from tests.rigs.history.eraser import MOMENTS
 from tests.rigs.history.tally import Tally
 from tests.support.sizes import sizes
@@ -18,7 +18,7 @@ def run(
     """Runs the rig with a seed of its own; the tally, which is printed when a test fails, has the seed."""
     tally = Tally("erase", SystemRandom().randrange(2**32), processes, 1)
     print(tally)  # noqa: T201 - the seed, if the run never ends
-    erasing.run(directory, tally, loops=loops, broken=broken, moments=moments)
+    erasures.run(directory, tally, loops=loops, broken=broken, moments=moments)
     print(tally)  # noqa: T201
     return tally
 

@@ -7,8 +7,7 @@ from random import SystemRandom
 import lmdb
 import pytest
 
-from tests.rigs.history import contention as contend
-from tests.rigs.history import kill
+from tests.rigs.history import contention, kill
 from tests.rigs.history.moments import MOMENTS, Doom
 from tests.rigs.history.processes import Crew, CrewError
 from tests.rigs.history.record import Answer, Call
@@ -19,7 +18,7 @@ from tests.rigs.history.worker import Setup
 from tests.support.memories import Child
 from tests.support.sizes import sizes
 
-RIGS: dict[str, Callable[..., Tally]] = {"kill": kill.run, "history": contend.run}
+RIGS: dict[str, Callable[..., Tally]] = {"kill": kill.run, "history": contention.run}
 
 shapes = pytest.mark.parametrize(("processes", "threads"), SHAPES)
 rigs = pytest.mark.parametrize("rig", RIGS)

@@ -7,7 +7,7 @@ from agmi import check
 from agmi.attacks.at_rest import AT_REST_ATTACKS_WITH_SNAPSHOT
 
 from refold import Memory
-from tests.rigs import tamper as tampering
+from tests.rigs import tamper
 from tests.rigs.tamper import Careless, Store, committed
 
 EDITS = ("T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "T9")
@@ -24,7 +24,7 @@ TABLE = {
 }
 """What becomes of each edit, by attacker; FORMAT.md has the same table in words."""
 
-ADAPTERS = {name: getattr(tampering, name) for name in TABLE}
+ADAPTERS = {name: getattr(tamper, name) for name in TABLE}
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_the_suite_goes_red_on_a_build_that_does_not_look(monkeypatch: pytest.Mo
 
 def test_an_attacker_who_changes_nothing_is_not_seen() -> None:
     """What the attackers cover up with is itself sound: it is the edit that is found, and not the covering up."""
-    for kind in (tampering.Tidy, tampering.Relinking):
+    for kind in (tamper.Tidy, tamper.Relinking):
         adapter = kind()
         adapter.setup()
         adapter.seed(4)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from refold import Memory, StoreError
 from tests.rigs import judge
-from tests.rigs.faults import erasures as erasing
+from tests.rigs.faults import erasures
 from tests.rigs.faults.cases import Case, Faults
 from tests.rigs.faults.workloads import WORKLOADS
 from tests.rigs.faults.world import BEFORE_COUNT, Told, World, chat_of
@@ -42,8 +42,8 @@ def judged(case: Case, path: Path, told: Told) -> list[str]:
     """Return what is wrong with the store once no call fails any more."""
     world = _world(case.workload, case.seed, path, told)
     with world.open() as memory:
-        findings = _missing(memory, told) + judge.unsound(memory) + erasing.half_done(memory, world)
-    findings += erasing.left_over(world)
+        findings = _missing(memory, told) + judge.unsound(memory) + erasures.half_done(memory, world)
+    findings += erasures.left_over(world)
     with world.open() as memory:
         repeated = [
             text for text in told.acknowledged + told.unknown if not any(text in group for group in told.groups)
@@ -56,8 +56,8 @@ def judged(case: Case, path: Path, told: Told) -> list[str]:
             for text in repeated
             if found.count(text) != 1
         ]
-        findings += erasing.erase_again(world, memory) + erasing.back_up_again(world, memory) + judge.unsound(memory)
-    return findings + erasing.left_over(world) + erasing.judge_backups(world)
+        findings += erasures.erase_again(world, memory) + erasures.back_up_again(world, memory) + judge.unsound(memory)
+    return findings + erasures.left_over(world) + erasures.judge_backups(world)
 
 
 def _world(workload: str, seed: int, path: Path, told: Told) -> World:
@@ -125,8 +125,8 @@ def _go_on(world: World, workload: str, memory: Memory) -> None:
         world.told.findings.append(f"there is space again, and writing does not go on: {error}")
     else:
         world.told.acknowledged.append(text)
-        if world.told.erasures and WORKLOADS[workload].work is erasing.erasures:
-            erasing.go_on(world, memory)
+        if world.told.erasures and WORKLOADS[workload].work is erasures.erasures:
+            erasures.go_on(world, memory)
 
 
 def _close(world: World, memory: Memory) -> None:

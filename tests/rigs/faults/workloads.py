@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from refold import Memory, StoreError
-from tests.rigs.faults import erasures as erasing
+from tests.rigs.faults import erasures
 from tests.rigs.faults.world import World, append, chat_of, look
 
 Workload: TypeAlias = Callable[[World, Memory], None]
@@ -106,7 +106,7 @@ WORKLOADS: Final[Mapping[str, Row]] = {
     "tasks": Row(tasks),
     "delayed": Row(flushes, {"durability": "delayed"}),
     "creation": Row(steps, is_there=False),
-    "erasing": Row(erasing.erasures, before=erasing.write_before),
-    "erasing-delayed": Row(erasing.erasures, {"durability": "delayed"}, before=erasing.write_before),
-    "backups": Row(erasing.backups, before=erasing.write_before),
+    "erasing": Row(erasures.erasures, before=erasures.write_before),
+    "erasing-delayed": Row(erasures.erasures, {"durability": "delayed"}, before=erasures.write_before),
+    "backups": Row(erasures.backups, before=erasures.write_before),
 }

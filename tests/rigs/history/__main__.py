@@ -14,12 +14,10 @@ import tempfile
 from pathlib import Path
 
 from tests.rigs.breaks import BUILDS
-from tests.rigs.history import contention as contend
-from tests.rigs.history import erasures as erasing
-from tests.rigs.history import kill
+from tests.rigs.history import contention, erasures, kill
 from tests.rigs.history.tally import Tally
 
-RIGS = {"kill": kill.run, "history": contend.run, "erase": erasing.run}
+RIGS = {"kill": kill.run, "history": contention.run, "erase": erasures.run}
 LOOP_SECONDS_MAX = 300
 REPORT_LOOPS = 100
 

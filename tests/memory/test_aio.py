@@ -24,33 +24,6 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(work)
 
 
-def test_what_was_awaited_is_there(memory: Memory) -> None:
-    async def work() -> None:
-        chat = memory.aio.conversation("chat")
-        message = await chat.append("user", "Hello!", tokens=3)
-        assert message.seq == memory.head == 2
-        assert message.time_ns > 0
-        assert [held.content for held in chat.window()] == ["Hello!"]
-        await chat.scratchpad.set("key", "value")
-        assert chat.scratchpad.get("key") == "value"
-        assert chat.scratchpad.keys() == ["key"]
-        assert await chat.scratchpad.delete("key")
-        assert not await chat.scratchpad.delete("key")
-        await chat.scratchpad.note("a note")
-        assert chat.scratchpad.notes() == ["a note"]
-        await chat.state.set("plan", [1, 2])
-        assert chat.state["plan"] == [1, 2]
-        assert "plan" in chat.state
-        assert len(chat.state) == 1
-        await memory.aio.profile().set("theme", "dark")
-        assert memory.aio.profile().items() == [("theme", "dark")]
-        note = await memory.aio.journal().append("Chose LMDB.", day="2026-11-21")
-        assert note.time_ns > 0
-        assert memory.aio.journal().day("2026-11-21") == [note]
-
-    run(work())
-
-
 def test_tasks_that_write_together_share_a_commit(memory: Memory) -> None:
     async def work() -> None:
         chats = [memory.aio.conversation(f"chat-{number}") for number in range(TASKS)]

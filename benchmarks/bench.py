@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 import workloads
 from pages import report
 from peers.registry import PEERS, REFOLD
-from publishing import publish
+from publication import publish
 from report import DATA, GROUPS, machine
 from results import FULL, QUICK, RESULTS, Results
 from rounds import in_short_slices, short_slices
-from rows import growth, peers, selecting, sets
+from rows import growth, peers, selection, sets
 from rows.table import Options, Row, Rows, Stores
 
 ROWS: dict[str, Rows] = {
@@ -38,7 +38,7 @@ ROWS: dict[str, Rows] = {
     "peers-search": peers.search_rows,
     "peers-search-large": peers.large_search_rows,
     "peers-window": peers.window_rows,
-    "selection": selecting.rows,
+    "selection": selection.rows,
 }
 """Groups whose figures are rows: a job, what it takes, a floor or a peer."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import bench
 import pages
 import plots
-import publishing
+import publication
 import pytest
 import workloads
 from peers import child
@@ -22,7 +22,7 @@ from peers.interface import FULL as FULL_SIZES
 from peers.registry import LOG, PEERS, SEARCH, WINDOW, of_kind
 from results import FULL, QUICK, Results
 from rounds import Ratio, in_short_slices
-from rows import growth, selecting, sets
+from rows import growth, selection, sets
 from rows import peers as peer_rows
 from rows.growth import FLAT, SLOPE_MAX, Point, slope
 from rows.table import WITH_RECALL, Options, Row, Stores, recalled, skipped
@@ -75,14 +75,14 @@ def tell(directory: Path) -> Path:
 
 def test_the_table_of_readme_is_that_of_the_published_figures() -> None:
     """What fails here is made again by `tools/bench publish`, never by hand."""
-    published = json.loads(publishing.PUBLISHED.read_text(encoding="utf-8"))
-    shown = publishing.published_part(publishing.README.read_text(encoding="utf-8"))
-    assert shown == publishing.shown(published)
+    published = json.loads(publication.PUBLISHED.read_text(encoding="utf-8"))
+    shown = publication.published_part(publication.README.read_text(encoding="utf-8"))
+    assert shown == publication.shown(published)
     assert "missed" in shown
 
 
 def test_a_verdict_that_is_published_is_what_its_ratio_says() -> None:
-    for row in json.loads(publishing.PUBLISHED.read_text(encoding="utf-8"))["floors"]:
+    for row in json.loads(publication.PUBLISHED.read_text(encoding="utf-8"))["floors"]:
         sense, bound = re.match(r"(at most|at least) ([0-9.]+) x", row["target"]).groups()  # type: ignore[union-attr]
         reached = row["ratio"] <= float(bound) if sense == "at most" else row["ratio"] >= float(bound)
         assert reached or not row["is_met"], row
@@ -91,19 +91,19 @@ def test_a_verdict_that_is_published_is_what_its_ratio_says() -> None:
 
 def test_publishing_takes_a_full_run_and_nothing_else(tmp_path: Path) -> None:
     readme, published = tmp_path / "README.md", tmp_path / "published.json"
-    readme.write_text(f"before\n{publishing.BEGIN}\nold\n{publishing.END}\nafter\n", encoding="utf-8")
+    readme.write_text(f"before\n{publication.BEGIN}\nold\n{publication.END}\nafter\n", encoding="utf-8")
     Results(QUICK, tmp_path).save("append", document(QUICK, rows=[ROW.as_json()]))
-    publishing.publish(tmp_path, published=published, readme=readme)
+    publication.publish(tmp_path, published=published, readme=readme)
     assert "old" in readme.read_text(encoding="utf-8")
     Results(FULL, tmp_path).save("append", document(FULL, rows=[ROW.as_json()]))
     Results(FULL, tmp_path).save("peers-log", document(FULL, rows=[ROW._replace(target="", is_met=None).as_json()]))
-    publishing.publish(tmp_path, published=published, readme=readme)
+    publication.publish(tmp_path, published=published, readme=readme)
     text = readme.read_text(encoding="utf-8")
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
     assert "| job | floor 1.0 | 2.00 x its time | at most 1.5: missed |" in text
     assert "| job | floor 1.0 | 2.00 x its rate | a <note> |" in text
-    assert publishing.shown(json.loads(published.read_text(encoding="utf-8"))) == publishing.published_part(text)
+    assert publication.shown(json.loads(published.read_text(encoding="utf-8"))) == publication.published_part(text)
 
 
 # Runs and reports.
@@ -138,7 +138,7 @@ def test_every_group_of_a_mode_can_be_measured() -> None:
     known = {*bench.ROWS, *bench.SETS}
     assert all(set(groups) <= known for _, groups in bench.MODES.values())
     assert set(bench.MODES["full"][1]) == known
-    assert {*publishing.GROUPS, *publishing.PEER_GROUPS} <= known
+    assert {*publication.GROUPS, *publication.PEER_GROUPS} <= known
 
 
 def test_a_report_needs_nothing_else_and_names_what_was_missed(
@@ -199,11 +199,11 @@ def test_what_fails_in_short_slices_is_raised() -> None:
 
 def test_what_was_measured_to_see_whether_it_runs_is_never_published(tmp_path: Path) -> None:
     readme, published = tmp_path / "README.md", tmp_path / "published.json"
-    readme.write_text(f"{publishing.BEGIN}\nold\n{publishing.END}\n", encoding="utf-8")
+    readme.write_text(f"{publication.BEGIN}\nold\n{publication.END}\n", encoding="utf-8")
     given = ["full", "--tiny", "--only", "window", "--results", str(tmp_path), "--data", str(tmp_path)]
     assert bench.main(given) == 0
     assert not Results(FULL, tmp_path).has("window")
-    publishing.publish(tmp_path, published=published, readme=readme)
+    publication.publish(tmp_path, published=published, readme=readme)
     assert "old" in readme.read_text(encoding="utf-8")
     assert not published.exists()
 
@@ -278,10 +278,10 @@ def test_what_the_preset_finds_is_held_against_what_it_has_to_find() -> None:
 
 
 def test_the_selection_of_skills_is_held_against_what_it_has_to_find(tmp_path: Path) -> None:
-    (row,) = selecting.rows(options(tmp_path))
+    (row,) = selection.rows(options(tmp_path))
     assert row.note.startswith("skipped")
     if DATA.is_dir():
-        (row,) = selecting.rows(options(tmp_path)._replace(data=DATA))
+        (row,) = selection.rows(options(tmp_path)._replace(data=DATA))
         assert (row.target, row.is_met) == ("at least 79 %", True)
 
 
@@ -334,7 +334,7 @@ def test_what_is_to_be_reached_against_a_peer_has_a_verdict() -> None:
     assert searching("Chroma", 9.0, 1.0, 1_000).is_met is None
     assert searching("sqlite-vec", 99.0, 1.0).is_met is None
     assert searching("sqlite-vec", 99.0, 1.0, LARGE.vectors).is_met is False
-    shown = publishing._peer_line(searching("Chroma", 5.1, 1.0)._asdict() | {"ratio": 5.1})
+    shown = publication._peer_line(searching("Chroma", 5.1, 1.0)._asdict() | {"ratio": 5.1})
     assert "5.10 x its rate; at least 5 with a recall of at least 0.98: met |" in shown
 
 
@@ -345,7 +345,7 @@ def test_a_ratio_without_the_recall_that_goes_with_it_is_missed() -> None:
     assert not recalled(row, 0.98, 0.98, 1.0).is_met
     assert not recalled(row._replace(is_met=False), 0.98, 1.0).is_met
     assert recalled(row._replace(target="", is_met=None), 0.98, 1.0).target == ""
-    line = publishing._floor_line(recalled(row, 0.98, 0.5)._asdict() | {"ratio": 1.2})
+    line = publication._floor_line(recalled(row, 0.98, 0.5)._asdict() | {"ratio": 1.2})
     assert "| 1.20 x its time | at most 1.5 with a recall of at least 0.98: missed |" in line
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import workloads
 from rounds import Ratio, Target
-from rows import append, recalling, replay, search, starting, together, window
+from rows import append, projects, replay, search, startup, together, window
 from rows.table import Options, Row, Rows, Stores
 
 SIZES = workloads.TINY._replace(
@@ -24,10 +24,10 @@ GROUPS: dict[str, Rows] = {
     "batch": append.batch_rows,
     "window": window.rows,
     "replay": replay.rows,
-    "import": starting.import_rows,
+    "import": startup.import_rows,
     "together": together.rows,
     "search": search.rows,
-    "projects": recalling.rows,
+    "projects": projects.rows,
 }
 SLOW = ("together", "search", "projects")
 
@@ -43,8 +43,8 @@ BOUNDS: dict[str, dict[tuple[str, str], Target]] = {
         ("replay of 10,000 events, 200 conversations", replay.FLOOR): Target(AT_LEAST, 0.20),
     },
     "import": {
-        ("import refold", starting.FLOOR): Target(AT_MOST, 0.9),
-        ("from refold import Memory", starting.FLOOR): Target(AT_MOST, 2.6),
+        ("import refold", startup.FLOOR): Target(AT_MOST, 0.9),
+        ("from refold import Memory", startup.FLOOR): Target(AT_MOST, 2.6),
     },
     "together": {
         (f"{together.THREADS}, per event", together.ONE): Target(AT_LEAST, 1.5),
@@ -55,8 +55,8 @@ BOUNDS: dict[str, dict[tuple[str, str], Target]] = {
         ("as of half of the rows, 10,000 rows", search.HALF_PRODUCT): Target(AT_MOST, 4.0),
     },
     "projects": {
-        ("project.search, 10,000 memories", recalling.PRODUCT): Target(AT_MOST, 4.0),
-        ("project.search as of half of the events, 10,000 memories", recalling.HALF_PRODUCT): Target(AT_MOST, 6.0),
+        ("project.search, 10,000 memories", projects.PRODUCT): Target(AT_MOST, 4.0),
+        ("project.search as of half of the events, 10,000 memories", projects.HALF_PRODUCT): Target(AT_MOST, 6.0),
     },
 }
 """What a ratio may at most be, or has to be at least, by its group, its job and its floor."""

@@ -9,17 +9,17 @@ import pytest
 import report
 import workloads
 from rounds import Job, Measure, Target, alternate, ratio_of
-from rows import starting, storing
+from rows import startup, storage
 
 from refold import Memory
 
 LAZY = "import sys, refold; loaded = {'lmdb', 'msgspec', 'numpy', 'hnswlib'} & set(sys.modules); sys.exit(bool(loaded))"
 
 
-@pytest.mark.parametrize("name", list(starting.IMPORTS))
+@pytest.mark.parametrize("name", list(startup.IMPORTS))
 def test_import(name: str, measure: Measure, tmp_path: Path) -> None:
-    measure(Job(lambda: starting.run_python(starting.IMPORTS[name], tmp_path)))
-    starting.run_python(LAZY, tmp_path)
+    measure(Job(lambda: startup.run_python(startup.IMPORTS[name], tmp_path)))
+    startup.run_python(LAZY, tmp_path)
 
 
 def test_recorded_sessions_go_in(measure: Measure, tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_recorded_sessions_go_in(measure: Measure, tmp_path: Path) -> None:
     ]
     (tmp_path / "two.jsonl").write_bytes(b"".join(json.dumps({"traj": said}).encode() + b"\n" for _ in range(2)))
     with Memory() as memory:
-        measure(Job(lambda: storing.imported(memory, storing.files(tmp_path))))
+        measure(Job(lambda: storage.imported(memory, storage.files(tmp_path))))
         first, second = memory.conversations()
         assert first != second
         assert memory.conversation(first).messages() == memory.conversation(second).messages() == said

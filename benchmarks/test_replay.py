@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import workloads
-from peers.loading import load
+from peers.loader import load
 from rounds import Job, Measure
 from rows import replay
 

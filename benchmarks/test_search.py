@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import workloads
 from rounds import Job, Measure
-from rows import recalling, search
+from rows import projects, search
 from rows.table import Options, Stores
 
 from refold.index.hnsw import library
@@ -65,32 +65,30 @@ def test_the_rows_of_the_report(sizes: workloads.Sizes, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def recalls(sizes: workloads.Sizes) -> recalling.Recalls:
-    return recalling.Recalls(max(sizes.search_rows, SMALL))
+def recalls(sizes: workloads.Sizes) -> projects.Recalls:
+    return projects.Recalls(max(sizes.search_rows, SMALL))
 
 
-@pytest.mark.parametrize(
-    "name", [recalling.SEARCH, recalling.CATEGORY, recalling.HALF, recalling.LAST, recalling.WINDOW]
-)
-def test_a_search_by_the_public_verb(name: str, recalls: recalling.Recalls, measure: Measure) -> None:
+@pytest.mark.parametrize("name", [projects.SEARCH, projects.CATEGORY, projects.HALF, projects.LAST, projects.WINDOW])
+def test_a_search_by_the_public_verb(name: str, recalls: projects.Recalls, measure: Measure) -> None:
     hits = measure(recalls.jobs()[name])
     assert len(hits) == search.TOP
     assert hits.exact
     assert all(hit.parts for hit in hits)
-    if name == recalling.CATEGORY:
+    if name == projects.CATEGORY:
         assert {hit.entry.category for hit in hits} == {search.CATEGORIES[1]}
 
 
 def test_the_rows_of_projects(sizes: workloads.Sizes, tmp_path: Path) -> None:
     options = Options(sizes, 2, tmp_path, tmp_path, Stores(tmp_path, sizes))
-    assert [row.ours_ns is not None for row in recalling.rows(options)] == [True] * 12
+    assert [row.ours_ns is not None for row in projects.rows(options)] == [True] * 12
 
 
 def test_a_state_of_earlier_is_held_against_a_product_of_its_own_rows(sizes: workloads.Sizes, tmp_path: Path) -> None:
     options = Options(sizes, 2, tmp_path, tmp_path, Stores(tmp_path, sizes))
-    floors = {row.job: row.floor for module in (search, recalling) for row in module.rows(options)}
+    floors = {row.job: row.floor for module in (search, projects) for row in module.rows(options)}
     halves = [floor for job, floor in floors.items() if "as of half" in job]
     assert halves == [search.HALF_PRODUCT] * 2
-    for searches in (search.Searches(SMALL), recalling.Recalls(SMALL)):
+    for searches in (search.Searches(SMALL), projects.Recalls(SMALL)):
         assert len(searches.half_product.matrix) == SMALL // 2
         assert len(searches.product.matrix) == SMALL

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import workloads
 from rounds import Job, Measure
-from rows import starting, travel
+from rows import startup, travel
 
 from refold import Memory
 
@@ -73,9 +73,9 @@ def test_first_read_of_a_deep_fork(memory: Memory, measure: Measure, sizes: work
 
 def test_open_after_a_kill(measure: Measure, sizes: workloads.Sizes, tmp_path: Path) -> None:
     path = tmp_path / "killed"
-    starting.killed_store(path, sizes.log_events, workloads.WIDE)
-    measure(Job(lambda: starting.open_killed(path)))
-    opened = starting.open_killed(path)
+    startup.killed_store(path, sizes.log_events, workloads.WIDE)
+    measure(Job(lambda: startup.open_killed(path)))
+    opened = startup.open_killed(path)
     assert opened.head == sizes.log_events + workloads.WIDE
     with Memory(path) as memory:
         assert opened.messages == len(memory.conversation("chat-0000").window()) > 0

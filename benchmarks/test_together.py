@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import workloads
 from crews import Crew, Neighbour
-from peers.loading import load
+from peers.loader import load
 from peers.sqlite_log import SqliteLog
 from rounds import MINIMUM_ROUNDS, Job, Measure, Target, percentile
 from rows import neighbour, throughput, together

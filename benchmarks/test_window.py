@@ -2,7 +2,7 @@
 
 import pytest
 import workloads
-from peers.loading import load
+from peers.loader import load
 from rounds import Job, Measure
 from rows import window
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import workloads
 from floors import BareLog
-from peers.loading import load
+from peers.loader import load
 from rounds import Job, Target, alternate
 from rows.table import Options, Row, compared, skipped, spread
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import workloads
 from rounds import median
-from rows.starting import killed_store, open_killed
+from rows.startup import killed_store, open_killed
 from rows.table import Options, Row, limited, skipped
 from rows.travel import FORK_DEPTH, LIMIT_NS, PASSES, Forks, at_samples, fork_samples, judged, timed
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import workloads
 from floors import BareLog, BareWindow
-from peers.loading import load
+from peers.loader import load
 from rounds import Job, Target, alternate, median
 from rows.table import Options, Row, compared, limited, skipped
 

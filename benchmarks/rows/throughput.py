@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import workloads
 from crews import Crew, Neighbour
 from floors import BareLog
-from peers.loading import load
+from peers.loader import load
 from peers.sqlite_log import SqliteLog
 from rounds import MINIMUM_ROUNDS, Job, Samples, alternate, median
 from rows.table import Options, Row, compared, rate, skipped

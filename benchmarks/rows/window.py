@@ -6,7 +6,7 @@ from itertools import cycle, islice
 
 import workloads
 from floors import Weighed, slide
-from peers.loading import load
+from peers.loader import load
 from rounds import Job, Target, alternate
 from rows.table import Options, Row, compared, skipped
 

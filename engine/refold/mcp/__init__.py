@@ -1,4 +1,7 @@
-"""The Model Context Protocol, both ways: tools of other programs' servers, and a memory as a server."""
+"""The Model Context Protocol, both ways: tools of other programs' servers, and a memory as a server.
+
+The server is loaded when it is first used: it needs the extra ``mcp``.
+"""
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -16,14 +19,8 @@ if TYPE_CHECKING:
     from refold.mcp.server import MemoryServer
 
 
-# A memory as a server of the Model Context Protocol: tools, resources and prompts, over stdio and loopback HTTP.
-#
-# ``serve`` runs one; ``memory_server`` makes one that is connected in the same process. Both need the extra ``mcp``,
-# which is loaded when it is first asked for.
-
-
 def memory_server(binding: "Binding") -> "MemoryServer":
-    """Return a server of a memory; its ``low_level`` is one of the SDK, and ``mcp.Client`` takes it as it is.
+    """Make a server of a memory; its ``low_level`` is one of the SDK, and ``mcp.Client`` takes it as it is.
 
     Raises ``InvalidInput`` where the extra ``mcp`` is not installed.
     """
@@ -40,12 +37,12 @@ def serve(binding: "Binding", *, http_port: int | None = None) -> None:
     port that is taken.
     """
     server = memory_server(binding)
-    from refold.mcp import server as mcp_server
+    from refold.mcp.server import over_http, over_stdio
 
     if http_port is None:
-        mcp_server.over_stdio(server)
+        over_stdio(server)
     else:
-        mcp_server.over_http(server, http_port)
+        over_http(server, http_port)
 
 
 def check_installed() -> None:

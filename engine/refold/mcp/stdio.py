@@ -1,7 +1,9 @@
-"""Standard streams as the protocol's transport takes them: lines in, messages out, bounded.
+"""Standard streams as the transport of a server: lines in, messages out, bounded.
 
-Requests wait here, too, while what was read and is not answered is as much as one client may leave open, and the end of
-the lines waits until what was asked before it is answered.
+The SDK's own server transport has no bound on a line, waits for the thread that reads stdin, and drops requests that
+are unanswered when stdin ends. Here a thread that waits for the next line is a daemon, so that Ctrl-C ends the process
+though the client is silent; requests wait while those that are read and unanswered are as much as one client may leave
+open; and the end of the lines waits until earlier requests are answered.
 """
 
 import asyncio
@@ -30,32 +32,35 @@ from mcp.types.jsonrpc import (
 
 from refold.limits import DRAIN_SECONDS, LINE_BYTES_MAX, LINES_COUNT_MAX, OPEN_BYTES_MAX, REQUEST_BYTES_MIN
 
-# The standard streams as the transport takes them: lines in, lines out, and threads that nobody has to wait for.
-#
-# A thread that waits for the next line cannot be told to stop, so it is a daemon, and Ctrl-C ends the process
-# although the client is silent. While a client is served, what else this process prints goes to stderr.
-
 _TOO_LONG: Final = b"a line over LINE_BYTES_MAX"
-"""What is handed on in its place: no JSON, so that it is answered as such."""
+"""In the place of such a line: no JSON, so that it is answered as such."""
+
+_NO_JSON: Final = f"parse error: a message is one line of JSON, at most LINE_BYTES_MAX = {LINE_BYTES_MAX:,} bytes"
+_NO_MESSAGE: Final = "invalid request: this is no message of JSON-RPC 2.0 that the protocol knows"
+_STREAM: Final = "subscriptions/listen"
+"""A request that is answered when its client ends it; the end does not wait for that."""
+
+Read: TypeAlias = MemoryObjectReceiveStream[SessionMessage | Exception]
+Write: TypeAlias = MemoryObjectSendStream[SessionMessage]
 
 
 @asynccontextmanager
-async def standard_streams() -> AsyncGenerator[tuple["Lines", "Writer"]]:
-    """Give what reads the client's lines and what writes ours; inside, fd 0 is empty and fd 1 is stderr."""
-    kept_in, kept_out = os.dup(0), os.dup(1)
+async def standard_streams() -> AsyncGenerator[tuple["Lines", "LineWriter"]]:
+    """Yield the reader of the client's lines and the writer of ours; inside, fd 0 is empty and fd 1 is stderr."""
+    stdin, stdout = os.dup(0), os.dup(1)
     empty = os.open(os.devnull, os.O_RDONLY)
     sys.stdout.flush()
     os.dup2(empty, 0)
     os.dup2(2, 1)
     os.close(empty)
     loop = asyncio.get_running_loop()
-    lines = Lines(os.fdopen(kept_in, "rb", closefd=False), loop)
+    lines = Lines(os.fdopen(stdin, "rb", closefd=False), loop)
     try:
-        yield lines, Writer(os.fdopen(kept_out, "wb", buffering=0, closefd=False), loop, lines.end)
+        yield lines, LineWriter(os.fdopen(stdout, "wb", buffering=0, closefd=False), loop, lines.end)
     finally:
         sys.stdout.flush()
-        os.dup2(kept_in, 0)
-        os.dup2(kept_out, 1)
+        os.dup2(stdin, 0)
+        os.dup2(stdout, 1)
 
 
 class Lines:
@@ -64,85 +69,73 @@ class Lines:
     def __init__(self, stream: IO[bytes], loop: asyncio.AbstractEventLoop) -> None:
         self._stream = stream
         self._loop = loop
-        self._room = threading.Semaphore(LINES_COUNT_MAX)
-        self._read: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._free = threading.Semaphore(LINES_COUNT_MAX)
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         threading.Thread(target=self._run, name="refold-mcp-stdin", daemon=True).start()
 
     def _run(self) -> None:
         with suppress(RuntimeError):  # The loop has ended.
-            for line in self._found():
-                self._room.acquire()
-                self._loop.call_soon_threadsafe(self._read.put_nowait, line)
-            self._loop.call_soon_threadsafe(self._read.put_nowait, None)
+            for line in self._read():
+                self._free.acquire()
+                self._loop.call_soon_threadsafe(self._queue.put_nowait, line)
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, None)
 
-    def _found(self) -> Iterator[bytes]:
+    def _read(self) -> Iterator[bytes]:
         with suppress(OSError, ValueError):  # The other end is gone, which is the end.
             while line := self._stream.readline(LINE_BYTES_MAX + 1):
                 if len(line) > LINE_BYTES_MAX and not line.endswith(b"\n"):
-                    self._skip()
-                    yield _TOO_LONG
-                    continue
+                    while (rest := self._stream.readline(LINE_BYTES_MAX)) and not rest.endswith(b"\n"):
+                        pass
+                    line = _TOO_LONG
                 yield line
 
-    def _skip(self) -> None:
-        """Read on to the end of a line that is too long."""
-        while (rest := self._stream.readline(LINE_BYTES_MAX)) and not rest.endswith(b"\n"):
-            pass
-
     def end(self) -> None:
-        """Let there be no more lines."""
-        self._read.put_nowait(None)
+        """End the lines."""
+        self._queue.put_nowait(None)
 
     def __aiter__(self) -> Self:
         """Return the lines, oldest first."""
         return self
 
     async def __anext__(self) -> bytes:
-        """Return the next line, once it is there."""
-        line = await self._read.get()
-        self._room.release()
+        """Await the next line and return it."""
+        line = await self._queue.get()
+        self._free.release()
         if line is None:
             raise StopAsyncIteration
         return line
 
 
-_Job: TypeAlias = "tuple[bytes, asyncio.Future[None]]"
-
-
-class Writer:
+class LineWriter:
     """Writes messages by a thread of its own, in order; when nobody reads any more it calls ``on_broken`` once."""
 
     def __init__(self, stream: IO[bytes], loop: asyncio.AbstractEventLoop, on_broken: Callable[[], None]) -> None:
         self._stream = stream
         self._loop = loop
         self._on_broken = on_broken
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[bytes, asyncio.Future[None]]] = SimpleQueue()
         threading.Thread(target=self._run, name="refold-mcp-stdout", daemon=True).start()
 
     async def write(self, text: str) -> None:
-        """Return once a text is written, as one line, or nobody reads any more."""
+        """Write a text as one line; return also when nobody reads any more."""
         written = self._loop.create_future()
-        self._jobs.put((text.encode() + b"\n", written))
+        self._queue.put((text.encode() + b"\n", written))
         await written
 
     def _run(self) -> None:
         is_broken = False
         with suppress(RuntimeError):  # The loop has ended.
             while True:
-                data, written = self._jobs.get()
+                data, written = self._queue.get()
                 try:
-                    if not is_broken:
-                        self._put(data)
+                    view = memoryview(b"" if is_broken else data)
+                    while view:
+                        view = view[self._stream.write(view) :]
                 except OSError:
                     is_broken = True
                     self._loop.call_soon_threadsafe(self._on_broken)
                 # Also when nobody reads it, so that nobody waits for it.
                 self._loop.call_soon_threadsafe(_settle, written)
-
-    def _put(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[self._stream.write(view) :]
 
 
 def _settle(written: "asyncio.Future[None]") -> None:
@@ -150,39 +143,30 @@ def _settle(written: "asyncio.Future[None]") -> None:
         written.set_result(None)
 
 
-Read: TypeAlias = MemoryObjectReceiveStream[SessionMessage | Exception]
-Write: TypeAlias = MemoryObjectSendStream[SessionMessage]
-
-_NO_JSON: Final = f"parse error: a message is one line of JSON, at most LINE_BYTES_MAX = {LINE_BYTES_MAX:,} bytes"
-_STREAM: Final = "subscriptions/listen"
-"""A request whose answer comes when its client is tired of it; nobody waits for that at the end."""
-_NO_MESSAGE: Final = "invalid request: this is no message of JSON-RPC 2.0 that the protocol knows"
-
-
 @asynccontextmanager
-async def messages(lines: Lines, writer: Writer) -> AsyncGenerator[tuple[Read, Write]]:
-    """Give the streams that the SDK serves: messages read of lines until they end, and written as lines."""
-    send_in, receive_in = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    send_out, receive_out = anyio.create_memory_object_stream[SessionMessage](0)
-    unsettled = Unsettled()
+async def messages(lines: Lines, writer: LineWriter) -> AsyncGenerator[tuple[Read, Write]]:
+    """Yield the streams that the SDK serves: messages read of lines until they end, and written as lines."""
+    into, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, out_of = anyio.create_memory_object_stream[SessionMessage](0)
+    requests = OpenRequests()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_read, lines, writer, send_in, unsettled)
-        tasks.start_soon(_write, receive_out, writer, unsettled)
-        yield receive_in, send_out
+        tasks.start_soon(_read, lines, writer, into, requests)
+        tasks.start_soon(_write, out_of, writer, requests)
+        yield incoming, outgoing
         tasks.cancel_scope.cancel()
 
 
-class Unsettled:
-    """The requests that were read, and neither answered nor dropped because their client cancelled them."""
+class OpenRequests:
+    """The requests that were read, and neither answered nor cancelled by their client."""
 
     def __init__(self) -> None:
         self._sizes: dict[RequestId, list[int]] = {}
         self._streams: set[RequestId] = set()
         self._size = 0
-        self._is_less = asyncio.Event()
+        self._has_less = asyncio.Event()
 
     async def add(self, request: JSONRPCRequest, size: int) -> None:
-        """Take a request in, once there is room for it; one alone has room whatever its size."""
+        """Add a request, once there is room for it; one alone has room whatever its size."""
         size = max(size, REQUEST_BYTES_MIN)
         while self._sizes and self._size + size > OPEN_BYTES_MAX:
             await self._less()
@@ -192,8 +176,8 @@ class Unsettled:
         if request.method == _STREAM:
             self._streams.add(request.id)
 
-    async def settle(self, number: RequestId | None) -> None:
-        """Give the room of a request back; what is no request that was taken in has none."""
+    async def remove(self, number: RequestId | None) -> None:
+        """Remove a request; a number of none that was added changes nothing."""
         sizes = self._sizes.get(number, []) if number is not None else []
         if number is None or not sizes:
             return
@@ -201,20 +185,20 @@ class Unsettled:
         if not sizes:
             del self._sizes[number]
             self._streams.discard(number)
-        self._is_less.set()
+        self._has_less.set()
 
-    async def all_settled(self) -> None:
-        """Return once there are no more of them but streams."""
+    async def wait(self) -> None:
+        """Wait until there are no more of them but streams."""
         while len(self._sizes) > len(self._streams):
             await self._less()
 
     async def _less(self) -> None:
-        self._is_less.clear()
-        await self._is_less.wait()
+        self._has_less.clear()
+        await self._has_less.wait()
 
 
 async def _read(
-    lines: Lines, writer: Writer, into: MemoryObjectSendStream[SessionMessage | Exception], unsettled: Unsettled
+    lines: Lines, writer: LineWriter, into: MemoryObjectSendStream[SessionMessage | Exception], requests: OpenRequests
 ) -> None:
     async with into:
         async for line in lines:
@@ -227,36 +211,34 @@ async def _read(
                 continue
             metadata = None
             if isinstance(message, JSONRPCRequest):
-                await unsettled.add(message, len(line))
-                metadata = ServerMessageMetadata(on_request_unanswered=partial(unsettled.settle, message.id))
+                await requests.add(message, len(line))
+                metadata = ServerMessageMetadata(on_request_unanswered=partial(requests.remove, message.id))
             try:
                 await into.send(SessionMessage(message, metadata))
             except anyio.BrokenResourceError:  # The server has ended.
                 return
         # The end of this stream ends every request; a client that asks, closes its end and reads gets its answers.
         with anyio.move_on_after(DRAIN_SECONDS):
-            await unsettled.all_settled()
+            await requests.wait()
 
 
-async def _write(outgoing: MemoryObjectReceiveStream[SessionMessage], writer: Writer, unsettled: Unsettled) -> None:
-    async with outgoing:
-        async for each in outgoing:
+async def _write(out_of: MemoryObjectReceiveStream[SessionMessage], writer: LineWriter, requests: OpenRequests) -> None:
+    async with out_of:
+        async for each in out_of:
             await writer.write(each.message.model_dump_json(by_alias=True, exclude_unset=True))
             if isinstance(each.message, JSONRPCResponse | JSONRPCError):
-                await unsettled.settle(each.message.id)
+                await requests.remove(each.message.id)
 
 
 def refusal(line: bytes) -> str:
     """Return the answer to a line that is no message: to its id, where one can be made out."""
+    number, code, message = None, INVALID_REQUEST, _NO_MESSAGE
     try:
-        found: object = msgspec.json.decode(line)
+        document: object = msgspec.json.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return _error(None, PARSE_ERROR, _NO_JSON)
-    number = cast("dict[str, Any]", found).get("id") if isinstance(found, dict) else None
+        code, message = PARSE_ERROR, _NO_JSON
+    else:
+        number = cast("dict[str, Any]", document).get("id") if isinstance(document, dict) else None
     is_id = isinstance(number, (str, int)) and not isinstance(number, bool)
-    return _error(number if is_id else None, INVALID_REQUEST, _NO_MESSAGE)
-
-
-def _error(number: str | int | None, code: int, message: str) -> str:
-    document = {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}}
-    return msgspec.json.encode(document).decode()
+    error = {"jsonrpc": "2.0", "id": number if is_id else None, "error": {"code": code, "message": message}}
+    return msgspec.json.encode(error).decode()

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from refold import Memory, StoreCorrupt
-from refold.cli import sessions
-from refold.cli import store as cli_store
+from refold.cli import root, sessions
 from refold.cli.demo import SAMPLE
 from refold.importers import FORMATS, MEMORY_FORMATS
 from refold.results import Finding, Report
@@ -346,7 +345,7 @@ def test_ctrl_c_ends_with_130(store: Path, refold: Run, monkeypatch: pytest.Monk
     def interrupted(_: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli_store, "reading", interrupted)
+    monkeypatch.setattr(root, "reading", interrupted)
     ended = refold("stats", "--db", store)
     assert (ended.code, ended.out, ended.err.strip()) == (130, "", "")
 

@@ -11,7 +11,7 @@ import pytest
 from refold import Memory
 from refold.cli import demo, main
 from refold.cli.output import Console
-from refold.cli.root import Doors, opened
+from refold.cli.root import FixedSource, opened
 
 CLOCK = {"REFOLD_CLOCK_NS": "1700000000000000000"}
 
@@ -104,12 +104,12 @@ def test_it_touches_no_store_that_has_something_in_it(
 
 
 def test_the_fixed_clock_advances_and_the_fixed_bytes_differ_by_head() -> None:
-    doors = Doors(1_000)
+    doors = FixedSource(1_000)
     assert [doors.clock_ns(), doors.clock_ns()] == [1_001_000, 2_001_000]
     drawn = [doors.random_bytes(40), doors.random_bytes(40)]
     assert [len(part) for part in drawn] == [40, 40]
     assert drawn[0] != drawn[1]
-    again = Doors(1_000)
+    again = FixedSource(1_000)
     assert [again.random_bytes(40), again.random_bytes(40)] == drawn
     again.reseed(7)
     assert again.random_bytes(40) not in drawn

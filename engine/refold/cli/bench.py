@@ -1,19 +1,18 @@
-"""The verbs that measure: bench retrieval, bench eviction. They report, and write to no store."""
+"""The verbs that measure: bench retrieval, bench eviction. They write to no store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from refold.cli.output import Console, print_json, progress_bar
-from refold.cli.root import FunctionType, cli, json_option
+from refold.cli.output import Line, progress_bar
+from refold.cli.root import Shown, cli, verb
 from refold.errors import InvalidInput
 
 if TYPE_CHECKING:
     from refold.evaluation.eviction import Eviction
-    from refold.evaluation.retrieval import Embedded, Figures, System
-
+    from refold.evaluation.retrieval import Embedded, Figures
 
 _EMBEDDERS = ("hashed", "minilm", "wordllama")
 """Written out, so that the help loads nothing; a test compares."""
@@ -30,37 +29,34 @@ def bench_group() -> None:
     """
 
 
-def _source_options(function: FunctionType) -> FunctionType:
-    """Add what is measured on."""
-    for option in (
-        click.option(
-            "--vectors",
-            type=click.Path(path_type=Path),
-            metavar="FOLDER",
-            help="Take vectors from its two .npy files, of items and of questions, instead of an embedder's.",
-        ),
-        click.option("--embedder", type=click.Choice(_EMBEDDERS), default="hashed", show_default=True),
-        click.option(
-            "--queries",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help='Label by JSON lines: {"query": TEXT, "seqs": [N, ...]}, or "ids" of messages or memories.',
-        ),
-        click.option(
-            "--data",
-            envvar="REFOLD_DB",
-            show_envvar=True,
-            required=True,
-            type=click.Path(path_type=Path),
-            metavar="PATH",
-            help="A file of sessions, or the directory of a store.",
-        ),
-    ):
-        function = option(function)
-    return function
+_SOURCES = (
+    click.option(
+        "--data",
+        envvar="REFOLD_DB",
+        show_envvar=True,
+        required=True,
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+        help="A file of sessions, or the directory of a store.",
+    ),
+    click.option(
+        "--queries",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help='Label by JSON lines: {"query": TEXT, "seqs": [N, ...]}, or "ids" of messages or memories.',
+    ),
+    click.option("--embedder", type=click.Choice(_EMBEDDERS), default="hashed", show_default=True),
+    click.option(
+        "--vectors",
+        type=click.Path(path_type=Path),
+        metavar="FOLDER",
+        help="Take vectors from its two .npy files, of items and of questions, instead of an embedder's.",
+    ),
+)
+"""The options that say what is measured on."""
 
 
-def _embedded(data: Path, queries: Path | None, embedder: str, vectors: Path | None) -> "list[Embedded]":
+def _embedded(*, data: Path, queries: Path | None, embedder: str, vectors: Path | None) -> "list[Embedded]":
     """Return the cases of a path with their vectors."""
     from refold.evaluation.cases import cases_of
     from refold.evaluation.retrieval import EMBEDDERS, embedded, stored
@@ -77,99 +73,95 @@ def _embedded(data: Path, queries: Path | None, embedder: str, vectors: Path | N
         return embedded(cases, EMBEDDERS[embedder](), progress)
 
 
-@bench_group.command("retrieval")
-@_source_options
-@click.option("--ranking", "rankings", multiple=True, metavar="NAME", help="Only these; repeat. All by default.")
-@click.option("--depth", type=click.IntRange(1), default=10, show_default=True, metavar="K", help="Recall at so many.")
-@click.option("--by-category", is_flag=True, help="The figures of each category, too.")
-@click.option(
-    "--sweep",
-    "sweeps",
-    multiple=True,
-    metavar="FIELD=V,V,...",
-    help="Try every combination of these values of a ranking's fields, in one pass; repeat.",
+def _chosen(kind: str, table: Iterable[Any], names: tuple[str, ...]) -> list[Any]:
+    """Return the entries of a table that are named, all where none is."""
+    known = {entry.name: entry for entry in table}
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        raise InvalidInput(f"the {kind} {unknown!r} is unknown; give one of {', '.join(map(repr, known))}")
+    return [known[name] for name in names or known]
+
+
+def _each(description: str, items: list[Any], work: Callable[[Any], Any]) -> list[Any]:
+    """Return the result of work on each item, under a progress bar."""
+    results: list[Any] = []
+    with progress_bar(description) as progress:
+        for item in items:
+            results.append(work(item))
+            if progress:
+                progress(len(results), len(items))
+    return results
+
+
+@verb(
+    "retrieval",
+    *_SOURCES,
+    click.option("--ranking", "rankings", multiple=True, metavar="NAME", help="Only these; repeat. All by default."),
+    click.option(
+        "--depth", type=click.IntRange(1), default=10, show_default=True, metavar="K", help="Recall at so many."
+    ),
+    click.option("--by-category", is_flag=True, help="The figures of each category, too."),
+    click.option(
+        "--sweep",
+        "sweeps",
+        multiple=True,
+        metavar="FIELD=V,V,...",
+        help="Try every combination of these values of a ranking's fields, in one pass; repeat.",
+    ),
+    opens=None,
+    group=bench_group,
 )
-@json_option
-def retrieval_command(
-    *,
-    data: Path,
-    queries: Path | None,
-    embedder: str,
-    vectors: Path | None,
-    rankings: tuple[str, ...],
-    depth: int,
-    by_category: bool,
-    sweeps: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def retrieval(
+    rankings: tuple[str, ...], depth: int, sweeps: tuple[str, ...], *, by_category: bool, **source: Any
+) -> Shown:
     """Measure how much of what answers a question each ranking finds.
 
     Shows the recall of the evidence among the first K with its 95 % interval over the questions, the part of the
     questions with all of it, and the mean reciprocal rank. With --sweep, the settings of one ranking, the best first.
     """
-    from refold.evaluation.retrieval import ALL
+    from refold.evaluation.retrieval import ALL, SYSTEMS, answers, figures
 
-    embedded = _embedded(data, queries, embedder, vectors)
-    counted = sum(bool(question.evidence) for each in embedded for question in each.case.questions)
-    if not counted:
-        raise InvalidInput(f"{data} has no question with known evidence; label its conversations with --queries FILE")
-    found = _swept(embedded, rankings, sweeps, depth) if sweeps else _compared(embedded, rankings, depth)
-    shown = [each for each in found if by_category or each.category == ALL]
-    told = {"data": data.name, "vectors": "stored" if vectors else embedder, "depth": depth}
-    if as_json:
-        print_json(told | {"cases": len(embedded), "questions": counted, "figures": shown})
-        return
-    _print_figures(shown, depth, f"{counted} questions, {len(embedded)} conversations, vectors: {told['vectors']}")
-
-
-def _compared(embedded: "list[Embedded]", rankings: tuple[str, ...], depth: int) -> "list[Figures]":
-    from refold.evaluation.retrieval import answers, figures
-
-    chosen = _systems(rankings)
-    found: list[Figures] = []
-    with progress_bar("ranking") as progress:
-        for done, system in enumerate(chosen, 1):
-            found += figures(system.name, answers(embedded, system), depth)
-            if progress:
-                progress(done, len(chosen))
-    return found
-
-
-def _systems(names: tuple[str, ...]) -> "list[System]":
-    """Return what stands under the names, all where none is given."""
-    from refold.evaluation.retrieval import SYSTEMS
-
-    known = {system.name: system for system in SYSTEMS}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise InvalidInput(f"the ranking {unknown[0]!r} is unknown; give one of {', '.join(map(repr, known))}")
-    return [known[name] for name in names or known]
+    embedded = _embedded(**source)
+    count = sum(bool(question.evidence) for each in embedded for question in each.case.questions)
+    if not count:
+        raise InvalidInput(
+            f"{source['data']} has no question with known evidence; label its conversations with --queries FILE"
+        )
+    if sweeps:
+        results = _swept(embedded, rankings, sweeps, depth)
+    else:
+        measure = _each(
+            "ranking",
+            _chosen("ranking", SYSTEMS, rankings),
+            lambda system: figures(system.name, answers(embedded, system), depth),
+        )
+        results = [figure for group in measure for figure in group]
+    results = [each for each in results if by_category or each.category == ALL]
+    vectors = "stored" if source["vectors"] else source["embedder"]
+    document = {"data": source["data"].name, "vectors": vectors, "depth": depth}
+    document |= {"cases": len(embedded), "questions": count, "figures": results}
+    heading = f"{count} questions, {len(embedded)} conversations, vectors: {vectors}"
+    return Shown(document, _figure_lines(results, depth, heading))
 
 
 def _swept(
     embedded: "list[Embedded]", rankings: tuple[str, ...], sweeps: tuple[str, ...], depth: int
 ) -> "list[Figures]":
-    from refold.evaluation.retrieval import grid_of, swept
+    from refold.evaluation.retrieval import SYSTEMS, grid_of, swept
 
     if len(rankings) > 1:
         raise InvalidInput(f"--sweep varies one ranking, and {len(rankings)} are given; give one --ranking")
-    (base,) = _systems(rankings or ("hybrid",))
-    fields = list(map(_field, sweeps))
-    twice = [name for place, (name, _) in enumerate(fields) if name in dict(fields[:place])]
-    if twice:
-        raise InvalidInput(
-            f"--sweep is given twice for {twice[0]}; give all its values at once, such as {twice[0]}=A,B"
-        )
+    (base,) = _chosen("ranking", SYSTEMS, rankings or ("hybrid",))
+    fields: dict[str, tuple[Any, ...]] = {}
+    for text in sweeps:
+        name, _, values = text.partition("=")
+        if not values:
+            raise InvalidInput(f"--sweep is {text!r}; give a field and its values, such as cosine=0.4,0.5,0.6")
+        if name in fields:
+            raise InvalidInput(f"--sweep is given twice for {name}; give all its values at once, such as {name}=A,B")
+        fields[name] = tuple(map(_value, values.split(",")))
     with progress_bar("sweeping") as progress:
-        return swept(embedded, grid_of(base.ranking, dict(fields)), depth, progress, system=base)
-
-
-def _field(text: str) -> tuple[str, tuple[Any, ...]]:
-    """Return the field and the values of ``FIELD=V,V,...``; a number is one, and anything else a word."""
-    name, _, values = text.partition("=")
-    if not values:
-        raise InvalidInput(f"--sweep is {text!r}; give a field and its values, such as cosine=0.4,0.5,0.6")
-    return name, tuple(map(_value, values.split(",")))
+        return swept(embedded, grid_of(base.ranking, fields), depth, progress, system=base)
 
 
 def _value(text: str) -> float | int | str:
@@ -181,41 +173,32 @@ def _value(text: str) -> float | int | str:
     return text
 
 
-def _print_figures(found: "list[Figures]", depth: int, heading: str) -> None:
-    console = Console()
-    console.line((heading, "dim"))
-    width = max(_NAME_CHARS, *(len(each.system) for each in found))
-    console.line((f"{'':<{width}} {'recall@' + str(depth):>9}  {'95 %':<11} {'full':>5} {'MRR':>5}", "bold"))
-    for each in found:
+def _figure_lines(figures: "list[Figures]", depth: int, heading: str) -> Iterator[Line]:
+    yield ((heading, "dim"),)
+    width = max(_NAME_CHARS, *(len(each.system) for each in figures))
+    yield ((f"{'':<{width}} {'recall@' + str(depth):>9}  {'95 %':<11} {'full':>5} {'MRR':>5}", "bold"),)
+    for each in figures:
         interval = f"{100 * each.recall_interval.low:.1f}-{100 * each.recall_interval.high:.1f}"
-        figures = f"{100 * each.full[depth]:>5.1f} {100 * each.reciprocal_rank:>5.1f}"
+        rest = f"{100 * each.full[depth]:>5.1f} {100 * each.reciprocal_rank:>5.1f}"
         category = "" if each.category == "all" else f"  {each.category}, {each.questions} questions"
-        console.line(
-            f"{each.system:<{width}} ",
-            (f"{100 * each.recall[depth]:>9.1f}", "cyan"),
-            f"  {interval:<11} {figures}{category}",
-        )
+        recall = f"{100 * each.recall[depth]:>9.1f}"
+        yield f"{each.system:<{width}} ", (recall, "cyan"), f"  {interval:<11} {rest}{category}"
 
 
-@bench_group.command("eviction")
-@_source_options
-@click.option(
-    "--budget", "budgets", type=click.IntRange(1), multiple=True, metavar="TOKENS", help="Only these; repeat."
+@verb(
+    "eviction",
+    *_SOURCES,
+    click.option(
+        "--budget", "budgets", type=click.IntRange(1), multiple=True, metavar="TOKENS", help="Only these; repeat."
+    ),
+    click.option("--policy", "names", multiple=True, metavar="NAME", help="Only these; repeat. All by default."),
+    click.option(
+        "--ranking", default="hybrid", show_default=True, metavar="NAME", help="How what is recalled is found."
+    ),
+    opens=None,
+    group=bench_group,
 )
-@click.option("--policy", "names", multiple=True, metavar="NAME", help="Only these; repeat. All by default.")
-@click.option("--ranking", default="hybrid", show_default=True, metavar="NAME", help="How what is recalled is found.")
-@json_option
-def eviction_command(
-    *,
-    data: Path,
-    queries: Path | None,
-    embedder: str,
-    vectors: Path | None,
-    budgets: tuple[int, ...],
-    names: tuple[str, ...],
-    ranking: str,
-    as_json: bool,
-) -> None:
+def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **source: Any) -> Shown:
     """Measure what windows of different policies and budgets keep of what is needed later.
 
     Replays every conversation in RAM. Shows, for each policy and budget, the part of the evidence that was there when
@@ -223,70 +206,52 @@ def eviction_command(
     nobody can beat. With --json also what was regretted, evicted and broken, tokens held, and time per append.
     """
     from refold.evaluation.cases import MEMORIES
-    from refold.evaluation.eviction import BUDGETS, evictions, trace_of
+    from refold.evaluation.eviction import BUDGETS, POLICIES, evictions, trace_of
     from refold.index.ranking import ranking_of
 
-    chosen, looking = _policies(names), ranking_of(ranking)
-    embedded = _embedded(data, queries, embedder, vectors)
-    remembered = [each.case.name for each in embedded if each.case.origin == MEMORIES]
-    if remembered:
+    policies, recall = _chosen("policy", POLICIES, names), ranking_of(ranking)
+    embedded = _embedded(**source)
+    projects = [each.case.name for each in embedded if each.case.origin == MEMORIES]
+    if projects:
         raise InvalidInput(
-            f"queries ask for memories of the project {remembered[0]!r}, which no window holds; label messages"
+            f"queries ask for memories of the project {projects[0]!r}, which no window holds; label messages"
         )
-    with progress_bar("looking up what is recalled") as progress:
-        traces = list(_told(embedded, lambda each: trace_of(each, looking), progress))
+    traces = _each("looking up what is recalled", embedded, lambda each: trace_of(each, recall))
     with progress_bar("replaying") as progress:
-        found = list(evictions(traces, budgets or BUDGETS, chosen, progress))
+        results = list(evictions(traces, budgets or BUDGETS, policies, progress))
     messages = sum(len(trace.pieces) for trace in traces)
-    if as_json:
-        print_json({"data": data.name, "conversations": len(traces), "messages": messages, "evictions": found})
-        return
-    _print_evictions(found, f"{messages} messages, {len(traces)} conversations, {found[0].needs} needs")
+    document = {
+        "data": source["data"].name,
+        "conversations": len(traces),
+        "messages": messages,
+        "evictions": results,
+    }
+    heading = f"{messages} messages, {len(traces)} conversations, {results[0].needs} needs"
+    return Shown(document, _eviction_lines(results, heading))
 
 
-def _told(
-    embedded: "list[Embedded]", work: "Callable[[Embedded], Any]", progress: Callable[[int, int], None] | None
-) -> Any:
-    for done, each in enumerate(embedded, 1):
-        yield work(each)
-        if progress:
-            progress(done, len(embedded))
-
-
-def _policies(names: tuple[str, ...]) -> Any:
-    from refold.evaluation.eviction import POLICIES
-
-    known = {policy.name: policy for policy in POLICIES}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise InvalidInput(f"the policy {unknown[0]!r} is unknown; give one of {', '.join(map(repr, known))}")
-    return [known[name] for name in names or known]
-
-
-def _print_evictions(found: "list[Eviction]", heading: str) -> None:
-    console = Console()
-    budgets = list(dict.fromkeys(each.budget for each in found))
-    console.line((heading, "dim"))
-    _print_grid(console, "survival, %", found, budgets, lambda each: _percent(each.survival))
-    measured = [each for each in found if each.evicted is not None]
-    _print_grid(console, "regret, %", measured, budgets, lambda each: _percent(each.regret))
-    _print_grid(console, "evicted", measured, budgets, lambda each: f"{each.evicted:,}")
-    _print_grid(console, "broken windows", measured, budgets, lambda each: f"{each.broken:,}")
-    _print_grid(console, "us per append", measured, budgets, lambda each: f"{(each.append_ns or 0) / 1_000:.1f}")
+def _eviction_lines(results: "list[Eviction]", heading: str) -> Iterator[Line]:
+    tables: Mapping[str, Callable[[Eviction], str]] = {
+        "survival, %": lambda each: _percent(each.survival),
+        "regret, %": lambda each: _percent(each.regret),
+        "evicted": lambda each: f"{each.evicted:,}",
+        "broken windows": lambda each: f"{each.broken:,}",
+        "us per append": lambda each: f"{(each.append_ns or 0) / 1_000:.1f}",
+    }
+    budgets = list(dict.fromkeys(each.budget for each in results))
+    policies = dict.fromkeys(each.policy for each in results)
+    measured = dict.fromkeys(each.policy for each in results if each.evicted is not None)
+    yield ((heading, "dim"),)
+    for title, cell in tables.items():
+        yield ()
+        yield ((f"{title:<20}" + "".join(f"{_size(budget):>9}" for budget in budgets), "bold"),)
+        for policy in policies if title == "survival, %" else measured:
+            cells = {each.budget: cell(each) for each in results if each.policy == policy}
+            yield (f"{policy:<20}" + "".join(f"{cells[budget]:>9}" for budget in budgets),)
 
 
 def _percent(part: float | None) -> str:
     return "-" if part is None else f"{100 * part:.1f}"
-
-
-def _print_grid(
-    console: Console, title: str, found: "list[Eviction]", budgets: list[int], cell: "Callable[[Eviction], str]"
-) -> None:
-    console.line()
-    console.line((f"{title:<20}" + "".join(f"{_size(budget):>9}" for budget in budgets), "bold"))
-    for name in dict.fromkeys(each.policy for each in found):
-        cells = {each.budget: cell(each) for each in found if each.policy == name}
-        console.line(f"{name:<20}" + "".join(f"{cells[budget]:>9}" for budget in budgets))
 
 
 def _size(budget: int) -> str:

@@ -1,7 +1,7 @@
-"""Verbs on project memories: add, search, memories, history, decay, prune, compact, reembed."""
+"""Verbs of project memories, boards and mirrors."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,6 +9,7 @@ import click
 from refold.cli import EXIT_ERROR
 from refold.cli.output import (
     Console,
+    Line,
     event_text,
     print_json,
     progress_bar,
@@ -18,7 +19,8 @@ from refold.cli.output import (
     value_text,
 )
 from refold.cli.root import (
-    FunctionType,
+    Moment,
+    Shown,
     cli,
     db_option,
     embedder_option,
@@ -26,19 +28,15 @@ from refold.cli.root import (
     moment_option,
     reading,
     seq_of,
+    verb,
     writing,
 )
 from refold.errors import NotFound
 
 if TYPE_CHECKING:
-    import datetime
-
     from refold import Entry, Hit, Memory, Outcome, Project
     from refold.embedders import Embedder
     from refold.mirror import Mirror, MirrorEdit, MirrorReport
-
-
-# The verbs of project memories: add, search, memories, history, decay, prune, compact, reembed.
 
 _CATEGORIES = ("preference", "convention", "pattern", "correction", "fact")
 """Written out, as are the statuses, so that the help loads nothing; a test compares."""
@@ -46,38 +44,26 @@ _CATEGORIES = ("preference", "convention", "pattern", "correction", "fact")
 _STATUSES = ("active", "pending_review", "rejected", "archived")
 _CONTENT_CHARS = 90
 
-
-def _project_option(function: FunctionType) -> FunctionType:
-    option = click.option("--project", default="default", show_default=True, metavar="NAME", help="Of which project.")
-    return option(function)
+_project = click.option("--project", default="default", show_default=True, metavar="NAME", help="Of which project.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
 
 
-def _dry_run_option(function: FunctionType) -> FunctionType:
-    return click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")(function)
-
-
-@cli.command("add")
-@click.argument("content")
-@click.option("--category", type=click.Choice(_CATEGORIES), default="fact", show_default=True)
-@click.option("--keyword", "keywords", multiple=True, metavar="WORD", help="Instead of those of the content; repeat.")
-@click.option("--importance", type=float, default=0.5, show_default=True, metavar="0..1")
-@click.option("--source", metavar="SEQ|SESSION", help="What it comes from: a seq, or the name of a session.")
-@embedder_option
-@_project_option
-@db_option
-@json_option
-def add_command(
-    *,
-    content: str,
-    category: str,
-    keywords: tuple[str, ...],
-    importance: float,
-    source: str | None,
-    embedder: "Embedder | None",
-    project: str,
-    db: str,
-    as_json: bool,
-) -> None:
+@verb(
+    "add",
+    click.argument("content"),
+    click.option("--category", type=click.Choice(_CATEGORIES), default="fact", show_default=True),
+    click.option(
+        "--keyword", "keywords", multiple=True, metavar="WORD", help="Instead of those of the content; repeat."
+    ),
+    click.option("--importance", type=float, default=0.5, show_default=True, metavar="0..1"),
+    click.option("--source", metavar="SEQ|SESSION", help="What it comes from: a seq, or the name of a session."),
+    embedder_option,
+    _project,
+    opens="writing",
+)
+def add(
+    memory: "Memory", content: str, project: str, source: str | None, keywords: tuple[str, ...], **fields: Any
+) -> Shown:
     """Add a memory to a project.
 
     Where the project has a memory of exactly this CONTENT, that one is shown and nothing is added.
@@ -85,229 +71,48 @@ def add_command(
     from refold.importers.values import entry_json
 
     origin = int(source) if source is not None and source.isdecimal() else source
-    with writing(db, embedder=embedder) as memory:
-        head = memory.head
-        entry = memory.project(project).add(
-            content, category=category, keywords=keywords or None, importance=importance, source=origin
-        )
-        is_new = memory.head > head
-    if as_json:
-        print_json({"project": project, "added": is_new, "memory": entry_json(entry)})
-        return
-    Console().line("" if is_new else "already there: ", *_pieces(entry))
+    head = memory.head
+    entry = memory.project(project).add(content, keywords=keywords or None, source=origin, **fields)
+    is_new = memory.head > head
+    document = {"project": project, "added": is_new, "memory": entry_json(entry)}
+    return Shown(document, [("" if is_new else "already there: ", *_entry_line(entry))])
 
 
-@cli.command("search")
-@click.argument("query")
-@click.option("--top-k", type=int, default=10, show_default=True, metavar="N", help="At most so many.")
-@click.option("--category", "categories", type=click.Choice(_CATEGORIES), multiple=True, help="Only these; repeat.")
-@click.option("--min-importance", type=float, default=0.1, show_default=True, metavar="0..1")
-@click.option("--ranking", default="seed", show_default=True, metavar="NAME", help="How they are ranked.")
-@click.option("--explain", is_flag=True, help="Show each signal of each hit.")
-@moment_option("--at", help="Search what was known then, not what is.")
-@embedder_option
-@_project_option
-@db_option
-@json_option
-def search_command(
-    *,
+@verb(
+    "search",
+    click.argument("query"),
+    click.option("--top-k", type=int, default=10, show_default=True, metavar="N", help="At most so many."),
+    click.option("--category", "categories", type=click.Choice(_CATEGORIES), multiple=True, help="Only these; repeat."),
+    click.option("--min-importance", type=float, default=0.1, show_default=True, metavar="0..1"),
+    click.option("--ranking", default="seed", show_default=True, metavar="NAME", help="How they are ranked."),
+    click.option("--explain", is_flag=True, help="Show each signal of each hit."),
+    moment_option("--at", help="Search what was known then, not what is."),
+    embedder_option,
+    _project,
+)
+def search(
+    memory: "Memory",
     query: str,
-    top_k: int,
-    categories: tuple[str, ...],
-    min_importance: float,
-    ranking: str,
-    explain: bool,
-    at: "int | datetime.datetime | None",
-    embedder: "Embedder | None",
     project: str,
-    db: str,
-    as_json: bool,
-) -> None:
+    at: Moment,
+    categories: tuple[str, ...],
+    *,
+    explain: bool,
+    **fields: Any,
+) -> Shown:
     """Find memories of a project, now or then.
 
     Shows those that answer QUERY best, with their scores; an empty one browses by importance and recency. Nothing is
     recorded.
     """
-    with reading(db, embedder=embedder) as memory:
-        hits = _project_at(memory, project, at).search(
-            query,
-            top_k=top_k,
-            categories=categories or None,
-            min_importance=min_importance,
-            ranking=ranking,
-            explain=explain,
-        )
-    if as_json:
-        found = [hit_json(hit) for hit in hits]
-        print_json({"query": hits.query, "ranking": hits.ranking, "exact": hits.exact, "hits": found})
-        return
-    console = Console()
-    for hit in hits:
-        console.line((f"{hit.score:7.4f}", "cyan"), "  ", *_pieces(hit.entry))
-        if explain:
-            console.line((f"         {_parts_text(hit)}", "dim"))
-
-
-@cli.command("memories")
-@click.option("--category", type=click.Choice(_CATEGORIES), help="Only these.")
-@click.option("--status", type=click.Choice(_STATUSES), help="Only these.")
-@click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the first N.")
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N.")
-@moment_option("--at", help="Those of then, not those of now.")
-@_project_option
-@db_option
-@json_option
-def memories_command(
-    *,
-    category: str | None,
-    status: str | None,
-    offset: int,
-    limit: int | None,
-    at: "int | datetime.datetime | None",
-    project: str,
-    db: str,
-    as_json: bool,
-) -> None:
-    """List the memories of a project.
-
-    They come in the order in which they were added, each with its id, category, importance and content.
-    """
-    from refold.importers.values import entry_json
-
-    with reading(db) as memory:
-        handle = _project_at(memory, project, at)
-        entries = handle.list(category=category, status=status, offset=offset, limit=limit)
-        count = handle.count(category=category, status=status)
-    if as_json:
-        print_json({"project": project, "count": count, "memories": [entry_json(entry) for entry in entries]})
-        return
-    console = Console()
-    for entry in entries:
-        console.line(*_pieces(entry))
-
-
-@cli.command("history")
-@click.argument("id")
-@_project_option
-@db_option
-@json_option
-def history_command(*, id: str, project: str, db: str, as_json: bool) -> None:  # noqa: A002 - the word of the shape
-    """List what happened to a memory.
-
-    Shows every event that touched the memory ID, the oldest first. With --json, one JSON object a line.
-    """
-    from refold.importers.values import event_json, event_name
-
-    with reading(db) as memory:
-        console = Console()
-        for recorded in memory.project(project).history(id):
-            if as_json:
-                print_json(event_json(memory, recorded))
-                continue
-            console.line(
-                (f"{recorded.stamp.seq:>8}", "cyan"),
-                (f"  {time_text(recorded.stamp.time_ns)}  ", "dim"),
-                (event_name(recorded), "bold"),
-                f"  {event_text(memory, recorded)}",
-            )
-
-
-@cli.command("decay")
-@_dry_run_option
-@_project_option
-@db_option
-@json_option
-def decay_command(*, dry_run: bool, project: str, db: str, as_json: bool) -> None:
-    """Let importance fall with the days.
-
-    To 0.95 of itself a week, counted in whole days since last access; a second run on the same day changes nothing.
-    """
-    _maintain(db, project, lambda handle: handle.decay(dry_run=dry_run), is_dry=dry_run, as_json=as_json)
-
-
-@cli.command("prune")
-@click.argument("min_importance", type=float)
-@_dry_run_option
-@_project_option
-@db_option
-@json_option
-def prune_command(*, min_importance: float, dry_run: bool, project: str, db: str, as_json: bool) -> None:
-    """Remove what matters little.
-
-    Removes the memories whose importance is under MIN_IMPORTANCE; the log keeps them.
-    """
-    _maintain(
-        db, project, lambda handle: handle.prune(min_importance, dry_run=dry_run), is_dry=dry_run, as_json=as_json
-    )
-
-
-@cli.command("compact")
-@click.option("--threshold", type=float, metavar="COSINE", help="How alike they have to be.  [default: 0.9]")
-@_dry_run_option
-@embedder_option
-@_project_option
-@db_option
-@json_option
-def compact_command(
-    *, threshold: float | None, dry_run: bool, embedder: "Embedder | None", project: str, db: str, as_json: bool
-) -> None:
-    """Merge memories that say the same.
-
-    Merges those that are more alike than a threshold, until there are none; each merge can be taken apart.
-    """
-
-    def compact(handle: "Project") -> "Outcome":
-        return handle.compact(threshold, dry_run=dry_run)
-
-    _maintain(db, project, compact, is_dry=dry_run, as_json=as_json, embedder=embedder)
-
-
-@cli.command("reembed")
-@embedder_option
-@db_option
-@json_option
-def reembed_command(*, embedder: "Embedder | None", db: str, as_json: bool) -> None:
-    """Embed everything anew.
-
-    Gives every memory and episode a vector of another embedder; searches see the old ones until all new ones are there.
-    What was made before a stop is kept for the next run. From then on every command needs the same --embedder.
-    """
-    with writing(db) as memory, progress_bar("embedding") as progress:
-        done = memory.reembed(_built_in() if embedder is None else embedder, progress=progress)
-    if as_json:
-        print_json({"model": done.model, "dim": done.dim, "projects": done.projects, "vectors": done.vectors})
-        return
-    said = f"{done.vectors} vectors, {done.projects} projects switched" if done.projects else "nothing to do"
-    Console().line((done.model, "bold"), f" ({done.dim} numbers): {said}")
-
-
-def _built_in() -> "Embedder":
-    from refold.embedders import HashedEmbedder
-
-    return HashedEmbedder()
-
-
-def _maintain(
-    db: str,
-    project: str,
-    verb: "Callable[[Project], Outcome]",
-    *,
-    is_dry: bool,
-    as_json: bool,
-    embedder: "Embedder | None" = None,
-) -> None:
-    with (reading if is_dry else writing)(db, embedder=embedder) as memory:
-        outcome = verb(memory.project(project))
-    counts = {name: getattr(outcome, name) for name in ("changed", "removed", "merged")}
-    if as_json:
-        print_json({"project": project, "dry_run": is_dry, **counts})
-        return
-    said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing to do"
-    Console().line(f"{project}: {'would be: ' if is_dry and any(counts.values()) else ''}{said}")
-
-
-def _project_at(memory: "Memory", name: str, at: "int | datetime.datetime | None") -> "Project":
-    return memory.at(seq_of(memory, at)).project(name) if at is not None else memory.project(name)
+    hits = _project_at(memory, project, at).search(query, categories=categories or None, explain=explain, **fields)
+    document = {
+        "query": hits.query,
+        "ranking": hits.ranking,
+        "exact": hits.exact,
+        "hits": [hit_json(hit) for hit in hits],
+    }
+    return Shown(document, (line for hit in hits for line in _hit_lines(hit, explain=explain)))
 
 
 def hit_json(hit: "Hit") -> dict[str, Any]:
@@ -317,71 +122,174 @@ def hit_json(hit: "Hit") -> dict[str, Any]:
     return {"score": hit.score, "parts": hit.parts, "memory": entry_json(hit.entry)}
 
 
-def _pieces(entry: "Entry") -> tuple[Any, ...]:
+def _hit_lines(hit: "Hit", *, explain: bool) -> Iterator[Line]:
+    yield (f"{hit.score:7.4f}", "cyan"), "  ", *_entry_line(hit.entry)
+    if explain:
+        parts = "  ".join(f"{name} {value:.4f}" for name, value in hit.parts.items())
+        yield ((f"         {parts}", "dim"),)
+
+
+@verb(
+    "memories",
+    click.option("--category", type=click.Choice(_CATEGORIES), help="Only these."),
+    click.option("--status", type=click.Choice(_STATUSES), help="Only these."),
+    click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the first N."),
+    click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N."),
+    moment_option("--at", help="Those of then, not those of now."),
+    _project,
+)
+def memories(memory: "Memory", project: str, at: Moment, offset: int, limit: int | None, **filters: Any) -> Shown:
+    """List the memories of a project.
+
+    They come in the order in which they were added, each with its id, category, importance and content.
+    """
+    from refold.importers.values import entry_json
+
+    handle = _project_at(memory, project, at)
+    entries = handle.list(offset=offset, limit=limit, **filters)
+    document = {
+        "project": project,
+        "count": handle.count(**filters),
+        "memories": [entry_json(each) for each in entries],
+    }
+    return Shown(document, map(_entry_line, entries))
+
+
+@verb("history", click.argument("id"), _project)
+def history(memory: "Memory", id: str, project: str) -> Iterator[Shown]:  # noqa: A002 - the word of the shape
+    """List what happened to a memory.
+
+    Shows every event that touched the memory ID, the oldest first. With --json, one JSON object a line.
+    """
+    from refold.importers.values import event_json, event_name
+
+    for recorded in memory.project(project).history(id):
+        line = (
+            (f"{recorded.stamp.seq:>8}", "cyan"),
+            (f"  {time_text(recorded.stamp.time_ns)}  ", "dim"),
+            (event_name(recorded), "bold"),
+            f"  {event_text(memory, recorded)}",
+        )
+        yield Shown(event_json(memory, recorded), [line])
+
+
+@verb("decay", _dry_run, _project, db_option, opens=None)
+def decay(db: str, project: str, *, dry_run: bool) -> Shown:
+    """Let importance fall with the days.
+
+    To 0.95 of itself a week, counted in whole days since last access; a second run on the same day changes nothing.
+    """
+    return _maintain(db, project, lambda handle: handle.decay(dry_run=dry_run), is_dry=dry_run)
+
+
+@verb("prune", click.argument("min_importance", type=float), _dry_run, _project, db_option, opens=None)
+def prune(db: str, project: str, min_importance: float, *, dry_run: bool) -> Shown:
+    """Remove what matters little.
+
+    Removes the memories whose importance is under MIN_IMPORTANCE; the log keeps them.
+    """
+    return _maintain(db, project, lambda handle: handle.prune(min_importance, dry_run=dry_run), is_dry=dry_run)
+
+
+@verb(
+    "compact",
+    click.option("--threshold", type=float, metavar="COSINE", help="How alike they have to be.  [default: 0.9]"),
+    _dry_run,
+    embedder_option,
+    _project,
+    db_option,
+    opens=None,
+)
+def compact(db: str, project: str, threshold: float | None, embedder: "Embedder | None", *, dry_run: bool) -> Shown:
+    """Merge memories that say the same.
+
+    Merges those that are more alike than a threshold, until there are none; each merge can be taken apart.
+    """
+
+    def merge(handle: "Project") -> "Outcome":
+        return handle.compact(threshold, dry_run=dry_run)
+
+    return _maintain(db, project, merge, is_dry=dry_run, embedder=embedder)
+
+
+def _maintain(
+    db: str, project: str, change: "Callable[[Project], Outcome]", *, is_dry: bool, embedder: "Embedder | None" = None
+) -> Shown:
+    with (reading if is_dry else writing)(db, embedder=embedder) as memory:
+        outcome = change(memory.project(project))
+    counts = {name: getattr(outcome, name) for name in ("changed", "removed", "merged")}
+    text = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing to do"
+    would = "would be: " if is_dry and any(counts.values()) else ""
+    return Shown({"project": project, "dry_run": is_dry, **counts}, [(f"{project}: {would}{text}",)])
+
+
+@verb("reembed", embedder_option, db_option, opens=None)
+def reembed(db: str, embedder: "Embedder | None") -> Shown:
+    """Embed everything anew.
+
+    Gives every memory and episode a vector of another embedder; searches see the old ones until all new ones are there.
+    What was made before a stop is kept for the next run. From then on every command needs the same --embedder.
+    """
+    from refold.embedders import HashedEmbedder
+
+    with writing(db) as memory, progress_bar("embedding") as progress:
+        done = memory.reembed(HashedEmbedder() if embedder is None else embedder, progress=progress)
+    document = {"model": done.model, "dim": done.dim, "projects": done.projects, "vectors": done.vectors}
+    text = f"{done.vectors} vectors, {done.projects} projects switched" if done.projects else "nothing to do"
+    return Shown(document, [((done.model, "bold"), f" ({done.dim} numbers): {text}")])
+
+
+def _project_at(memory: "Memory", name: str, at: Moment) -> "Project":
+    return memory.at(seq_of(memory, at)).project(name) if at is not None else memory.project(name)
+
+
+def _entry_line(entry: "Entry") -> Line:
     status = "" if entry.status == "active" else f"  {entry.status}"
     about = f"  {entry.category} {entry.importance:.2f}{status}  "
     return (entry.id, "bold"), (about, "dim"), shortened(entry.content, _CONTENT_CHARS)
 
 
-def _parts_text(hit: "Hit") -> str:
-    return "  ".join(f"{name} {value:.4f}" for name, value in hit.parts.items())
-
-
-# The verb that shows a board: board.
-
-
-@cli.command("board")
-@click.argument("session", required=False)
-@click.option("--project", metavar="NAME", help="The project of a node; beside SESSION, of the node beneath it.")
-@click.option("--node", metavar="ID", help="The node of that project.")
-@moment_option("--at", help="Show it as it was then, not as it is.")
-@db_option
-@json_option
-def board_command(
-    *,
-    session: str | None,
-    project: str | None,
-    node: str | None,
-    at: "int | datetime.datetime | None",
-    db: str,
-    as_json: bool,
-) -> None:
+@verb(
+    "board",
+    click.argument("session", required=False),
+    click.option("--project", metavar="NAME", help="The project of a node; beside SESSION, of the node beneath it."),
+    click.option("--node", metavar="ID", help="The node of that project."),
+    moment_option("--at", help="Show it as it was then, not as it is."),
+)
+def board(memory: "Memory", session: str | None, project: str | None, node: str | None, at: Moment) -> Shown:
     """Show the board of a session, or of a node of a project, now or then.
 
     Shows what SESSION has on its board, and what it reads from the board of the node that it works on. With --json,
     the sections of the board and what is known of its messages.
     """
-    with reading(db) as memory:
-        seq = seq_of(memory, at)
-        board = memory.at(seq).board(session=session, project=project, node=node)
-        shown, meta = board.to_dict(), board.get("messages_meta")
-    if not shown["session"]["timestamp"]:
-        named = [f"session {session}"] * bool(session) + [f"node {node} of {project}"] * bool(project and node)
-        raise NotFound(f"nothing is on the board of {' or '.join(named)} at seq {seq}; `refold log` shows what was set")
-    if as_json:
-        print_json({"seq": seq, "board": shown, "messages_meta": meta})
-    else:
-        _print_board(Console(), shown, meta, seq)
+    seq = seq_of(memory, at)
+    handle = memory.at(seq).board(session=session, project=project, node=node)
+    sections, meta = handle.to_dict(), handle.get("messages_meta")
+    if not sections["session"]["timestamp"]:
+        names = [f"session {session}"] * bool(session) + [f"node {node} of {project}"] * bool(project and node)
+        raise NotFound(f"nothing is on the board of {' or '.join(names)} at seq {seq}; `refold log` shows what was set")
+    document = {"seq": seq, "board": sections, "messages_meta": meta}
+    return Shown(document, _board_lines(sections, meta, seq))
 
 
-def _print_board(console: Console, shown: dict[str, Any], meta: dict[str, Any], seq: int) -> None:
-    """Print a board, a line for each thing on it."""
-    ids = shown["session"]
-    named = [
+def _board_lines(sections: dict[str, Any], meta: dict[str, Any], seq: int) -> Iterator[Line]:
+    """Yield a line for each thing on a board."""
+    ids = sections["session"]
+    names = [
         f"{name.removesuffix('_id')} {shortened(value)}" for name, value in ids.items() if value and name != "timestamp"
     ]
-    console.line(("  ".join(named), "bold"), f"  at seq {seq}  changed {shortened(ids['timestamp'])}")
-    for name, graph in shown["project_structure"].items():
-        console.line(f"{name}  {len(graph['nodes'])} nodes  {len(graph['edges'])} edges")
+    yield ("  ".join(names), "bold"), f"  at seq {seq}  changed {shortened(ids['timestamp'])}"
+    for name, graph in sections["project_structure"].items():
+        yield (f"{name}  {len(graph['nodes'])} nodes  {len(graph['edges'])} edges",)
     for name in ("node_context", "fetched_context"):
-        for key, value in shown[name].items():
-            console.line(f"{name} {shortened(key)} = {value_text(value)}")
-    console.line(f"working_history {value_text(shown['working_history'])}")
-    console.line(f"messages  {len(shown['messages'])} of {meta['total_count']}")
-    for message in shown["messages"]:
-        said = f"{shortened(message['role'])}: {value_text(message['content'])}"
-        console.line((f"{shortened(message['id']):>8}", "cyan"), f"  {said}")
-    console.line("config  ", "  ".join(f"{name} {value}" for name, value in shown["config"].items()))
+        for key, value in sections[name].items():
+            yield (f"{name} {shortened(key)} = {value_text(value)}",)
+    yield (f"working_history {value_text(sections['working_history'])}",)
+    yield (f"messages  {len(sections['messages'])} of {meta['total_count']}",)
+    for message in sections["messages"]:
+        text = f"{shortened(message['role'])}: {value_text(message['content'])}"
+        yield (f"{shortened(message['id']):>8}", "cyan"), f"  {text}"
+    yield "config  ", "  ".join(f"{name} {value}" for name, value in sections["config"].items())
 
 
 _WAIT_SECONDS = 3_600.0
@@ -395,9 +303,7 @@ _WAIT_SECONDS = 3_600.0
 @click.option("--journal", default="default", show_default=True, metavar="NAME")
 @db_option
 @json_option
-def mirror_command(
-    *, directory: str, watch: bool, check: bool, profile: str, journal: str, db: str, as_json: bool
-) -> None:
+def mirror_command(*, directory: str, watch: bool, check: bool, db: str, as_json: bool, **names: Any) -> None:
     """Keep profile and notes in files, both ways.
 
     DIRECTORY holds profile.json and YYYYMM/YYYYMMDD.md. What was written into them by hand becomes events, and what the
@@ -406,43 +312,29 @@ def mirror_command(
     """
     if watch and check:
         raise click.UsageError("--watch goes on writing, and --check writes nothing; give one of them")
-    show = _shown_as(as_json=as_json)
-    names: dict[str, Any] = {"profile": profile, "journal": journal}
-    if check:
-        report = _checked(db, directory, names)
-    else:
-        with writing(db) as memory:
-            report = _watched(memory, directory, names, show) if watch else _once(memory, directory, names)
+    show: Callable[[MirrorReport], None] = print_json if as_json else _print_report
+    # A check writes nothing, not even a first time.
+    with (reading if check else writing)(db) as memory:
+        options = {"on_report": show} if watch else {}
+        with memory.mirror(directory, writes=not check, **options, **names) as mirror:
+            if watch:
+                tell(f"mirroring in {mirror.path}; ctrl-C ends it")
+                _wait(mirror)
+            report = mirror.report
+        report = mirror.report if watch else report
     if not watch:
         show(report)
     if not report.ok:
         click.get_current_context().exit(EXIT_ERROR)
 
 
-def _checked(db: str, directory: str, names: dict[str, Any]) -> "MirrorReport":
-    """Return what a round would do; nothing is written, not even a first time."""
-    with reading(db) as memory, memory.mirror(directory, writes=False, **names) as mirror:
-        return mirror.report
-
-
-def _once(memory: "Memory", directory: str, names: dict[str, Any]) -> "MirrorReport":
-    with memory.mirror(directory, **names) as mirror:
-        return mirror.report
-
-
-def _watched(
-    memory: "Memory", directory: str, names: dict[str, Any], show: "Callable[[MirrorReport], None]"
-) -> "MirrorReport":
-    """Show each report until somebody interrupts; return the last one."""
-    with memory.mirror(directory, on_report=show, **names) as mirror:
-        tell(f"mirroring in {mirror.path}; ctrl-C ends it")
-        _wait(mirror)
-    return mirror.report
-
-
 def _wait(mirror: "Mirror") -> None:
     """Wait for an interruption, or for the mirror to fail."""
-    before = signal.signal(signal.SIGTERM, _interrupt)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         while mirror.is_alive:
             mirror.join(_WAIT_SECONDS)
@@ -454,14 +346,6 @@ def _wait(mirror: "Mirror") -> None:
         raise mirror.error
 
 
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
-def _shown_as(*, as_json: bool) -> "Callable[[MirrorReport], None]":
-    return print_json if as_json else _print_report
-
-
 def _print_report(report: "MirrorReport") -> None:
     console = Console()
     for edit in report.edits:
@@ -470,8 +354,8 @@ def _print_report(report: "MirrorReport") -> None:
         console.line((f"{name}: ", "bold"), "written")
     for conflict in report.conflicts:
         where = f"{conflict.file} {conflict.name}".rstrip()
-        kept = f"; the hand's side is in {conflict.kept}" if conflict.kept else ""
-        console.line((f"{where}: ", "bold"), (f"conflict: {conflict.reason}{kept}", "yellow"))
+        copy = f"; the hand's side is in {conflict.kept}" if conflict.kept else ""
+        console.line((f"{where}: ", "bold"), (f"conflict: {conflict.reason}{copy}", "yellow"))
     for name in report.deleted:
         console.line((f"{name}: ", "bold"), "deleted, because an erasure reached its file")
     for problem in report.problems:
@@ -483,5 +367,4 @@ def _print_report(report: "MirrorReport") -> None:
 def _edit_text(edit: "MirrorEdit") -> str:
     if edit.text is None:
         return f"{edit.name} deleted"
-    what = "note" if edit.kind == "append" else f"{edit.name} ="
-    return f"{what} {shortened(edit.text)}"
+    return f"{'note' if edit.kind == 'append' else f'{edit.name} ='} {shortened(edit.text)}"

@@ -2,9 +2,9 @@
 
 import datetime as dates
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 # Printing: data on stdout, everything else on stderr; colour and progress bars only where a terminal shows them.
 
-Piece: TypeAlias = str | tuple[str, str]
-"""A text, or a text with its style, such as ``("12", "bold")``."""
+Line: TypeAlias = "Sequence[str | tuple[str, str]]"
+"""Texts, and texts with their style, such as ``("12", "bold")``."""
 
 _TEXT_CHARS: Final = 60
 _BAR_CHARS: Final = 20
@@ -26,9 +26,13 @@ class Console:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
-        self._rich = _rich_console() if sys.stdout.isatty() and not quiet else None
+        self._rich: Any = None
+        if sys.stdout.isatty() and not quiet:
+            from rich.console import Console as RichConsole
 
-    def line(self, *pieces: Piece) -> None:
+            self._rich = RichConsole(highlight=False)
+
+    def line(self, *pieces: str | tuple[str, str]) -> None:
         """Print one line."""
         if self._quiet:
             return
@@ -40,12 +44,6 @@ class Console:
         self._rich.print(Text.assemble(*pieces), soft_wrap=True)
 
 
-def _rich_console() -> Any:
-    from rich.console import Console as RichConsole
-
-    return RichConsole(highlight=False)
-
-
 def print_json(document: Any) -> None:
     """Print a value as one line of JSON."""
     import msgspec
@@ -54,13 +52,13 @@ def print_json(document: Any) -> None:
 
 
 def tell(text: str) -> None:
-    """Say something that is not data."""
+    """Print something that is not data, to stderr."""
     print(text, file=sys.stderr)
 
 
 @contextmanager
 def progress_bar(description: str) -> "Generator[Callable[[int, int], None] | None]":
-    """Return what takes progress (done, all) and shows it on stderr, ``None`` if nobody would see it."""
+    """Yield a function that shows progress (done, all) on stderr, ``None`` if nobody would see it."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -73,7 +71,7 @@ def progress_bar(description: str) -> "Generator[Callable[[int, int], None] | No
 
 
 def token_bar(tokens: int, window_tokens: int) -> str:
-    """Return how full a window is, such as ``[#####...............]  150/600``."""
+    """Return a bar of a window's tokens, such as ``[#####...............]  150/600``."""
     filled = min(tokens * _BAR_CHARS // max(window_tokens, 1), _BAR_CHARS)
     bar = "#" * filled + "." * (_BAR_CHARS - filled)
     return f"[{bar}] {tokens:>{len(str(window_tokens))}}/{window_tokens}"
@@ -99,7 +97,7 @@ def time_text(time_ns: int) -> str:
 
 
 def message_text(message: "Message") -> str:
-    """Return a message on one line: who speaks, and what is said or called."""
+    """Return a message on one line: the speaker, the text and the calls."""
     called = ", ".join(_call_name(call) for call in message.tool_calls or ())
     said = _content_text(message.content)
     speaker = message.role if message.name is None else f"{message.role} {message.name}"
@@ -110,16 +108,12 @@ def message_text(message: "Message") -> str:
 def _content_text(content: object) -> str:
     if isinstance(content, str):
         return content
-    blocks = content if _is_list(content) else []
+    blocks = cast("list[object]", content) if isinstance(content, list) else []
     return " ".join(str(_field(block, "text") or f"<{_field(block, 'type')}>") for block in blocks)
 
 
 def _call_name(call: dict[str, Any]) -> str:
     return str(_field(call.get("function"), "name") or call.get("name"))
-
-
-def _is_list(value: object) -> TypeGuard[list[Any]]:
-    return isinstance(value, list)
 
 
 def _field(value: object, name: str) -> Any:
@@ -144,7 +138,7 @@ def conversation_json(chat: "Conversation", at: int) -> dict[str, Any]:
 
 
 def event_text(memory: "Memory", recorded: "Recorded") -> str:
-    """Return what happened in an event, on one line."""
+    """Return an event on one line."""
     from refold import Message
     from refold.importers.values import event_json
     from refold.message import MessageAppended
@@ -181,7 +175,7 @@ def change_text(change: "Change") -> str:
 
 
 def value_text(value: Any) -> str:
-    """Return a value of a state on one line; a message as who says what."""
+    """Return a value of a state on one line."""
     role = _field(value, "role")
     if role is not None:
         return shortened(f"{role}: {_content_text(_field(value, 'content')) or 'calls a tool'}", _MESSAGE_CHARS)

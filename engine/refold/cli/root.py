@@ -1,35 +1,38 @@
-"""The root of the command line: its group of verbs, their options, the stores they open, how errors end a run."""
+"""The root of the command line: its verbs and their options, the stores they open, what they print, how they end."""
 
+import datetime as dates
 import io
 import os
 import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import click
 
 from refold.cli import EXIT_ERROR, EXIT_INTEGRITY, EXIT_INTERRUPTED
+from refold.cli.output import Console, Line, print_json
 from refold.errors import InvalidInput, NotFound, RefoldError, StoreCorrupt
 
 if TYPE_CHECKING:
-    import datetime
-
     from refold import Conversation, Memory
     from refold.embedders import Embedder
     from refold.results import Recovered
 
+Moment: TypeAlias = int | dates.datetime | None
+"""A seq or a time."""
 
-# Opening stores for the command line, on a fixed clock and random source where REFOLD_CLOCK_NS asks for them.
+# Stores, on a fixed clock and random source where REFOLD_CLOCK_NS asks for them.
 
 CLOCK_VARIABLE: Final = "REFOLD_CLOCK_NS"
 _STEP_NS: Final = 1_000_000
 _START_NS_MAX: Final = 2**62
 
 
-class Doors:
+class FixedSource:
     """A clock that advances a millisecond at each reading, and bytes that are a hash of where they are drawn."""
 
     def __init__(self, start_ns: int) -> None:
@@ -55,44 +58,44 @@ class Doors:
         self._seed, self._blocks = f"{self._seed}@{head}", 0
 
 
-def _doors() -> Doors | None:
+def _fixed_source() -> FixedSource | None:
     start = os.environ.get(CLOCK_VARIABLE)
     if not start:
         return None
     if not start.isdecimal() or int(start) > _START_NS_MAX:
         raise InvalidInput(f"{CLOCK_VARIABLE} is {start!r}; give nanoseconds from 0 to {_START_NS_MAX}, or unset it")
-    return Doors(int(start))
+    return FixedSource(int(start))
 
 
 def opened(
     path: str, *, clock_ns: Callable[[Callable[[], int]], Callable[[], int]] | None = None, **options: Any
 ) -> "Memory":
-    """Return the memory of a store; ``clock_ns`` may wrap the clock."""
+    """Open the memory of a store, created if need be; ``clock_ns`` may wrap the clock."""
     from refold import Memory
 
-    doors = _doors()
-    clock = time.time_ns if doors is None else doors.clock_ns  # noqa: TID251 - the clock of who runs the command
-    if doors is not None:
-        options["random_bytes"] = doors.random_bytes
+    source = _fixed_source()
+    clock = time.time_ns if source is None else source.clock_ns  # noqa: TID251 - the clock of who runs the command
+    if source is not None:
+        options["random_bytes"] = source.random_bytes
     memory = Memory(path, clock_ns=clock if clock_ns is None else clock_ns(clock), **options)
-    if doors is not None:
-        doors.reseed(memory.head)
+    if source is not None:
+        source.reseed(memory.head)
     return memory
 
 
 def drawn(count: int) -> bytes:
     """Return random bytes for what a command makes itself."""
-    doors = _doors()
-    return os.urandom(count) if doors is None else doors.random_bytes(count)
+    source = _fixed_source()
+    return os.urandom(count) if source is None else source.random_bytes(count)
 
 
 def recovered(backup: str, new: str, **options: Any) -> "Recovered":
-    """Return what ``recover`` made of a backup."""
+    """Recover a backup into a new store."""
     from refold import recover
 
-    doors = _doors()
-    if doors is not None:
-        options |= {"clock_ns": doors.clock_ns, "random_bytes": doors.random_bytes}
+    source = _fixed_source()
+    if source is not None:
+        options |= {"clock_ns": source.clock_ns, "random_bytes": source.random_bytes}
     return recover(backup, new, **options)
 
 
@@ -116,43 +119,13 @@ def writing(path: str, **options: Any) -> "Generator[Memory]":
         yield memory
 
 
-# The embedder that a command is given: by its name, or as a model at an endpoint.
+# Verbs.
 
-FunctionType = TypeVar("FunctionType", bound=Callable[..., Any])
-
-EMBEDDER_VARIABLE: Final = "REFOLD_EMBEDDER"
-KEY_VARIABLE: Final = "REFOLD_EMBEDDER_KEY"
-_BY_NAME: Final = {"hashed": "HashedEmbedder", "wordllama": "WordLlamaEmbedder", "minilm": "MiniLmEmbedder"}
-_HELP: Final = f"hashed (the built-in one), wordllama, minilm, or MODEL:DIM@URL (its key in {KEY_VARIABLE})."
+Function = TypeVar("Function", bound=Callable[..., Any])
+Option = Callable[[Function], Function]
 
 
-def embedder_option(function: FunctionType) -> FunctionType:
-    """Add --embedder, which REFOLD_EMBEDDER may stand in for."""
-    option = click.option(
-        "--embedder", callback=_embedder, envvar=EMBEDDER_VARIABLE, show_envvar=True, metavar="NAME", help=_HELP
-    )
-    return option(function)
-
-
-def _embedder(_context: click.Context, parameter: click.Parameter, value: str | None) -> "Embedder | None":
-    if value is None:
-        return None
-    name, _, url = value.partition("@")
-    model, _, dim = name.rpartition(":")
-    if value not in _BY_NAME and not (model and url and dim.isdecimal()):
-        raise click.BadParameter(
-            f"{value!r} is none; give {', '.join(_BY_NAME)}, or MODEL:DIM@URL for an OpenAI-compatible endpoint",
-            param=parameter,
-        )
-    from refold import embedders
-
-    if value in _BY_NAME:
-        chosen: Embedder = getattr(embedders, _BY_NAME[value])()
-        return chosen
-    return embedders.OpenAIEmbedder(base_url=url, model=model, dim=int(dim), api_key=os.environ.get(KEY_VARIABLE))
-
-
-class _Guarded(click.Group):
+class _GuardedGroup(click.Group):
     """A group that ends its verbs' errors as one line on stderr and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -164,17 +137,12 @@ class _Guarded(click.Group):
             # Whoever read our output has seen enough.
             _discard_stdout()
         except (RefoldError, OSError) as error:
-            _settle_stdout()
+            try:
+                sys.stdout.flush()
+            except OSError:  # It is stdout that fails: nothing more can be written there.
+                _discard_stdout()
             click.echo(f"refold: {error}", err=True)
             ctx.exit(EXIT_INTEGRITY if isinstance(error, StoreCorrupt) else EXIT_ERROR)
-
-
-def _settle_stdout() -> None:
-    """Write what stdout still holds; if it is stdout that fails, nothing more can be written there."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _discard_stdout()
 
 
 def _discard_stdout() -> None:
@@ -186,7 +154,7 @@ def _discard_stdout() -> None:
         return
 
 
-@click.group(cls=_Guarded, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=_GuardedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="refold", message="refold %(version)s")
 def cli() -> None:
     """Look into an agent's memory: import sessions, show, replay, fork, compare and verify them.
@@ -213,25 +181,111 @@ def run() -> int:
     return code if isinstance(code, int) else 0
 
 
-def db_option(function: FunctionType) -> FunctionType:
-    """Add --db, which REFOLD_DB may stand in for."""
-    option = click.option(
-        "--db", envvar="REFOLD_DB", show_envvar=True, required=True, metavar="PATH", help="The directory of the store."
-    )
-    return option(function)
+class Shown(NamedTuple):
+    """The output of a verb: a document for --json, lines for people, and the exit code."""
+
+    document: Any
+    lines: Iterable[Line] = ()
+    exit_code: int = 0
 
 
-def json_option(function: FunctionType) -> FunctionType:
-    """Add --json."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(function)
+def verb(
+    name: str,
+    *options: Option[Any],
+    opens: Literal["reading", "writing"] | None = "reading",
+    group: click.Group = cli,
+) -> Callable[[Function], Function]:
+    """Add a verb with its options, --json and, for a store that it opens, --db.
+
+    The function gets the memory, if one is opened, and the options; an ``embedder`` among them is that of the memory.
+    It returns what to show, or yields it piece by piece; a piece is printed before the next one is asked for.
+    """
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def command(*, as_json: bool, **given: Any) -> None:
+            with ExitStack() as stack:
+                memory: list[Memory] = []
+                if opens is not None:
+                    embedding = {"embedder": given.pop("embedder")} if "embedder" in given else {}
+                    store = (reading if opens == "reading" else writing)(given.pop("db"), **embedding)
+                    memory = [stack.enter_context(store)]
+                output = function(*memory, **given)
+                if isinstance(output, Iterator):
+                    for shown in output:
+                        _print(shown, as_json=as_json)
+                    return
+                if not as_json:
+                    # The lines may read the memory; nothing is printed of a store that cannot be closed.
+                    output = output._replace(lines=list(output.lines))
+            _print(output, as_json=as_json)
+            if output.exit_code:
+                click.get_current_context().exit(output.exit_code)
+
+        made: Any = command
+        for option in reversed((*options, *([db_option] if opens else []), json_option)):
+            made = option(made)
+        group.command(name)(made)
+        return function
+
+    return decorate
 
 
-def moment_option(*names: str, help: str, default: int | None = None) -> Callable[[FunctionType], FunctionType]:  # noqa: A002 - as click says
-    """Add an option that takes a seq, or a time in ISO 8601 with its zone."""
+def _print(shown: Shown, *, as_json: bool) -> None:
+    if as_json:
+        print_json(shown.document)
+        return
+    console = Console()
+    for line in shown.lines:
+        console.line(*line)
+
+
+# Options.
+
+db_option = click.option(
+    "--db", envvar="REFOLD_DB", show_envvar=True, required=True, metavar="PATH", help="The directory of the store."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+EMBEDDER_VARIABLE: Final = "REFOLD_EMBEDDER"
+KEY_VARIABLE: Final = "REFOLD_EMBEDDER_KEY"
+_EMBEDDERS: Final = {"hashed": "HashedEmbedder", "wordllama": "WordLlamaEmbedder", "minilm": "MiniLmEmbedder"}
+
+
+def _embedder(_: click.Context, parameter: click.Parameter, value: str | None) -> "Embedder | None":
+    if value is None:
+        return None
+    name, _at, url = value.partition("@")
+    model, _colon, dim = name.rpartition(":")
+    if value not in _EMBEDDERS and not (model and url and dim.isdecimal()):
+        raise click.BadParameter(
+            f"{value!r} is none; give {', '.join(_EMBEDDERS)}, or MODEL:DIM@URL for an OpenAI-compatible endpoint",
+            param=parameter,
+        )
+    from refold import embedders
+
+    if value in _EMBEDDERS:
+        embedder: Embedder = getattr(embedders, _EMBEDDERS[value])()
+        return embedder
+    return embedders.OpenAIEmbedder(base_url=url, model=model, dim=int(dim), api_key=os.environ.get(KEY_VARIABLE))
+
+
+embedder_option = click.option(
+    "--embedder",
+    callback=_embedder,
+    envvar=EMBEDDER_VARIABLE,
+    show_envvar=True,
+    metavar="NAME",
+    help=f"hashed (the built-in one), wordllama, minilm, or MODEL:DIM@URL (its key in {KEY_VARIABLE}).",
+)
+
+
+def moment_option(*names: str, help: str, default: int | None = None) -> Option[Any]:  # noqa: A002 - as click says
+    """Make an option that takes a seq, or a time in ISO 8601 with its zone."""
     return click.option(*names, callback=_moment, default=default, metavar="SEQ|TIME", help=help)
 
 
-def _moment(_: click.Context, parameter: click.Parameter, value: Any) -> "int | datetime.datetime | None":
+def _moment(_: click.Context, parameter: click.Parameter, value: Any) -> Moment:
     if value is None or isinstance(value, int):
         return value
     moment = moment_of(value)
@@ -240,19 +294,17 @@ def _moment(_: click.Context, parameter: click.Parameter, value: Any) -> "int | 
     return moment
 
 
-def moment_of(text: str) -> "int | datetime.datetime | None":
-    """Return the seq or the time that a text stands for, ``None`` if it is neither."""
-    import datetime
-
+def moment_of(text: str) -> Moment:
+    """Return the seq or the time in a text, ``None`` if it is neither."""
     if text.removeprefix("-").isdecimal():
         return int(text)
     try:
-        return datetime.datetime.fromisoformat(text)
+        return dates.datetime.fromisoformat(text)
     except ValueError:
         return None
 
 
-def seq_of(memory: "Memory", moment: "int | datetime.datetime | None") -> int:
+def seq_of(memory: "Memory", moment: Moment) -> int:
     """Return the seq of a moment, that of the head for none."""
     return memory.head if moment is None else memory.at(moment).head
 

@@ -1,14 +1,17 @@
-"""Verbs on a whole store: stats, verify, doctor, erase, backup, recover, mcp, demo."""
+"""Verbs of a whole store: stats, verify, doctor, erase, backup, recover, mcp, demo."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from refold.cli import EXIT_ERROR, EXIT_INTEGRITY
-from refold.cli.output import Console, print_json, progress_bar
+from refold.cli.output import Console, Line, print_json, progress_bar
 from refold.cli.root import (
+    Moment,
+    Shown,
     cli,
     db_option,
     drawn,
@@ -18,74 +21,53 @@ from refold.cli.root import (
     opened,
     reading,
     recovered,
+    verb,
     writing,
 )
 from refold.errors import InvalidInput, StoreCorrupt, StoreVersion
 
 if TYPE_CHECKING:
-    import datetime
-
     from refold import Memory, Receipt, Report
+    from refold.cli.doctor import Examination
     from refold.embedders import Embedder
-
-
-# The verbs that look at a store as a whole: stats, verify, doctor.
 
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "red"}
 
 
-@cli.command("stats")
-@db_option
-@json_option
-def stats_command(*, db: str, as_json: bool) -> None:
+@verb("stats")
+def stats(memory: "Memory") -> Shown:
     """Count events, streams and bytes."""
-    with reading(db) as memory:
-        stats = memory.stats()
-    if as_json:
-        print_json(stats)
-        return
-    console = Console()
-    for field in stats.__struct_fields__:
-        value = getattr(stats, field)
-        console.line(f"{field:<14}", (f"{value:,}" if isinstance(value, int) else str(value), "bold"))
+    counts = memory.stats()
+    values = {field: getattr(counts, field) for field in counts.__struct_fields__}
+    texts = {field: f"{value:,}" if isinstance(value, int) else str(value) for field, value in values.items()}
+    return Shown(counts, [(f"{field:<14}", (text, "bold")) for field, text in texts.items()])
 
 
-@cli.command("verify")
-@click.option(
-    "--witness",
-    envvar="REFOLD_WITNESS",
-    show_envvar=True,
-    metavar="PATH",
-    help="Hold the store against this witness, which shows what was cut off or rolled back.",
+@verb(
+    "verify",
+    click.option(
+        "--witness",
+        envvar="REFOLD_WITNESS",
+        show_envvar=True,
+        metavar="PATH",
+        help="Hold the store against this witness, which shows what was cut off or rolled back.",
+    ),
+    db_option,
+    opens=None,
 )
-@db_option
-@json_option
-@click.pass_context
-def verify_command(context: click.Context, *, witness: str | None, db: str, as_json: bool) -> None:
+def verify(db: str, witness: str | None) -> Shown:
     """Check that a store is sound.
 
     Checks its chain, gaps, commitments and indexes, checkpoints against their events, and replay against live. Says
     whether it is a cache that is wrong, what a faulty writer left, or bytes that were changed, and what to do next.
     Exits with 3 if anything is not as it should be.
     """
-    report = _report(db, witness)
-    if as_json:
-        print_json(report)
-    else:
-        console = Console()
-        for finding in report.findings:
-            console.line((f"{finding.check} at seq {finding.seq}: {finding.message} ({finding.fault})", "red"))
-        sound = f"sound, state hash {report.state_hash}" if report.ok else f"{len(report.findings)} findings"
-        place = f", the first bad seq is {report.first_bad_seq}" if report.first_bad_seq else ""
-        console.line(f"{report.events} events in {report.streams} streams: ", (sound + place, "bold"))
-        if not report.ok:
-            console.line(report.summary)
-    if not report.ok:
-        context.exit(EXIT_INTEGRITY)
+    report = _verify(db, witness)
+    return Shown(report, _report_lines(report), 0 if report.ok else EXIT_INTEGRITY)
 
 
-def _report(db: str, witness: str | None) -> "Report":
-    """Return what verification finds, of a store that cannot be opened, too: it is what its error says to run."""
+def _verify(db: str, witness: str | None) -> "Report":
+    """Verify a store, one that cannot be opened, too: its error says to run this."""
     with ExitStack() as stack:
         progress = stack.enter_context(progress_bar("verifying"))
         try:
@@ -97,11 +79,18 @@ def _report(db: str, witness: str | None) -> "Report":
         return memory.verify(progress, witness=witness)
 
 
-@cli.command("doctor")
-@db_option
-@json_option
-@click.pass_context
-def doctor_command(context: click.Context, *, db: str, as_json: bool) -> None:
+def _report_lines(report: "Report") -> Iterator[Line]:
+    for finding in report.findings:
+        yield ((f"{finding.check} at seq {finding.seq}: {finding.message} ({finding.fault})", "red"),)
+    result = f"sound, state hash {report.state_hash}" if report.ok else f"{len(report.findings)} findings"
+    place = f", the first bad seq is {report.first_bad_seq}" if report.first_bad_seq else ""
+    yield f"{report.events} events in {report.streams} streams: ", (result + place, "bold")
+    if not report.ok:
+        yield (report.summary,)
+
+
+@verb("doctor", db_option, opens=None)
+def doctor(db: str) -> Shown:
     """Say what ails a store, and what to do.
 
     Looks at its place, its files, its readers and writers, and changes nothing; `refold verify` looks into the events.
@@ -110,39 +99,29 @@ def doctor_command(context: click.Context, *, db: str, as_json: bool) -> None:
     from refold.cli.doctor import examine
 
     examination = examine(db)
-    if as_json:
-        print_json(examination)
-    else:
-        console = Console()
-        for check in examination.checks:
-            console.line((f"{check.state:<5}", _STYLES[check.state]), f" {check.name:<12} {check.message}")
-            if check.next_step:
-                console.line(f"{'':<18} {check.next_step}")
-    if examination.exit_code:
-        context.exit(examination.exit_code)
+    return Shown(examination, _examination_lines(examination), examination.exit_code)
 
 
-# The verb that erases.
+def _examination_lines(examination: "Examination") -> Iterator[Line]:
+    for check in examination.checks:
+        yield (f"{check.state:<5}", _STYLES[check.state]), f" {check.name:<12} {check.message}"
+        if check.next_step:
+            yield (f"{'':<18} {check.next_step}",)
 
 
-@cli.command("erase")
-@click.argument("conversation", required=False)
-@click.option("--seq", "seqs", type=int, multiple=True, metavar="N", help="Erase this event; may be repeated.")
-@click.option("--keep-derived", is_flag=True, help="Leave what was derived from it.")
-@click.option("--forks", type=click.Choice(["refuse", "erase"]), default="refuse", show_default=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@db_option
-@json_option
-def erase_command(
-    *,
-    conversation: str | None,
-    seqs: tuple[int, ...],
-    keep_derived: bool,
-    forks: str,
-    yes: bool,
-    db: str,
-    as_json: bool,
-) -> None:
+@verb(
+    "erase",
+    click.argument("conversation", required=False),
+    click.option("--seq", "seqs", type=int, multiple=True, metavar="N", help="Erase this event; may be repeated."),
+    click.option("--keep-derived", is_flag=True, help="Leave what was derived from it."),
+    click.option("--forks", type=click.Choice(["refuse", "erase"]), default="refuse", show_default=True),
+    click.option("--yes", is_flag=True, help="Do not ask."),
+    db_option,
+    opens=None,
+)
+def erase(
+    db: str, conversation: str | None, seqs: tuple[int, ...], forks: str, *, keep_derived: bool, yes: bool
+) -> Shown:
     """Erase a conversation, or single events, for ever.
 
     Their bytes go from every file of the store, with what was derived from them; the receipt says what was reached, and
@@ -158,52 +137,40 @@ def erase_command(
             receipt = memory.conversation(conversation).erase(derived=derived, forks=forks)
         else:
             receipt = memory.erase(seqs, derived=derived)
-    if as_json:
-        print_json(receipt)
-    else:
-        _show(receipt)
+    return Shown(receipt, _receipt_lines(receipt))
 
 
-def _show(receipt: "Receipt") -> None:
-    console = Console()
+def _receipt_lines(receipt: "Receipt") -> Iterator[Line]:
     erased = f"{len(receipt.seqs)} events erased, {len(receipt.derived)} derived from them"
-    console.line((erased, "bold"), *(f", now {stream}" for stream in receipt.streams))
-    console.line(
+    yield (erased, "bold"), *(f", now {stream}" for stream in receipt.streams)
+    yield (
         f"{receipt.markers} texts and values looked for in {receipt.searched_bytes:,} bytes of {receipt.files} files: ",
         (f"found {receipt.occurrences} times", "green" if not receipt.occurrences else "yellow"),
     )
     for place in receipt.beyond_reach:
-        console.line(f"beyond reach: {place}")
+        yield (f"beyond reach: {place}",)
 
 
-# The verbs that carry a whole store away and bring it back: backup and recover.
-
-
-@cli.command("backup")
-@click.argument("path", type=click.Path())
-@db_option
-@json_option
-def backup_command(*, path: str, db: str, as_json: bool) -> None:
+@verb("backup", click.argument("path", type=click.Path()))
+def backup(memory: "Memory", path: str) -> Shown:
     """Copy a store while others write.
 
     Writes a verified copy with a manifest to PATH, where nothing may be. The copy is a store: every verb takes it.
     """
-    with reading(db) as memory, progress_bar("verifying the copy") as progress:
-        backup = memory.backup(path, progress)
-    if as_json:
-        print_json(backup)
-        return
-    console = Console()
-    console.line((path, "bold"), f"  {backup.head} events in {backup.streams} streams, {backup.data_bytes:,} bytes")
-    console.line(f"state hash {backup.state_hash}")
+    with progress_bar("verifying the copy") as progress:
+        made = memory.backup(path, progress)
+    text = f"  {made.head} events in {made.streams} streams, {made.data_bytes:,} bytes"
+    return Shown(made, [((path, "bold"), text), (f"state hash {made.state_hash}",)])
 
 
-@cli.command("recover")
-@click.argument("backup", type=click.Path())
-@click.argument("new", type=click.Path())
-@moment_option("--to", help="Recover it as it was then, not whole.")
-@json_option
-def recover_command(*, backup: str, new: str, to: "int | datetime.datetime | None", as_json: bool) -> None:
+@verb(
+    "recover",
+    click.argument("backup", type=click.Path()),
+    click.argument("new", type=click.Path()),
+    moment_option("--to", help="Recover it as it was then, not whole."),
+    opens=None,
+)
+def recover(backup: str, new: str, to: Moment) -> Shown:
     """Make a store of a backup or a store, as of now or then.
 
     Makes the store NEW, where nothing may be, of BACKUP; with --to, of what its log held at a seq, or at the last event
@@ -212,24 +179,21 @@ def recover_command(*, backup: str, new: str, to: "int | datetime.datetime | Non
     """
     with progress_bar("verifying the new store") as progress:
         made = recovered(backup, new, to=to, progress=progress)
-    if as_json:
-        print_json(made)
-        return
-    console = Console()
-    console.line((new, "bold"), f"  the log up to seq {made.seq}: {made.head} events in {made.streams} streams")
-    console.line(f"state hash {made.state_hash}")
-    for repair in made.repairs:
-        console.line(f"repaired: {repair}")
+    text = f"  the log up to seq {made.seq}: {made.head} events in {made.streams} streams"
+    repairs: list[Line] = [(f"repaired: {repair}",) for repair in made.repairs]
+    return Shown(made, [((new, "bold"), text), (f"state hash {made.state_hash}",), *repairs])
 
-
-# The verb that serves a store to others: mcp.
 
 _PORT_MAX = 65_535
 
 
 @cli.command("mcp")
 @click.option(
-    "--http", type=click.IntRange(0, _PORT_MAX), metavar="PORT", help="Serve HTTP on 127.0.0.1; 0 takes a free port."
+    "--http",
+    "http_port",
+    type=click.IntRange(0, _PORT_MAX),
+    metavar="PORT",
+    help="Serve HTTP on 127.0.0.1; 0 takes a free port.",
 )
 @click.option("--conversation", metavar="ID", help="The one conversation that is served.  [default: one per session]")
 @click.option("--project", metavar="NAME", help="The one project that is served.  [default: the conversation's]")
@@ -237,21 +201,13 @@ _PORT_MAX = 65_535
 @click.option("--journal", default="default", show_default=True, metavar="NAME", help="The journal that is served.")
 @click.option("--skills", is_flag=True, help="Offer the skills of this directory and of the user as a tool, too.")
 @click.option("--readonly", is_flag=True, help="Offer only what leaves no trace.")
-@click.option("--conversation-by-model", is_flag=True, help="Let the model name the conversation of a call.")
+@click.option(
+    "--conversation-by-model", "asks_model", is_flag=True, help="Let the model name the conversation of a call."
+)
 @embedder_option
 @db_option
 def mcp_command(
-    *,
-    http: int | None,
-    conversation: str | None,
-    project: str | None,
-    profile: str,
-    journal: str,
-    skills: bool,
-    readonly: bool,
-    conversation_by_model: bool,
-    embedder: "Embedder | None",
-    db: str,
+    *, http_port: int | None, skills: bool, embedder: "Embedder | None", db: str, readonly: bool, **bound: Any
 ) -> None:
     """Serve a store by the Model Context Protocol.
 
@@ -266,28 +222,13 @@ def mcp_command(
     check_installed()  # Before a store is made that nobody could serve.
     with (reading if readonly else opened)(db, embedder=embedder) as memory:
         if skills:
-            _offer_skills(memory)
-        binding = Binding(
-            memory,
-            conversation=conversation,
-            project=project,
-            profile=profile,
-            journal=journal,
-            readonly=readonly,
-            asks_model=conversation_by_model,
-            own=f"mcp-{drawn(8).hex()}",
-        )
-        serve(binding, http_port=http)
+            from refold.skills import SkillRoots, skills_of
+            from refold.skills.skills import skill_tool
 
-
-def _offer_skills(memory: "Memory") -> None:
-    """Register the tool that lets a model call for a skill, where there is any."""
-    from refold.skills import SkillRoots, skills_of
-    from refold.skills.skills import skill_tool
-
-    tool = skill_tool(skills_of(memory, SkillRoots(project=".", home=str(Path.home()))))
-    if tool is not None:
-        memory.tools.register(tool)
+            tool = skill_tool(skills_of(memory, SkillRoots(project=".", home=str(Path.home()))))
+            if tool is not None:  # There is a skill that a model may call for.
+                memory.tools.register(tool)
+        serve(Binding(memory, readonly=readonly, own=f"mcp-{drawn(8).hex()}", **bound), http_port=http_port)
 
 
 @cli.command("demo")
@@ -300,15 +241,13 @@ def demo_command(context: click.Context, *, db: str | None, as_json: bool) -> No
     Imports them into a new store and travels through one: fork, diff, restore, a crash, a replay.
     """
     import tempfile
-    from pathlib import Path
 
     from refold.cli.demo import demonstrate
 
     console = Console(quiet=as_json)
-    if db is None:
-        with tempfile.TemporaryDirectory(prefix="refold-demo-") as directory:
-            facts = demonstrate(str(Path(directory) / "store"), console)
-    else:
+    with ExitStack() as stack:
+        if db is None:
+            db = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="refold-demo-"))) / "store")
         facts = demonstrate(db, console)
     if as_json:
         print_json(facts)

@@ -1,22 +1,31 @@
-"""What every importer shares: protocols, dates, JSON documents, metadata, and the lines of a whole log."""
+"""Parts of every importer: sources and their formats, dates, JSON documents, metadata."""
 
 import datetime as dates
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Protocol, TypeAlias
+from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from refold.errors import InvalidInput, LimitExceeded
+from refold.errors import EmbeddingMismatch, InvalidInput, LimitExceeded
 from refold.limits import DOCUMENT_BYTES_MAX
 
-# What a recorder is: it recognises a format by its first bytes and reads conversations, or memories, from a file.
+
+@contextmanager
+def located(place: str, changed: str = "") -> Generator[None]:
+    """Raise errors with their place first; ``changed`` is the text for a request id that was used otherwise."""
+    try:
+        yield
+    except (InvalidInput, LimitExceeded, EmbeddingMismatch) as error:
+        text = changed if changed and "request_id was used" in str(error) else str(error)
+        raise type(error)(f"{place}: {text}") from error
 
 
 class SourceMessage(Struct, frozen=True):
-    """A message as a source tells it; whether its values are sound is decided where it is appended."""
+    """A message of a source; whether its values are sound is decided where it is appended."""
 
     role: Any
     content: Any
@@ -28,9 +37,9 @@ class SourceMessage(Struct, frozen=True):
 
 
 class SourceConversation(Struct, frozen=True):
-    """A conversation as a source tells it: the line it begins in, and the source's own id where it has one.
+    """A conversation of a source: the line it begins in, and the source's own id where it has one.
 
-    ``place`` says where it stands in a file that is one document, whose lines mean nothing.
+    ``place`` is its place in a file that is one document, whose lines mean nothing.
     """
 
     line: int
@@ -41,34 +50,28 @@ class SourceConversation(Struct, frozen=True):
 
     @property
     def where(self) -> str:
-        """Return where in its file the conversation begins."""
+        """Where in its file the conversation begins."""
         return self.place or f"line {self.line}"
 
 
-class Recorder(Protocol):
-    """Reads one format. ``conversations`` holds one document in RAM; its errors begin with the place."""
+class SessionFormat(NamedTuple):
+    """A format of sessions: its name, whether a file that begins with some bytes is of it, and its reader.
 
-    @property
-    def name(self) -> str:
-        """The name of the format, which conversation ids begin with."""
-        ...
+    The reader holds one document in RAM; its ``InvalidInput`` names the place of what is malformed.
+    """
 
-    def recognises(self, head: bytes) -> bool:
-        """Return whether a file that begins with these bytes is of the format."""
-        ...
-
-    def conversations(self, file: BinaryIO) -> Iterator[SourceConversation]:
-        """Return the conversations of a file in its order; ``InvalidInput`` names the place of what is malformed."""
-        ...
+    name: str
+    recognises: Callable[[bytes], bool]
+    conversations: Callable[[BinaryIO], Iterator[SourceConversation]]
 
 
 class SourceMemory(Struct, frozen=True):
-    """A memory as a source tells it; whether its values are sound is decided where it is added."""
+    """A memory of a source; whether its values are sound is decided where it is added."""
 
     place: str
-    """Where it stands in its file, for messages."""
+    """Its place in its file, for messages."""
     key: str
-    """What names it within its file, however the file grows."""
+    """Its name within its file, however the file grows."""
     content: Any
     category: Any = "fact"
     keywords: Any = None
@@ -85,27 +88,17 @@ class SourceMemory(Struct, frozen=True):
     """The ids of the turns that say it, in the conversation of the same file whose id is the project's."""
 
 
-class MemoryReader(Protocol):
-    """Reads one format of memories. It holds one document in RAM, and checks all of it before the first memory."""
+class MemoryFormat(NamedTuple):
+    """A format of memories, as ``SessionFormat``; its reader checks a whole document before the first memory."""
 
-    @property
-    def name(self) -> str:
-        """The name of the format."""
-        ...
-
-    def recognises(self, head: bytes) -> bool:
-        """Return whether a file that begins with these bytes is of the format."""
-        ...
-
-    def memories(self, path: Path) -> Iterator[SourceMemory]:
-        """Return the memories of a file in its order; ``InvalidInput`` names the place of what is malformed."""
-        ...
+    name: str
+    recognises: Callable[[bytes], bool]
+    memories: Callable[[Path], Iterator[SourceMemory]]
 
 
 # Dates as sources write them: ISO 8601, seconds or milliseconds since 1970, and the words of two benchmarks.
 
 _EPOCH: Final = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
-_MICROSECOND: Final = dates.timedelta(microseconds=1)
 
 # Numbers are told apart by their size. What lies below the first bound would be a moment before March 1973; there it is
 # far more likely a duration or a counter. The same digits are seconds until the year 5138, and milliseconds above.
@@ -114,13 +107,7 @@ _MILLISECONDS_FROM: Final = 10**11
 _MILLISECONDS_BELOW: Final = 10**14
 
 # Months by their English names, whatever the language of the machine is.
-_MONTHS: Final = {
-    name: number
-    for number, name in enumerate(
-        ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"),
-        1,
-    )
-}
+_MONTHS: Final = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _MONTH: Final = r"(?P<month>[A-Za-z]{3,9})"
 _SPOKEN: Final = re.compile(
     rf"(?P<hour>\d{{1,2}}):(?P<minute>\d\d)\s*(?P<half>[ap]m)\s+on\s+(?P<day>\d{{1,2}})\s+{_MONTH},?\s+(?P<year>\d{{4}})",
@@ -133,32 +120,20 @@ _NOON_HOURS: Final = 12
 def occurred_ns(value: object) -> int | None:
     """Return a date in nanoseconds since 1970, ``None`` for what is none; without a time zone it is taken as UTC."""
     if isinstance(value, str):
-        return _from_text(value)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return _from_number(value)
-    return None
-
-
-def _from_text(text: str) -> int | None:
-    try:
-        moment = dates.datetime.fromisoformat(text.strip())
-    except ValueError:
+        try:
+            moment = dates.datetime.fromisoformat(value.strip())
+        except ValueError:
+            return None
+        return _since_epoch_ns(moment if moment.tzinfo is not None else moment.replace(tzinfo=dates.UTC))
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dates.UTC)
-    return _since_epoch_ns(moment)
+    if _SECONDS_FROM <= value < _MILLISECONDS_FROM:
+        return round(value * 1_000_000) * 1_000
+    return round(value * 1_000) * 1_000 if _MILLISECONDS_FROM <= value < _MILLISECONDS_BELOW else None
 
 
 def _since_epoch_ns(moment: dates.datetime) -> int:
-    return (moment - _EPOCH) // _MICROSECOND * 1_000
-
-
-def _from_number(number: float) -> int | None:
-    if _SECONDS_FROM <= number < _MILLISECONDS_FROM:
-        return round(number * 1_000_000) * 1_000
-    if _MILLISECONDS_FROM <= number < _MILLISECONDS_BELOW:
-        return round(number * 1_000) * 1_000
-    return None
+    return (moment - _EPOCH) // dates.timedelta(microseconds=1) * 1_000
 
 
 def spoken_ns(value: object) -> int | None:
@@ -180,23 +155,21 @@ def anchor_ns(value: object) -> int | None:
 
 
 def _on_day(found: re.Match[str], hour: int, minute: int) -> int | None:
-    month = _MONTHS.get(found["month"][:3].lower())
-    if month is None:
-        return None
     try:
+        month = 1 + _MONTHS.index(found["month"][:3].lower())
         moment = dates.datetime(int(found["year"]), month, int(found["day"]), hour, minute, tzinfo=dates.UTC)
     except ValueError:
         return None
     return _since_epoch_ns(moment)
 
 
-# JSON out of files: one value a line, or one value in all; too large, cut off or malformed is said with its line.
+# JSON out of files: one value a line, or one value in all.
 
 _MARK: Final = b"\xef\xbb\xbf"
 _DECODE: Final = msgspec.json.Decoder().decode
 
 ITEM: Final = "[]"
-"""What stands in a path for the items of a list."""
+"""In a path, the items of a list."""
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?(\s*+:)?|[\[\]{}]', re.DOTALL)
 _OPENING: Final = frozenset((b"{", b"["))
@@ -263,7 +236,7 @@ def paths(head: bytes) -> Iterator[tuple[str, ...]]:
                 yield (*(label for label, _ in inside[1:]), key)
 
 
-# Keeping what the log has no field for: in a message's metadata, so that every field of a source is found again.
+# Fields that the log has not: they go into a message's metadata, so that every field of a source is found again.
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -277,7 +250,7 @@ EXCEPTIONS_KEY: Final = "openai_fields"
 """In a message's metadata, where it was unusual: which fields were ``absent``, and which were there as ``null``."""
 
 COLLISIONS_KEY: Final = "message"
-"""In a message's metadata: fields of the message that have the name of one that a recorder adds."""
+"""In a message's metadata: fields of the message that have the name of one that an importer adds."""
 
 _RESERVED: Final = frozenset((SOURCE_KEY, EXCEPTIONS_KEY, COLLISIONS_KEY))
 
@@ -290,7 +263,7 @@ def source_message(
     occurred_ns: int | None = None,
     tool_call_id: Any = None,
 ) -> SourceMessage:
-    """Return a message whose metadata has its other fields (``rest``) and what the recorder adds to them."""
+    """Return a message whose metadata has its other fields (``rest``) and those that the importer adds."""
     own_id = message.get("tool_call_id")
     return SourceMessage(
         message["role"],
@@ -304,12 +277,12 @@ def source_message(
 
 
 def metadata(rest: Fields, added: Fields) -> Fields:
-    """Return what a message had and what is added to it, in one; what is added as ``None`` is left out."""
+    """Join the fields of a message and those that are added to it, without ``None`` among the latter."""
     reserved = _RESERVED | added.keys()
-    kept = {key: value for key, value in rest.items() if key not in reserved}
     collisions = {key: value for key, value in rest.items() if key in reserved}
     ours = added | {COLLISIONS_KEY: collisions or None}
-    return kept | {key: value for key, value in ours.items() if value is not None}
+    others = {key: value for key, value in rest.items() if key not in reserved}
+    return others | {key: value for key, value in ours.items() if value is not None}
 
 
 def others(message: Fields) -> Fields:

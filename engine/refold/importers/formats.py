@@ -17,6 +17,7 @@ from refold.importers.base import (
     ITEM,
     SOURCE_KEY,
     Fields,
+    SessionFormat,
     SourceConversation,
     SourceMessage,
     anchor_ns,
@@ -49,29 +50,14 @@ _SAYINGS: Final = ("response", "thought", "action")
 _SWE_AGENT_MARKS: Final = frozenset({("history", ITEM, "role"), *(("trajectory", ITEM, field) for field in _SAYINGS)})
 
 
-class SweAgentRecorder:
-    """Reads a run of SWE-agent."""
-
-    name = "swe-agent"
-
-    def recognises(self, head: bytes) -> bool:
-        """Return whether the bytes begin an object with a history of messages or a trajectory of steps."""
-        return not _SWE_AGENT_MARKS.isdisjoint(paths(head))
-
-    def conversations(self, file: BinaryIO) -> Iterator[SourceConversation]:
-        """Return the one conversation of a file."""
-        document = whole(file)
-        run = cast("Fields", document) if isinstance(document, dict) else {}
-        history, steps = (_entries(run, key) for key in _LISTS)
-        if not history and not steps:
-            raise InvalidInput(
-                "the file has neither a history nor a trajectory; give a .traj file that SWE-agent wrote"
-            )
-        source = {key: value for key, value in run.items() if key not in _LISTS or not value}
-        yield SourceConversation(1, None, None, iter(_swe_agent_messages(history, steps, source)), "the run")
-
-
-SWE_AGENT: Final = SweAgentRecorder()
+def _swe_agent(file: BinaryIO) -> Iterator[SourceConversation]:
+    document = whole(file)
+    run = cast("Fields", document) if isinstance(document, dict) else {}
+    history, steps = (_entries(run, key) for key in _LISTS)
+    if not history and not steps:
+        raise InvalidInput("the file has neither a history nor a trajectory; give a .traj file that SWE-agent wrote")
+    source = {key: value for key, value in run.items() if key not in _LISTS or not value}
+    yield SourceConversation(1, None, None, iter(_swe_agent_messages(history, steps, source)), "the run")
 
 
 def _entries(run: Fields, key: str) -> list[Fields]:
@@ -101,7 +87,7 @@ def _swe_agent_messages(history: list[Fields], steps: list[Fields], source: Fiel
 
 
 def _matched(history: list[Fields], steps: list[Fields]) -> tuple[dict[int, list[Fields]], dict[int, Fields]]:
-    """Return the steps that no message of the history says, by the place they come before, and the others by theirs.
+    """Return the steps without a message in the history, by the place they come before, and the others by theirs.
 
     A step is matched to the next assistant's message of its words; both lists are in order.
     """
@@ -127,7 +113,7 @@ def _matched(history: list[Fields], steps: list[Fields]) -> tuple[dict[int, list
 
 
 def _places(history: list[Fields]) -> dict[object, list[int]]:
-    """Return where in the history an assistant says a text."""
+    """Return the places of the assistant's texts in the history."""
     places: dict[object, list[int]] = {}
     for place, entry in enumerate(history):
         if entry["role"] == "assistant":
@@ -150,7 +136,7 @@ def _swe_agent_message(entry: Fields, step: Fields | None, source: Fields) -> So
 
 
 def _lone(step: Fields, before: int, source: Fields) -> Iterator[SourceMessage]:
-    """Return what the agent said in a step, and what it saw then."""
+    """Yield the agent's message of a step, and the observation."""
     added = {SOURCE_KEY: None if before else source or None, STEP_KEY: step, IN_HISTORY_KEY: False}
     said = next((step[field] for field in _SAYINGS if isinstance(step.get(field), str) and step[field]), "")
     yield SourceMessage("assistant", said, metadata=metadata({}, added))
@@ -170,21 +156,9 @@ _OWN_FIELDS: Final = ("speaker", "text")
 _ADVICE: Final = "give the benchmark's JSON file, or mend it"
 
 
-class LocomoRecorder:
-    """Reads samples of LoCoMo."""
-
-    name = "locomo"
-
-    def recognises(self, head: bytes) -> bool:
-        """Return whether the bytes begin samples whose conversations have sessions of turns with a ``dia_id``."""
-        return any(_is_turn(path[1:] if path[0] == ITEM else path) for path in paths(head))
-
-    def conversations(self, file: BinaryIO) -> Iterator[SourceConversation]:
-        """Return the conversations of a file, all of which are checked before the first is given."""
-        yield from [_locomo_conversation(place, sample) for place, sample in samples(file)]
-
-
-LOCOMO: Final = LocomoRecorder()
+def _locomo(file: BinaryIO) -> Iterator[SourceConversation]:
+    """Yield the conversations of a file, all of which are checked before the first."""
+    yield from [_locomo_conversation(place, sample) for place, sample in samples(file)]
 
 
 def samples(file: BinaryIO) -> Iterator[tuple[str, Fields]]:
@@ -210,13 +184,15 @@ def session_ns(talk: Fields, number: int) -> int | None:
     return spoken_ns(talk.get(f"session_{number}_date_time"))
 
 
-def _is_turn(path: tuple[str, ...]) -> bool:
-    """Return whether a path leads to the ``dia_id`` of a turn."""
-    match path:
-        case ("conversation", session, "[]", "dia_id"):
-            return _SESSION.match(session) is not None
-        case _:
-            return False
+def _is_locomo(head: bytes) -> bool:
+    """Return whether the bytes begin samples whose conversations have sessions of turns with a ``dia_id``."""
+    for path in paths(head):
+        match path[1:] if path[0] == ITEM else path:
+            case ("conversation", session, "[]", "dia_id") if _SESSION.match(session):
+                return True
+            case _:
+                pass
+    return False
 
 
 def _locomo_conversation(place: str, sample: Fields) -> SourceConversation:
@@ -277,23 +253,11 @@ def _source(sample: Fields, talk: Fields) -> Fields:
 _BEAM_MARKS: Final = frozenset({("messages", ITEM, "time_anchor"), ("messages", ITEM, "batch")})
 
 
-class BeamRecorder:
-    """Reads conversations of BEAM."""
-
-    name = "beam"
-
-    def recognises(self, head: bytes) -> bool:
-        """Return whether the bytes begin an object whose messages have batches and anchors in time."""
-        return _BEAM_MARKS.issubset(paths(head))
-
-    def conversations(self, file: BinaryIO) -> Iterator[SourceConversation]:
-        """Return the conversations of a file; a line is checked whole before its first message is given."""
-        for line, text in lines(file):
-            advice = "mend the line or get the file again, and import again"
-            yield _beam_conversation(line, decoded(text, f"line {line} is no conversation in JSON", advice))
-
-
-BEAM: Final = BeamRecorder()
+def _beam(file: BinaryIO) -> Iterator[SourceConversation]:
+    """Yield the conversations of a file; a line is checked whole before its first message."""
+    for line, text in lines(file):
+        advice = "mend the line or get the file again, and import again"
+        yield _beam_conversation(line, decoded(text, f"line {line} is no conversation in JSON", advice))
 
 
 def _beam_conversation(line: int, document: object) -> SourceConversation:
@@ -329,23 +293,10 @@ _DATE_KEYS: Final = ("created_at", "timestamp", "time")
 _OPENAI_MARKS: Final = frozenset({(ITEM, "role"), *((key, ITEM, "role") for key in _LIST_KEYS)})
 
 
-class OpenAIRecorder:
-    """Reads OpenAI chat messages."""
-
-    name = "openai"
-
-    def recognises(self, head: bytes) -> bool:
-        """Return whether the bytes begin a list, or an object that holds one, of things with a role."""
-        return not _OPENAI_MARKS.isdisjoint(paths(head))
-
-    def conversations(self, file: BinaryIO) -> Iterator[SourceConversation]:
-        """Return the conversations of a file."""
-        for line, text in lines(file):
-            advice = "mend the line or remove it, and import again"
-            yield _openai_conversation(line, decoded(text, f"line {line} is no conversation in JSON", advice))
-
-
-OPENAI: Final = OpenAIRecorder()
+def _openai(file: BinaryIO) -> Iterator[SourceConversation]:
+    for line, text in lines(file):
+        advice = "mend the line or remove it, and import again"
+        yield _openai_conversation(line, decoded(text, f"line {line} is no conversation in JSON", advice))
 
 
 def _openai_conversation(line: int, document: object) -> SourceConversation:
@@ -412,3 +363,9 @@ def rendered(message: Message) -> Fields:
 def _names(listed: object) -> list[str]:
     """Return the fields that are listed; metadata is anybody's, so it may hold anything."""
     return [field for field in FIELDS if isinstance(listed, list) and field in listed]
+
+
+SWE_AGENT: Final = SessionFormat("swe-agent", lambda head: not _SWE_AGENT_MARKS.isdisjoint(paths(head)), _swe_agent)
+LOCOMO: Final = SessionFormat("locomo", _is_locomo, _locomo)
+BEAM: Final = SessionFormat("beam", lambda head: _BEAM_MARKS.issubset(paths(head)), _beam)
+OPENAI: Final = SessionFormat("openai", lambda head: not _OPENAI_MARKS.isdisjoint(paths(head)), _openai)

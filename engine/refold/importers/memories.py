@@ -13,22 +13,23 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from refold import Entry, Memory, Project
-from refold.errors import EmbeddingMismatch, InvalidInput, LimitExceeded
+from refold import Memory, Project
+from refold.errors import InvalidInput
 from refold.importers.base import (
     ITEM,
     SOURCE_KEY,
     Fields,
-    MemoryReader,
+    MemoryFormat,
     SourceMemory,
     decoded,
     lines,
+    located,
     metadata,
     occurred_ns,
     paths,
 )
 from refold.importers.formats import LOCOMO, OPENAI, samples, session_ns, sessions
-from refold.importers.sessions import Progress, import_file, named, opened, recognised, transcript
+from refold.importers.sessions import Progress, detect, import_file, open_source, reader_of, transcript
 from refold.limits import TIME_NS_MAX
 
 if TYPE_CHECKING:
@@ -47,31 +48,24 @@ _MARKS: Final = frozenset(
 )
 
 
-class JsonMemoryReader:
-    """Reads memories in JSON."""
-
-    name = "memories"
-
-    def recognises(self, head: bytes) -> bool:
-        """Return whether the bytes begin things that have a content, and are no messages."""
-        found = _MARKS.intersection(paths(head))
-        # A message has a content as well; it has none of the other names, whatever role mem0 notes of a memory.
-        return any(path[-1] != "content" for path in found) or (bool(found) and not OPENAI.recognises(head))
-
-    def memories(self, path: Path) -> Iterator[SourceMemory]:
-        """Return the memories of a file, all of which are checked before the first is given."""
-        with path.open("rb") as file:
-            found = [memory for line, text in lines(file) for memory in _of_line(line, text)]
-        keys: dict[str, str] = {}
-        for memory in found:
-            if keys.setdefault(memory.key, memory.place) != memory.place:
-                raise InvalidInput(
-                    f"{memory.place} has the id of {keys[memory.key]}; give each memory an id of its own, or none"
-                )
-        yield from found
+def _is_json(head: bytes) -> bool:
+    """Return whether the bytes begin things that have a content, and are no messages."""
+    found = _MARKS.intersection(paths(head))
+    # A message has a content as well; it has none of the other names, whatever role mem0 notes of a memory.
+    return any(path[-1] != "content" for path in found) or (bool(found) and not OPENAI.recognises(head))
 
 
-JSON_MEMORIES: Final = JsonMemoryReader()
+def _json_memories(path: Path) -> Iterator[SourceMemory]:
+    """Yield the memories of a file, all of which are checked before the first."""
+    with path.open("rb") as file:
+        found = [memory for line, text in lines(file) for memory in _of_line(line, text)]
+    keys: dict[str, str] = {}
+    for memory in found:
+        if keys.setdefault(memory.key, memory.place) != memory.place:
+            raise InvalidInput(
+                f"{memory.place} has the id of {keys[memory.key]}; give each memory an id of its own, or none"
+            )
+    yield from found
 
 
 def _of_line(line: int, text: bytes) -> Iterator[SourceMemory]:
@@ -165,21 +159,9 @@ _NEEDED: Final = frozenset(("memory_id", "event"))
 _TABLE: Final = "history"
 
 
-class Mem0Reader:
-    """Reads the memories that mem0's history leaves alive."""
-
-    name = "mem0"
-
-    def recognises(self, head: bytes) -> bool:
-        """Return whether the bytes begin a database of SQLite."""
-        return head.startswith(_MAGIC)
-
-    def memories(self, path: Path) -> Iterator[SourceMemory]:
-        """Return the memories that were not deleted, in the order in which they were made."""
-        yield from [memory for rows in _histories(path).values() for memory in _alive(rows)]
-
-
-MEM0: Final = Mem0Reader()
+def _mem0_memories(path: Path) -> Iterator[SourceMemory]:
+    """Yield the memories that were not deleted, in the order in which they were made."""
+    yield from [memory for rows in _histories(path).values() for memory in _alive(rows)]
 
 
 def _histories(path: Path) -> dict[str, list[Fields]]:
@@ -245,25 +227,13 @@ _ADVICE: Final = "give the benchmark's JSON file, or mend it"
 _FACT_PARTS: Final = 2
 
 
-class ObservationReader:
-    """Reads the observations of LoCoMo."""
-
-    name = "locomo"
-
-    def recognises(self, head: bytes) -> bool:
-        """Return whether the bytes begin samples of LoCoMo."""
-        return LOCOMO.recognises(head)
-
-    def memories(self, path: Path) -> Iterator[SourceMemory]:
-        """Return the facts of a file, all of which are checked before the first is given."""
-        with path.open("rb") as file:
-            found = [memory for place, sample in samples(file) for memory in _of_sample(place, sample)]
-        if not found:
-            raise InvalidInput(f"the samples have no observations; {_ADVICE}, or import it without --facts")
-        yield from found
-
-
-OBSERVATIONS: Final = ObservationReader()
+def _observations(path: Path) -> Iterator[SourceMemory]:
+    """Yield the facts of a file, all of which are checked before the first."""
+    with path.open("rb") as file:
+        found = [memory for place, sample in samples(file) for memory in _of_sample(place, sample)]
+    if not found:
+        raise InvalidInput(f"the samples have no observations; {_ADVICE}, or import it without --facts")
+    yield from found
 
 
 def _of_sample(place: str, sample: Fields) -> Iterator[SourceMemory]:
@@ -321,14 +291,17 @@ def _observation(
 
 # Files of memories: the format from the content, and every memory read and checked before the first is used.
 
-_READERS: Final[tuple[MemoryReader, ...]] = (OBSERVATIONS, MEM0, JSON_MEMORIES)
+OBSERVATIONS: Final = MemoryFormat("locomo", LOCOMO.recognises, _observations)
+MEM0: Final = MemoryFormat("mem0", lambda head: head.startswith(_MAGIC), _mem0_memories)
+JSON_MEMORIES: Final = MemoryFormat("memories", _is_json, _json_memories)
+_READERS: Final = (OBSERVATIONS, MEM0, JSON_MEMORIES)
 MEMORY_FORMATS: Final = tuple(reader.name for reader in _READERS)
 """The names of the formats of memories that can be imported."""
 
 
 def memory_format_of(path: Path) -> str:
     """Return the name of the format of a file of memories; ``InvalidInput`` if it is none of ``MEMORY_FORMATS``."""
-    return recognised(path, _READERS, MEMORY_FORMATS).name
+    return detect(path, _READERS, MEMORY_FORMATS).name
 
 
 def read_memories(
@@ -340,14 +313,12 @@ def read_memories(
 
     Raises ``InvalidInput`` with file and place for what is malformed, ``LimitExceeded`` for what is too large.
     """
-    reader = named(path, _READERS, MEMORY_FORMATS, format)
-    with opened(path):
+    reader = reader_of(path, _READERS, MEMORY_FORMATS, format)
+    with open_source(path):
         # What is no file that can be read is said in our words before the reader opens it.
         pass
-    try:
+    with located(str(path)):
         return list(reader.memories(path))
-    except (InvalidInput, LimitExceeded) as error:
-        raise type(error)(f"{path}: {error}") from error
 
 
 # Importing memories: into their projects, with the turns they came from, all of a file or none, and nothing twice.
@@ -359,7 +330,7 @@ _PROJECT: Final = "default"
 
 
 class ImportedMemories(Struct, frozen=True):
-    """What an import did: ``memories`` that it added, ``known`` ones that were there before, ``messages`` of turns."""
+    """The result of an import: ``memories`` that it added, ``known`` ones, and ``messages`` of turns."""
 
     file: str
     format: str
@@ -390,7 +361,7 @@ def import_memories(
     found = read_memories(path, format=name)
     head = memory.head
     messages = import_file(memory, path, format=LOCOMO.name).messages if name == LOCOMO.name else 0
-    importing = _Importing(memory, name, path, project)
+    importing = _MemoryImport(memory, name, path, project)
     importing.add_all(found, progress)
     events = memory.head - head
     return ImportedMemories(
@@ -405,8 +376,8 @@ def import_memories(
     )
 
 
-class _Importing:
-    """The memories of one file on their way into a memory."""
+class _MemoryImport:
+    """The import of one file of memories."""
 
     def __init__(self, memory: Memory, name: str, path: Path, project: str | None) -> None:
         self._memory = memory
@@ -445,8 +416,13 @@ class _Importing:
     def _add(self, memory: SourceMemory, sources: list[int]) -> bool:
         """Add one memory inside the open batch; return whether it was new."""
         name = self._project or memory.project or _PROJECT
-        try:
-            entry = self._of(name).add(
+        changed = (
+            f"was imported into {name} before, and was another memory then; give the file another name to import both"
+        )
+        with located(f"{self._path}: {memory.place}", changed):
+            if name not in self.projects:
+                self.projects[name] = self._memory.project(name)
+            entry = self.projects[name].add(
                 memory.content,
                 category=memory.category,
                 keywords=memory.keywords,
@@ -459,23 +435,5 @@ class _Importing:
                 request_id=f"import/{self._name}/{self._path.stem}/{name}/{memory.key}",
                 sources=sources,
             )
-        except (InvalidInput, LimitExceeded, EmbeddingMismatch) as error:
-            text = _changed(name) if "request_id was used" in str(error) else str(error)
-            problem = f"{self._path}: {memory.place}: {text}"
-            raise type(error)(problem) from error
-        return _is_new(entry)
-
-    def _of(self, name: str) -> Project:
-        if name not in self.projects:
-            self.projects[name] = self._memory.project(name)
-        return self.projects[name]
-
-
-def _is_new(entry: Entry) -> bool:
-    # Inside a batch a new memory has no seq yet; one that answers an earlier request, or was there, has.
-    return entry.seq is None
-
-
-def _changed(project: str) -> str:
-    problem = f"was imported into {project} before, and was another memory then"
-    return f"{problem}; give the file another name to import both"
+        # Inside a batch a new memory has no seq yet; one that answers an earlier request, or was there, has.
+        return entry.seq is None

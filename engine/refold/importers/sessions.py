@@ -8,20 +8,18 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import IO, BinaryIO, Final, Protocol, TypeAlias, TypeVar
+from typing import IO, BinaryIO, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from refold import Conversation, Memory, Message
-from refold.errors import InvalidInput, LimitExceeded, NotFound
+from refold.errors import InvalidInput, NotFound
 from refold.event import Forked, StateImported
-from refold.importers.base import Recorder, SourceConversation, SourceMessage
+from refold.importers.base import MemoryFormat, SessionFormat, SourceConversation, SourceMessage, located
 from refold.importers.formats import BEAM, LOCOMO, OPENAI, SWE_AGENT, rendered
 from refold.importers.values import stream_name
 from refold.message import MessageAppended, imported_messages
-
-# What was said in a conversation from its first message on, in or out of the window, and its export.
 
 
 def transcript(memory: Memory, conversation_id: str) -> Iterator[Message]:
@@ -49,40 +47,22 @@ def _first_seq(memory: Memory, conversation_id: str) -> int:
     return next(stamp.seq for _, stamp in memory.conversation(conversation_id).events())
 
 
-# refold's own JSONL: an export, which loads into an empty store with every stamp as it was, and beside others.
+# refold's own JSONL: an export, which loads into an empty store with every stamp as it was, or next to others.
 
 _HEAD: Final = re.compile(rb'\s*\{\s*"refold"\s*:\s*\d')
 
 
-class RefoldRecorder:
-    """Recognises an export; ``Memory.load`` reads it, since it holds events, not only messages."""
-
-    name = "refold"
-
-    def recognises(self, head: bytes) -> bool:
-        """Return whether the bytes begin with the head of an export."""
-        return _HEAD.match(head) is not None
-
-    def counts(self, memory: Memory, after: int) -> tuple[int, int]:
-        """Return how many conversations and messages a memory has in its log behind a seq."""
-        conversations: set[str] = set()
-        messages = 0
-        for event, stamp in memory.events(after=after):
-            messages += isinstance(event, MessageAppended)
-            if stamp.stream.startswith("conversation/"):
-                conversations.add(stamp.stream)
-        return len(conversations), messages
+def _no_conversations(_: BinaryIO) -> Iterator[SourceConversation]:
+    raise AssertionError("an export holds events, which `Memory.load` reads")
 
 
-REFOLD: Final = RefoldRecorder()
+REFOLD: Final = SessionFormat("refold", lambda head: _HEAD.match(head) is not None, _no_conversations)
 
 
 # Those that ask for more of a file come first: a line of BEAM is a chat of OpenAI's with some fields more.
-RECORDERS: Final[tuple[Recorder, ...]] = (SWE_AGENT, LOCOMO, BEAM, OPENAI)
-FORMATS: Final = (*(recorder.name for recorder in RECORDERS), REFOLD.name)
+_READERS: Final = (REFOLD, SWE_AGENT, LOCOMO, BEAM, OPENAI)
+FORMATS: Final = (*(reader.name for reader in _READERS[1:]), REFOLD.name)
 """The names of the formats that can be imported."""
-
-_ALL: Final[tuple[Recorder | RefoldRecorder, ...]] = (REFOLD, *RECORDERS)
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with what is done and what there is in all: bytes of a file, or events of an export."""
@@ -92,7 +72,7 @@ _PAGE_MESSAGES: Final = 10_000
 
 
 class Imported(Struct, frozen=True):
-    """What an import did: ``messages`` and ``events`` that it appended, ``known`` messages that were there before."""
+    """The result of an import: ``messages`` and ``events`` that it appended, ``known`` messages."""
 
     file: str
     format: str
@@ -104,26 +84,18 @@ class Imported(Struct, frozen=True):
     """Whether the log already had everything, so that nothing was appended."""
 
 
-class _Named(Protocol):
-    """What the readers of sessions, and those of memories, have in common."""
-
-    @property
-    def name(self) -> str: ...
-
-    def recognises(self, head: bytes) -> bool: ...
-
-
-ReaderType = TypeVar("ReaderType", bound=_Named)
+FormatType = TypeVar("FormatType", SessionFormat, MemoryFormat)
+ItemType = TypeVar("ItemType")
 
 
 def format_of(path: Path) -> str:
     """Return the name of a file's format, told from its content; ``InvalidInput`` if it is none of ``FORMATS``."""
-    return recognised(path, _ALL, FORMATS).name
+    return detect(path, _READERS, FORMATS).name
 
 
-def recognised(path: Path, readers: Sequence[ReaderType], formats: tuple[str, ...]) -> ReaderType:
+def detect(path: Path, readers: Sequence[FormatType], formats: tuple[str, ...]) -> FormatType:
     """Return the first reader that recognises a file."""
-    with opened(path) as file:
+    with open_source(path) as file:
         head = file.read(_HEAD_BYTES)
     for reader in readers:
         if reader.recognises(head):
@@ -133,18 +105,18 @@ def recognised(path: Path, readers: Sequence[ReaderType], formats: tuple[str, ..
     )
 
 
-def named(path: Path, readers: Sequence[ReaderType], formats: tuple[str, ...], name: str | None) -> ReaderType:
+def reader_of(path: Path, readers: Sequence[FormatType], formats: tuple[str, ...], name: str | None) -> FormatType:
     """Return the reader of a name, or without a name the one that recognises the file."""
     if name is None:
-        return recognised(path, readers, formats)
+        return detect(path, readers, formats)
     reader = next((reader for reader in readers if reader.name == name), None)
     if reader is None:
         raise InvalidInput(f"the format {name!r} is unknown; give one of {', '.join(formats)}")
     return reader
 
 
-def opened(path: Path) -> BinaryIO:
-    """Return a file to import, open; what is no file that can be read is refused."""
+def open_source(path: Path) -> BinaryIO:
+    """Open a file to import; raises ``NotFound`` and ``InvalidInput`` for what is no file that can be read."""
     if not path.exists():
         raise NotFound(f"there is no file {path} to import; give the path of a session file")
     if not path.is_file():
@@ -166,44 +138,49 @@ def import_file(
 
     Raises ``InvalidInput`` with file and line for what is malformed; conversations before that line stay.
     """
-    recorder = named(path, _ALL, FORMATS, format)
-    if isinstance(recorder, RefoldRecorder):
+    reader = reader_of(path, _READERS, FORMATS, format)
+    if reader is REFOLD:
         return _load(memory, path, progress)
-    return _Importing(memory, recorder, path).run(progress)
+    return _SessionImport(memory, reader, path).run(progress)
 
 
 def _load(memory: Memory, path: Path, progress: Progress | None) -> Imported:
-    with opened(path):
+    with open_source(path):
         loaded = memory.load(path, progress)
-    conversations, messages = REFOLD.counts(memory, memory.head - loaded.events)
-    return Imported(str(path), REFOLD.name, conversations, messages, loaded.events, 0, loaded.repeated)
+    conversations: set[str] = set()
+    messages = 0
+    for event, stamp in memory.events(after=memory.head - loaded.events):
+        messages += isinstance(event, MessageAppended)
+        if stamp.stream.startswith("conversation/"):
+            conversations.add(stamp.stream)
+    return Imported(str(path), REFOLD.name, len(conversations), messages, loaded.events, 0, loaded.repeated)
 
 
-class _Importing:
-    """One file on its way into a memory."""
+class _SessionImport:
+    """The import of one file of sessions."""
 
-    def __init__(self, memory: Memory, recorder: Recorder, path: Path) -> None:
+    def __init__(self, memory: Memory, reader: SessionFormat, path: Path) -> None:
         self._memory = memory
-        self._recorder = recorder
+        self._reader = reader
         self._path = path
         self._places: dict[str, str] = {}
-        """Conversation id -> where it stands in the file."""
+        """Conversation id -> its place in the file."""
         self._messages = 0
         self._known = 0
 
     def run(self, progress: Progress | None) -> Imported:
         """Import the file's conversations in their order."""
         head = self._memory.head
-        with opened(self._path) as file:
+        with open_source(self._path) as file:
             size_bytes = self._path.stat().st_size
-            for conversation in self._conversations(file):
+            for conversation in self._located(self._reader.conversations(file)):
                 self._import(conversation)
                 if progress is not None:
                     progress(file.tell(), size_bytes)
         events = self._memory.head - head
         return Imported(
             str(self._path),
-            self._recorder.name,
+            self._reader.name,
             len(self._places),
             self._messages,
             events,
@@ -211,15 +188,13 @@ class _Importing:
             repeated=not events and self._known > 0,
         )
 
-    def _conversations(self, file: BinaryIO) -> Iterator[SourceConversation]:
-        try:
-            yield from self._recorder.conversations(file)
-        except (InvalidInput, LimitExceeded) as error:
-            raise type(error)(f"{self._path}: {error}") from error
+    def _located(self, items: Iterator[ItemType]) -> Iterator[ItemType]:
+        with located(str(self._path)):
+            yield from items
 
     def _import(self, conversation: SourceConversation) -> None:
         own_id = str(conversation.line) if conversation.own_id is None else conversation.own_id
-        conversation_id = f"{self._recorder.name}/{self._path.stem}/{own_id}"
+        conversation_id = f"{self._reader.name}/{self._path.stem}/{own_id}"
         place = f"{self._path}: {conversation.where}"
         if conversation_id in self._places:
             raise InvalidInput(
@@ -227,14 +202,9 @@ class _Importing:
                 f"give each conversation an id of its own, or none"
             )
         self._places[conversation_id] = conversation.where
-        try:
+        with located(place):
             chat = self._memory.conversation(conversation_id, project=conversation.project)
-        except (InvalidInput, LimitExceeded) as error:
-            raise type(error)(f"{place}: {error}") from error
-        self._append_all(chat, conversation, place)
-
-    def _append_all(self, chat: Conversation, conversation: SourceConversation, place: str) -> None:
-        numbered = enumerate(self._messages_of(conversation), 1)
+        numbered = enumerate(self._located(conversation.messages), 1)
         while page := list(islice(numbered, _PAGE_MESSAGES)):
             new = 0
             with self._memory.batch():
@@ -243,16 +213,14 @@ class _Importing:
             self._messages += new
             self._known += len(page) - new
 
-    def _messages_of(self, conversation: SourceConversation) -> Iterator[SourceMessage]:
-        try:
-            yield from conversation.messages
-        except (InvalidInput, LimitExceeded) as error:
-            raise type(error)(f"{self._path}: {error}") from error
-
 
 def _append(chat: Conversation, number: int, message: SourceMessage, place: str) -> bool:
     """Append one message inside the open batch; return whether it was new."""
-    try:
+    changed = (
+        f"{chat.id} was imported before, and this message was another one then; "
+        "give the file another name to import both"
+    )
+    with located(place, changed):
         appended = chat.append(
             message.role,
             message.content,
@@ -263,14 +231,5 @@ def _append(chat: Conversation, number: int, message: SourceMessage, place: str)
             occurred=message.occurred_ns,
             request_id=f"import/{chat.id}/{number}",
         )
-    except (InvalidInput, LimitExceeded) as error:
-        text = _changed(chat.id) if "request_id was used" in str(error) else str(error)
-        problem = f"{place}: {text}"
-        raise type(error)(problem) from error
     # Inside a batch a new message has no seq yet; one that answers an earlier request has.
     return not appended.seq
-
-
-def _changed(conversation_id: str) -> str:
-    problem = "was imported before, and this message was another one then"
-    return f"{conversation_id} {problem}; give the file another name to import both"

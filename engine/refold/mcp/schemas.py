@@ -1,15 +1,16 @@
-"""JSON schemas of others made plain: what every provider takes, and nothing that was valid is refused.
+"""JSON schemas of others made plain: in the form that every provider takes, refusing nothing that was valid. Pure.
 
 References within the schema are written out, alternatives joined where they can be. A rule that providers do not take
-is dropped from the schema and told in the description: so a plain schema may accept more than the one it was made of,
-and never less. Nothing is fetched.
+moves from the schema into the description: so a plain schema may accept more than the one it was made of, and never
+less. Nothing is fetched.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import unquote, urljoin
 
 import msgspec
+from msgspec import Meta
 
 from refold import checks
 from refold.errors import InvalidInput, RefoldError
@@ -24,7 +25,7 @@ from refold.limits import (
     TOOL_SCHEMA_BYTES_MAX,
 )
 
-# References of JSON schemas: where they lead within a schema, in the words of its draft; nothing is fetched; pure.
+# References of JSON schemas, in the words of their draft.
 
 _OLD_DRAFTS: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
 """Those in which nothing beside a reference counts, and anchors are written as identifiers."""
@@ -33,15 +34,15 @@ _OLDEST_DRAFTS: Final = ("draft-03", "draft-04")
 """Those in which an identifier is called ``id``, and ``const`` means nothing."""
 
 _VALUES: Final = frozenset({"const", "enum", "default", "examples"})
-"""What holds values, which may look like schemas and are none."""
+"""Words that hold values, which may look like schemas and are none."""
 
 
-class Place(NamedTuple):
-    """Where in a schema its reading stands: the document that references are of, those that are open, and how deep."""
+class SchemaPlace(NamedTuple):
+    """A place in a schema while it is read: the document that references are of, those that are open, and the depth."""
 
     document: Any
     known: dict[object, Any]
-    """Documents by their URI, and anchors by their document and name; filled when somebody first asks."""
+    """Documents by their URI, and anchors by their document and name; filled at the first use."""
     root: Any
     uri: str = ""
     draft: str = ""
@@ -58,11 +59,11 @@ class Place(NamedTuple):
         """Whether ``const`` means nothing here."""
         return any(draft in self.draft for draft in _OLDEST_DRAFTS)
 
-    def below(self) -> "Place":
+    def below(self) -> "SchemaPlace":
         """One schema further in."""
         return self._replace(depth=self.depth + 1)
 
-    def inside(self, schema: Mapping[str, Any]) -> "Place":
+    def inside(self, schema: Mapping[str, Any]) -> "SchemaPlace":
         """The place of a schema that is met here: a document of its own, if it has an identifier."""
         identifier = self._identifier(schema)
         if not identifier or identifier.startswith("#") or schema is self.document:
@@ -81,12 +82,12 @@ class Place(NamedTuple):
         return found if isinstance(found, str) and not (self.is_old and "$ref" in schema) else ""
 
 
-def root_of(schema: Mapping[str, Any]) -> Place:
+def root_of(schema: Mapping[str, Any]) -> SchemaPlace:
     """Return the place where the reading of a schema begins."""
-    return Place(None, {}, schema, draft=_draft_of(schema)).inside(schema)._replace(document=schema)
+    return SchemaPlace(None, {}, schema, draft=_draft_of(schema)).inside(schema)._replace(document=schema)
 
 
-def resolved(reference: object, place: Place) -> tuple[Mapping[str, Any], Place] | None:
+def resolved(reference: object, place: SchemaPlace) -> tuple[Mapping[str, Any], SchemaPlace] | None:
     """Return the schema that a reference leads to, and its place; ``None`` for what is not within the whole schema."""
     if not isinstance(reference, str):
         return None
@@ -102,7 +103,7 @@ def resolved(reference: object, place: Place) -> tuple[Mapping[str, Any], Place]
     return _pointed(fragment.split("/")[1:], held)
 
 
-def _index(place: Place) -> dict[object, Any]:
+def _index(place: SchemaPlace) -> dict[object, Any]:
     """Return where documents and anchors are, of the whole schema."""
     if place.known:
         return place.known
@@ -114,7 +115,7 @@ def _index(place: Place) -> dict[object, Any]:
     return place.known
 
 
-def _pointed(parts: list[str], place: Place) -> tuple[Mapping[str, Any], Place] | None:
+def _pointed(parts: list[str], place: SchemaPlace) -> tuple[Mapping[str, Any], SchemaPlace] | None:
     found = place.document
     for part in parts:
         name = part.replace("~1", "/").replace("~0", "~")
@@ -130,9 +131,9 @@ def _pointed(parts: list[str], place: Place) -> tuple[Mapping[str, Any], Place] 
     return (cast("Mapping[str, Any]", found), place) if isinstance(found, Mapping) else None
 
 
-def _within(root: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Place]]:
+def _within(root: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], SchemaPlace]]:
     """Yield every schema within one, itself first, each with its place; only so many are looked at."""
-    left: list[tuple[object, Place]] = [(root, root_of(root))]
+    left: list[tuple[object, SchemaPlace]] = [(root, root_of(root))]
     for _ in range(MCP_SCHEMA_PARTS_COUNT_MAX):
         if not left:
             return
@@ -159,7 +160,7 @@ def _joined(base: str, reference: str) -> str:
         return reference.partition("#")[0]
 
 
-# Plain schemas joined: all of two, or any of several; what comes of it accepts at least what it should; pure.
+# Plain schemas joined: all of two, or any of several; the result accepts at least what it should.
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -185,7 +186,10 @@ def merged(one: Schema, other: Schema) -> Schema:
     for key, value in other.items():
         if key in found and key not in _JOINED and found[key] != value:
             notes.append(rule(key, value))
-        found[key] = _JOINED.get(key, _first)(found[key], value) if key in found else value
+        if key not in found:
+            found[key] = value
+        elif key in _JOINED:
+            found[key] = _JOINED[key](found[key], value)
     return noted(found, "; ".join(notes)) if notes else found
 
 
@@ -255,10 +259,6 @@ def _frozen(value: object) -> object:
     return isinstance(value, bool), value
 
 
-def _first(one: Any, _: Any) -> Any:
-    return one
-
-
 def kinds_of(kinds: Any) -> list[str]:
     """Return the types that a schema names, one or several, each once, as a list."""
     return [kinds] if isinstance(kinds, str) else list(dict.fromkeys(cast("list[str]", kinds)))
@@ -288,94 +288,55 @@ def _others(one: Any, other: Any) -> Any:
     return merged(one, other)
 
 
-def _texts(one: str, other: str) -> str:
-    return one if other in one else f"{one}\n{other}"[:MCP_DESCRIPTION_CHARS_MAX]
-
-
-def _names(one: Any, other: Any) -> Any:
-    return list(dict.fromkeys((*one, *other)))
-
-
-def _either(one: Any, other: Any) -> Any:
-    return one or other
-
-
-def _more(one: Any, other: Any) -> Any:
-    return max(one, other)
-
-
-def _less(one: Any, other: Any) -> Any:
-    return min(one, other)
-
-
 _JOINED: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "type": _types,
     "properties": _properties,
-    "required": _names,
+    "required": lambda one, other: list(dict.fromkeys((*one, *other))),
     "enum": intersection,
     "items": merged,
     "additionalProperties": _others,
-    "description": _texts,
-    "uniqueItems": _either,
-    "default": _first,
-    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), _more),
-    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), _less),
+    "description": lambda one, other: one if other in one else f"{one}\n{other}"[:MCP_DESCRIPTION_CHARS_MAX],
+    "uniqueItems": lambda one, other: one or other,
+    "default": lambda one, _: one,
+    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), max),
+    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), min),
 }
 """How the two values of a word become one; of any other word the first stays."""
 
 
-_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _SILENT: Final = frozenset(
     ("$schema", "$id", "id", "$comment", "$anchor", "$dynamicAnchor", "$vocabulary", "$defs", "definitions", "examples")
 ) | frozenset(("title", "readOnly", "writeOnly", "deprecated", "$ref", "allOf", "anyOf", "oneOf", "const"))
-"""What says nothing of an instance, and what is worked on by itself."""
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in cast("list[object]", value))
-
-
-def _is_type(value: object) -> bool:
-    kinds = cast("list[object]", value) if isinstance(value, list) else [value]
-    return bool(kinds) and all(isinstance(kind, str) and kind in _TYPES for kind in kinds)
-
-
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_some(value: object) -> bool:
-    return isinstance(value, list) and bool(cast("list[object]", value))
-
-
-def _is_anything(_: object) -> bool:
-    return True
+"""Words that say nothing of an instance, and those that are worked on by themselves."""
 
 
 _COUNTS: Final = (
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
     *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
 )
-_KEPT: Final[dict[str, Callable[[object], bool]]] = {
-    "type": _is_type,
-    "description": _is_text,
-    "default": _is_anything,
-    "enum": _is_some,
-    "required": _is_texts,
-    "format": _is_text,
-    "pattern": _is_text,
-    "uniqueItems": _is_flag,
-    **dict.fromkeys(_COUNTS, _is_count),
+_Kind = Literal["string", "number", "integer", "boolean", "object", "array", "null"]
+_KEPT: Final[dict[str, Any]] = {
+    "type": _Kind | Annotated[list[_Kind], Meta(min_length=1)],
+    "description": str,
+    "default": Any,
+    "enum": Annotated[list[Any], Meta(min_length=1)],
+    "required": list[str],
+    "format": str,
+    "pattern": str,
+    "uniqueItems": bool,
+    **dict.fromkeys(_COUNTS, int | float),
 }
-"""What stays as it is, if it is what the specification says it is."""
+"""The types of words that stay as they are, by the specification."""
+
+
+def _is_kept(key: str, value: object) -> bool:
+    """Return whether a word of a schema is known, and its value of the type that it has to be."""
+    try:
+        if key in _KEPT:
+            msgspec.convert(value, _KEPT[key])
+    except msgspec.ValidationError:
+        return False
+    return key in _KEPT
 
 
 def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -391,9 +352,13 @@ def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """
     depth = 0 if _is_larger(schema) else MCP_SCHEMA_DEPTH_MAX
     while depth:
-        found = _root(_Reader(depth).read(schema, root_of(schema)))
-        if _size_bytes(found) <= TOOL_SCHEMA_BYTES_MAX:
-            return found
+        plain = _root(_SchemaReader(depth).read(schema, root_of(schema)))
+        try:
+            size = len(msgspec.json.encode(plain))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidInput(f"the schema holds what JSON cannot ({error}); the server has to mend it") from error
+        if size <= TOOL_SCHEMA_BYTES_MAX:
+            return plain
         depth //= 2
     return {"type": "object", "properties": {}, "description": "(the schema is too large to be shown)"}
 
@@ -414,13 +379,6 @@ def _is_larger(schema: Mapping[str, Any]) -> bool:
     return size > MCP_SCHEMA_BYTES_MAX
 
 
-def _size_bytes(schema: Schema) -> int:
-    try:
-        return len(msgspec.json.encode(schema))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidInput(f"the schema holds what JSON cannot ({error}); the server has to mend it") from error
-
-
 def _root(schema: Schema) -> dict[str, Any]:
     """Return a schema as the root that providers ask for: an object with properties, and no alternatives."""
     kinds = schema.get("type", "object")
@@ -428,7 +386,9 @@ def _root(schema: Schema) -> dict[str, Any]:
         checks.invalid(f"the arguments are of type {checks.shown(kinds)}; a tool takes an object")
     branches = schema.pop("anyOf", None)
     if branches is not None:
-        schema = merged(schema, union([branch for branch in _flat(branches) if _may_be_object(branch)]))
+        schema = merged(
+            schema, union([branch for branch in _flat(branches) if "object" in branch.get("type", "object")])
+        )
     rest = {key: value for key, value in schema.items() if key not in {"type", "properties", "default"}}
     return {"type": "object", "properties": schema.get("properties", {}), **rest}
 
@@ -442,18 +402,14 @@ def _flat(branches: list[Schema]) -> list[Schema]:
     return flat
 
 
-def _may_be_object(schema: Schema) -> bool:
-    return "object" in schema.get("type", "object")
-
-
-class _Reader:
+class _SchemaReader:
     """One reading of a schema, down to a depth and a number of parts."""
 
     def __init__(self, depth_max: int) -> None:
         self._depth_max = depth_max
         self._parts = 0
 
-    def read(self, schema: object, place: Place) -> Schema:
+    def read(self, schema: object, place: SchemaPlace) -> Schema:
         """Return a schema in its plain form."""
         if not isinstance(schema, Mapping):
             return noted({}, "no value is valid") if schema is False else {}
@@ -463,7 +419,7 @@ class _Reader:
             return noted(_outline(given, described_only="$ref" in given), "not all of it is shown")
         return self._joined(given, place.inside(given))
 
-    def _joined(self, schema: Mapping[str, Any], place: Place) -> Schema:
+    def _joined(self, schema: Mapping[str, Any], place: SchemaPlace) -> Schema:
         """Return what a schema says by itself, by its reference, and by all that it is joined of."""
         is_alone = "$ref" in schema and place.is_old
         found = _outline(schema, described_only=True) if is_alone else self._own(schema, place)
@@ -477,11 +433,11 @@ class _Reader:
                 found = merged(found, _alternatives(branches))
         return found
 
-    def _own(self, schema: Mapping[str, Any], place: Place) -> Schema:
+    def _own(self, schema: Mapping[str, Any], place: SchemaPlace) -> Schema:
         """Return what a schema says by itself."""
         found: Schema = {}
         for key, value in schema.items():
-            if key in _KEPT and _KEPT[key](value):
+            if _is_kept(key, value):
                 found[key] = value
             elif key not in _SILENT and key not in _NESTED and not key.startswith("x-"):
                 found = noted(found, rule(key, value))
@@ -493,7 +449,7 @@ class _Reader:
             found["description"] = found["description"][:MCP_DESCRIPTION_CHARS_MAX]
         return self._nested(schema, place, found)
 
-    def _nested(self, schema: Mapping[str, Any], place: Place, found: Schema) -> Schema:
+    def _nested(self, schema: Mapping[str, Any], place: SchemaPlace, found: Schema) -> Schema:
         """Add the schemas of properties and items."""
         properties = schema.get("properties")
         if isinstance(properties, Mapping):
@@ -510,7 +466,7 @@ class _Reader:
             found = noted(found, rule("items", cast("object", items)))
         return found
 
-    def _referred(self, reference: object, place: Place) -> Schema:
+    def _referred(self, reference: object, place: SchemaPlace) -> Schema:
         """Return what a reference leads to; where that is itself, or elsewhere, what can be said of it."""
         found, name = resolved(reference, place), str(reference)
         if found is None:
@@ -533,7 +489,7 @@ def _schemas(value: object) -> list[object]:
 def _outline(schema: Mapping[str, Any], *, described_only: bool = False) -> Schema:
     """Return a schema's description, and its type if it is wanted."""
     wanted = ("description",) if described_only else ("type", "description")
-    return {key: schema[key] for key in wanted if key in schema and _KEPT[key](schema[key])}
+    return {key: schema[key] for key in wanted if key in schema and _is_kept(key, schema[key])}
 
 
 def _alternatives(branches: list[Schema]) -> Schema:
@@ -552,7 +508,7 @@ def _alternatives(branches: list[Schema]) -> Schema:
     return found
 
 
-# What a remote tool returns, held against what it said that it returns, in so many steps, whatever it said.
+# Results of remote tools, checked against their own schemas in a bounded number of steps.
 #
 # The schema comes from the server, and so may be one that no check comes to an end with: of patterns that backtrack
 # for ever, of references that double at each step. So the plain schema is what counts, without patterns, and the
@@ -566,26 +522,22 @@ _CHECKED: Final = (
 
 
 class _EnoughError(Exception):
-    """So many steps were made."""
-
-
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, (list, dict)) else 0  # pyright: ignore[reportUnknownArgumentType]
+    """The steps of a check are used up."""
 
 
 def checker_of(schema: Mapping[str, Any]) -> Callable[[object], str]:
-    """Return a function that says what is wrong with a value, nothing where nothing was found."""
+    """Return a function that returns the fault of a value, empty where none was found."""
     from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # noqa: PLC0415 - of the extra `mcp`
     from jsonschema.validators import create  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
 
     left = [0]
 
     def counted(check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-        def steps(validator: Any, said: Any, value: Any, held: Any) -> Iterator[Any]:
-            left[0] -= 1 + _length(said) + _length(value)
+        def steps(validator: Any, rule: Any, value: Any, schema: Any) -> Iterator[Any]:
+            left[0] -= 1 + sum(len(each) for each in (rule, value) if isinstance(each, (list, dict)))
             if left[0] < 0:
                 raise _EnoughError
-            yield from check(validator, said, value, held) or ()
+            yield from check(validator, rule, value, schema) or ()
 
         return steps
 

@@ -10,16 +10,16 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 from zlib import crc32
 
 import msgspec
 from msgspec import inspect
 
 from refold import fold
-from refold.engine import transaction
-from refold.engine.streams import Slot
-from refold.engine.transaction import Group
+from refold.engine.reader import Reader
+from refold.engine.streams import Stream
+from refold.engine.transaction import CommitSeed, Group, build_commit
 from refold.event import Event
 from refold.log import record as records
 
@@ -87,12 +87,11 @@ _SAMPLES: Final[dict[type[inspect.Type], Callable[[Any, str], Any]]] = {
 
 def record_of(event: Event) -> bytes:
     """Return the record that the engine writes for an event, with a fixed stamp and a fixed salt."""
-    slot = Slot(STREAM_NUMBER, STREAM)
-    slot.version_written, slot.seq_written = VERSION_BEFORE, SEQ_BEFORE
-    group = Group()
-    group.add(slot, event, OCCURRED_NS, 0)
-    batch = transaction.build_records(group, first_seq=SEQ, time_ns=TIME_NS, link=records.NO_LINK, salts=SALT)
-    return batch.records[0]
+    stream = Stream(STREAM_NUMBER, STREAM)
+    stream.version, stream.seq = VERSION_BEFORE, SEQ_BEFORE
+    group = Group(cast("Reader", None), [stream], [event], [OCCURRED_NS], [0])
+    commit = build_commit(group, CommitSeed(TIME_NS, SALT), first_seq=SEQ, after_ns=TIME_NS, link=records.NO_LINK)
+    return commit.records[0]
 
 
 def described(event: Event) -> dict[str, Any]:

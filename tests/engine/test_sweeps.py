@@ -154,7 +154,7 @@ class TestASweepThatFails:
     def test_to_write_the_erasure_leaves_what_the_log_says(self, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with Memory(store) as memory:
             with monkeypatch.context() as patch:
-                patch.setattr("refold.log.lmdb_log.LmdbTurn._put_and_commit", no_room)
+                patch.setattr("refold.log.lmdb_log.LmdbTurn._put", no_room)
                 with pytest.raises(OSError, match="No space"):
                     memory.erase([3])
             assert memory.conversation("chat").window()[1].content == TOLD

@@ -16,7 +16,7 @@ HOLD = """
 import sys
 from refold.log.environment import Turnstile
 turnstile = Turnstile(sys.argv[1])
-turnstile.enter(always=True)
+turnstile.enter()
 print("in", flush=True)
 sys.stdin.readline()
 """
@@ -94,7 +94,7 @@ def test_the_dead_give_it_back(tmp_path: Path) -> None:
     os.kill(holder.pid, signal.SIGKILL)
     holder.communicate()
     turnstile = Turnstile(str(tmp_path))
-    turnstile.enter(always=True)
+    turnstile.enter()
     assert turnstile.is_held
     assert not is_free(tmp_path)
     turnstile.unlock()

@@ -172,7 +172,7 @@ class FactRules(WholeRules):
         home = self.branch_of(self.store)
         batch = batches.active(engine_of(home))
         if batch is not None:
-            return str(vars_of(batch.pending.events[-1], "other"))
+            return str(vars_of(batch.transaction.events[-1], "other"))
         return str(vars_of(list(home.project(stream.partition("/")[2]).events())[-1].event, "other"))
 
     @drawn_rule("learn")

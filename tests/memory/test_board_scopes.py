@@ -9,7 +9,7 @@ import pytest
 
 from refold import Board, InvalidInput, Memory, NotFound, ReadOnly, WrongVersion
 from refold.engine.engine import Engine
-from refold.engine.transaction import Pending
+from refold.engine.transaction import Transaction
 from refold.views.board import MESSAGES_KEPT
 from tests.memory.test_board import contents, message
 from tests.support.bounds import Clock, lowered
@@ -311,14 +311,14 @@ def test_the_board_of_a_session_goes_with_its_conversation(tmp_path: Path) -> No
 
 def _erasing_before_a_commit(monkeypatch: pytest.MonkeyPatch, erase: Callable[[], object]) -> None:
     """Lets another thread erase between the look of a verb and its commit, once."""
-    commit_batch = Engine.commit_batch
+    commit_batch = Engine.commit
 
-    def erased_first(engine: Engine, pending: Pending) -> None:
-        monkeypatch.setattr(Engine, "commit_batch", commit_batch)
+    def erased_first(engine: Engine, pending: Transaction) -> None:
+        monkeypatch.setattr(Engine, "commit", commit_batch)
         elsewhere(erase)
         commit_batch(engine, pending)
 
-    monkeypatch.setattr(Engine, "commit_batch", erased_first)
+    monkeypatch.setattr(Engine, "commit", erased_first)
 
 
 def test_what_is_erased_while_a_board_takes_it_does_not_come_back(

@@ -9,7 +9,7 @@ import pytest
 from refold import Entry, InvalidInput, Memory, NotFound, Project
 from refold.embedders import HashedEmbedder
 from refold.engine.engine import Engine
-from refold.engine.transaction import Pending
+from refold.engine.transaction import Transaction
 from refold.index.project import ProjectIndex
 from refold.index.ranking import Ranking
 from tests.support.bounds import Clock
@@ -347,16 +347,16 @@ def test_the_built_in_embedder_is_named_in_the_event(memory: Memory) -> None:
 
 
 def test_what_is_erased_while_a_compaction_joins_it_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory, commit_batch = Memory(embedder=Told()), Engine.commit_batch
+    memory, commit_batch = Memory(embedder=Told()), Engine.commit
     memory.add("likes tea", vector=ONE)
     secret = memory.add("a secret word", vector=[1.0, 0.1])
 
-    def erased_first(engine: Engine, pending: Pending) -> None:
-        monkeypatch.setattr(Engine, "commit_batch", commit_batch)
+    def erased_first(engine: Engine, pending: Transaction) -> None:
+        monkeypatch.setattr(Engine, "commit", commit_batch)
         elsewhere(lambda: memory.erase([secret]))
         commit_batch(engine, pending)
 
-    monkeypatch.setattr(Engine, "commit_batch", erased_first)
+    monkeypatch.setattr(Engine, "commit", erased_first)
     assert memory.project().compact().merged == 0
     assert [entry.content for entry in memory.project().list() if not entry.erased] == ["likes tea"]
     assert all("secret" not in str(event) for event, _ in memory.events())

@@ -100,10 +100,10 @@ def prepare(place: Path) -> dict[str, Any]:
 def suffer(place: Path, point: int) -> dict[str, Any]:
     """Do the round that dies."""
     doom = Doom(point)
-    commit = Engine.commit_batch
+    commit = Engine.commit
     with Memory(place / "store") as memory:
         vars(files).update(os=Doors(doom), exchange=doom.wrapped("exchange", files.exchange))
-        Engine.commit_batch = doom.wrapped("commit", commit)  # type: ignore[method-assign]
+        Engine.commit = doom.wrapped("commit", commit)  # type: ignore[method-assign]
         memory.mirror(place / "mirror").close()
     return {"points": doom.count}
 

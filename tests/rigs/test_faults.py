@@ -14,8 +14,8 @@ import pytest
 
 from refold import Memory, StoreCorrupt, StoreError, StoreFull
 from refold.cli.doctor import examine
-from refold.engine.transaction import Verb
-from refold.engine.writer import Committer, Ticket
+from refold.engine.transaction import Mutation
+from refold.engine.writer import Ticket
 from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN
 from refold.log import environment, lmdb_file
 from refold.log.directory import BALLAST_FILE, Ballast, open_directory, reserved_bytes, wanted_bytes
@@ -500,10 +500,9 @@ def test_seqs_that_another_process_took_are_no_acknowledgement(tmp_path: Path, m
         engine = engine_of(memory)
         chat = memory.conversation("chat")
         chat.append("user", "first", tokens=1)
-        verbs: list[Verb] = []
+        mutations: list[Mutation] = []
         with monkeypatch.context() as patch:
-            patch.setattr(engine, "commit", verbs.append)
-            patch.setattr(engine, "append_alone", lambda *_: None)
+            patch.setattr(engine.writer, "submit", mutations.append)
             chat.scratchpad.note("cut off")
 
         def cut_off(turn: LmdbTurn, *_: Any) -> None:
@@ -512,12 +511,12 @@ def test_seqs_that_another_process_took_are_no_acknowledgement(tmp_path: Path, m
                 assert child.read() == "3"
             raise ZeroDivisionError
 
-        committer, ticket = Committer(engine.reader), Ticket(verbs[0])
+        writer, ticket = engine.writer, Ticket(mutations[0])
         with monkeypatch.context() as patch:
             patch.setattr(LmdbTurn, "write", cut_off)
             with pytest.raises(ZeroDivisionError):
-                committer.commit((ticket,))
+                writer.write((ticket,))
         assert ticket.claim is not None
-        assert not committer.settle(ticket)
-        assert (ticket.is_done, ticket.noted) == (False, None)
+        assert not writer._settle(ticket)
+        assert (ticket.is_done, ticket.recorded) == (False, None)
         assert (memory.head, len(chat.window())) == (3, 1)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from refold import Memory
 from refold.engine.streams import APPLIED_KEY, STORE_STREAM
-from refold.engine.transaction import ANY, Verb
+from refold.engine.transaction import Mutation
 from refold.event import Erased
 from refold.fold import EVENT_TYPES, STRUCTURAL
 from refold.limits import PAGE_EVENTS
@@ -28,7 +28,7 @@ def blank(memory: Memory, seqs: Iterable[int]) -> int:
     """
     engine = engine_of(memory)
     wanted = sorted(set(seqs))
-    engine.commit(Verb(STORE_STREAM, Erased((), tuple(wanted)), None, None, ANY, None))
+    engine.writer.submit(Mutation(STORE_STREAM, Erased((), tuple(wanted))))
     records = [
         (seq, erased_form(record)) for seq, record in zip(wanted, engine.reader.log.read_at(wanted), strict=True)
     ]

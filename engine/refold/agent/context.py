@@ -460,7 +460,7 @@ def show(memory: Memory, door: Door, context: Context) -> int:
         assert noted is not None, "showing a context always is an event"
         assert batch is not None, "the batch was opened right here"
         # Another thread may show the next one before this one looks, so the state's last seq is no answer.
-        batch.pending.later.append((noted[1].seq, lambda stamp: seqs.append(stamp.seq)))
+        batch.transaction.callbacks.append((noted[1].seq, lambda stamp: seqs.append(stamp.seq)))
     return seqs[0]
 
 

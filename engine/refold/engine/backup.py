@@ -17,7 +17,7 @@ from refold.engine.engine import Engine, open_engine
 from refold.engine.reader import STORE_ID_KEY
 from refold.engine.repair import Rebuild, Repair, check_end, seeds
 from refold.engine.streams import STORE_STREAM
-from refold.engine.transaction import ANY, Verb
+from refold.engine.transaction import Mutation
 from refold.engine.walk import Walk, swept
 from refold.errors import NotFound, RefoldError, StoreCorrupt, StoreVersion
 from refold.event import Erased
@@ -172,7 +172,7 @@ def recover(
             with opened(made, clock_ns=clock_ns, random_bytes=random_bytes, readonly=False) as new:
                 Rebuild(new).run()
                 if bare:
-                    new.commit(Verb(STORE_STREAM, Erased((), tuple(bare)), None, None, ANY, None))
+                    new.writer.submit(Mutation(STORE_STREAM, Erased((), tuple(bare))))
                 report = checked(new, progress)
                 hashed = history.state_hash(new, 0, None)
                 if hashed != report.state_hash:

@@ -15,10 +15,9 @@ import msgspec
 
 from refold import fold
 from refold.engine.loader import Loader
-from refold.engine.streams import APPLIED_KEY, Checkpoint, Checkpoints, Slot, Streams, number_key
+from refold.engine.streams import APPLIED_KEY, Checkpoint, Checkpoints, Stream, Streams, number_key
 from refold.errors import RefoldError, StoreCorrupt
 from refold.limits import (
-    CHECKPOINT_EVENTS,
     CHECKPOINT_ROWS_MAX,
     LOADED_PARTS_COUNT,
     PACKED_SLICE_COUNT,
@@ -56,9 +55,9 @@ class Digests:
         self._log = log
         self._streams = streams
         self._loader = loader
-        self._fresh: dict[int, Slot] = {}
+        self._fresh: dict[int, Stream] = {}
 
-    def of(self, slot: Slot) -> list[tuple[str, bytes]]:
+    def of(self, slot: Stream) -> list[tuple[str, bytes]]:
         """Return the digests of a stream's views at its last event."""
         if slot.base is not None and not slot.number:
             elder = self._streams.at_number(slot.base[0])
@@ -89,7 +88,7 @@ class Digests:
 class _Underway(NamedTuple):
     """A row that is being packed: of which stream, and where that stood when it was begun."""
 
-    slot: Slot
+    slot: Stream
     seq: int
     version: int
     events_count: int
@@ -106,20 +105,17 @@ class Keeper:
         self._streams = streams
         self._checkpoints = checkpoints
         self._loader = loader
-        self._underway: dict[int, _Underway] = {}
+        self.underway: dict[int, _Underway] = {}
         """By number, the streams whose states are being packed, a slice with each commit."""
         self.tail_due = 0
         """The seq up to which the tail is within its bound for certain."""
 
-    def folded(self, slot: Slot) -> None:
-        """Take note that an event of the stream was folded; pack a kept row where one is due."""
-        dirty = self._streams.dirty
-        if slot.number not in dirty:
-            dirty[slot.number] = slot.seq
-        if len(slot.seqs) >= (slot.due or CHECKPOINT_EVENTS) and slot.number not in self._underway:
+    def keep(self, slot: Stream) -> None:
+        """Pack a kept row of a stream, of which one is due."""
+        if slot.number not in self.underway:
             self._begin(slot, kept=True)
 
-    def rebased(self, slot: Slot) -> None:
+    def rebased(self, slot: Stream) -> None:
         """Pack a kept row where a stream went on from another place: no later read has to walk there again.
 
         That of a fork waits for the first event that is its own: making a fork builds no state.
@@ -129,13 +125,13 @@ class Keeper:
         else:
             self._begin(slot, kept=True)
 
-    def settle(self, slot: Slot) -> None:
+    def settle(self, slot: Stream) -> None:
         """Pack a row for a stream, so that none of its events is without one."""
         self._pack(slot, kept=False)
 
-    def settles(self, slot: Slot) -> bool:
+    def settles(self, slot: Stream) -> bool:
         """Pack some of a row for a stream that is about to leave RAM; return whether it may."""
-        if slot.number not in self._underway:
+        if slot.number not in self.underway:
             self._begin(slot, kept=False)
         else:
             self._step(slot.number)
@@ -147,8 +143,8 @@ class Keeper:
         A slice with each commit: who writes never waits for the whole of a large state.
         """
         steps = 1 + 2 * count // PACKED_SLICE_COUNT
-        while steps and self._underway:
-            self._step(next(iter(self._underway)))
+        while steps and self.underway:
+            self._step(next(iter(self.underway)))
             steps -= 1
 
     def shorten_tail(self, head: int, count: int) -> None:
@@ -159,18 +155,18 @@ class Keeper:
         self.tail_due = self._streams.applied_seq(head) + TAIL_EVENTS_MAX
         if head > self.tail_due:
             for number in list(islice(self._streams.dirty, count)):
-                if number not in self._underway:
+                if number not in self.underway:
                     self._begin(self._streams.at_number(number), kept=False)
 
-    def _pack(self, slot: Slot, *, kept: bool) -> None:
+    def _pack(self, slot: Stream, *, kept: bool) -> None:
         """Pack a row at once."""
         self._begin(slot, kept=kept)
-        while slot.number in self._underway:
+        while slot.number in self.underway:
             self._step(slot.number)
 
-    def _begin(self, slot: Slot, *, kept: bool) -> None:
+    def _begin(self, slot: Stream, *, kept: bool) -> None:
         """Pack a row of the state as it is now, the first slice at once; what was under way is not needed any more."""
-        self._underway.pop(slot.number, None)
+        self.underway.pop(slot.number, None)
         if not slot.seqs:
             # A kept row stands at the stream's last event; the tail, scanned after a crash, could not know it.
             self._streams.dirty.pop(slot.number, None)
@@ -180,14 +176,14 @@ class Keeper:
         if packing.is_done:
             self._put(underway)
         else:
-            self._underway[slot.number] = underway
+            self.underway[slot.number] = underway
 
     def _step(self, number: int) -> None:
         """Pack a slice more of what is under way, and put the row once that was the last."""
-        underway = self._underway[number]
+        underway = self.underway[number]
         underway.packing.step()
         if underway.packing.is_done:
-            self._put(self._underway.pop(number))
+            self._put(self.underway.pop(number))
 
     def _put(self, packed: _Underway) -> None:
         slot, count = packed.slot, packed.events_count
@@ -209,9 +205,9 @@ class Keeper:
             dirty.clear()
             dirty.update(in_order)
 
-    def is_packing(self, slot: Slot) -> bool:
+    def is_packing(self, slot: Stream) -> bool:
         """Return whether a row of a stream is under way."""
-        return slot.number in self._underway
+        return slot.number in self.underway
 
     def applied(self, head: int) -> Row:
         """Return the row that says up to which seq everything is covered once the waiting rows are stored."""
@@ -227,7 +223,7 @@ class Keeper:
             slot = self._streams.loaded(number)
             if slot is not None:
                 self._pack(slot, kept=False)
-        rows += self._checkpoints.waiting()
+        rows += self._checkpoints.waiting
         if rows:
             rows.append(self.applied(head))
         for begin in range(0, len(rows), CHECKPOINT_ROWS_MAX):
@@ -306,12 +302,13 @@ class Residents:
         self._keeper = keeper
         self._index = index
         self._bytes_max = bytes_max
+        self.share_bytes = bytes_max // LOADED_PARTS_COUNT
+        """What is there for streams in any case: below it none has to leave."""
 
     @property
     def is_over(self) -> bool:
         """Whether streams should leave: what the vectors of memories take is not there for them, but for a part."""
-        room_bytes = max(self._bytes_max - self._index.nbytes, self._bytes_max // LOADED_PARTS_COUNT)
-        return self._streams.bytes > room_bytes
+        return self._streams.bytes > max(self._bytes_max - self._index.nbytes, self.share_bytes)
 
     def trim(self, count: int) -> None:
         """Let up to ``count`` streams leave; never while a commit is under way, which may be writing to one of them."""
@@ -337,7 +334,7 @@ class Residents:
             self._relieved = self._streams.traffic
             self._log.relieve()
 
-    def _leaves(self, slot: Slot) -> bool:
+    def _leaves(self, slot: Stream) -> bool:
         """Let a stream leave if a row covers its last event, or can be made to."""
         if slot.number in self._streams.dirty:
             if slot.state is None:

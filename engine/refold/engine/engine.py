@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
 
 from refold.engine.reader import HASH_KEY, STORE_ID_KEY, UNSWEPT_KEY, Reader
-from refold.engine.transaction import Noted, Pending, Verb
-from refold.engine.writer import Committer, Sequencer
+from refold.engine.transaction import Transaction
+from refold.engine.writer import Writer
 from refold.errors import InvalidInput, StoreFull
-from refold.event import Recorded
 from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
 from refold.log.protocol import Log, Row, Turn
 
@@ -59,8 +58,7 @@ class Engine:
         memory_bytes: int = MEMORY_BYTES_DEFAULT,
     ) -> None:
         self.reader = Reader(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
-        self._sequencer = Sequencer(Committer(self.reader))
-        self.append_alone = self._sequencer.submit_alone
+        self.writer = Writer(self.reader)
         self._subscriptions: Subscriptions | None = None
         self._is_disowned = False
         """Whether this is a child of the process that the log belongs to."""
@@ -76,25 +74,20 @@ class Engine:
         witness.begin()
         self.witness = witness
 
-    def commit(self, verb: Verb) -> Noted | Recorded | None:
-        """Write one mutation, durable on return; return its event and stamp, ``None`` where nothing changed."""
-        return self._sequencer.submit(verb).noted
+    def commit(self, transaction: Transaction, *, is_exclusive: bool = False) -> None:
+        """Write a transaction durably, whole or not at all, and give its results their stamps.
 
-    def commit_batch(self, pending: Pending) -> None:
-        """Write the events of a batch as one atomic, durable commit, and give its results their stamps."""
-        if pending.is_torn:
+        ``is_exclusive`` is for the thread that is inside of ``exclusive``.
+        """
+        if transaction.is_torn:
             raise InvalidInput(
                 "a mutation of this batch was interrupted; nothing of the batch was written, run it again"
             )
-        self._sequencer.submit(pending)
-
-    def commit_held(self, pending: Pending) -> None:
-        """Write a batch from inside of ``exclusive``."""
-        self._sequencer.submit_held(pending)
+        self.writer.submit(transaction, is_exclusive=is_exclusive)
 
     def exclusive(self) -> AbstractContextManager[object]:
         """Return a context in which nothing is committed but by the thread that holds it."""
-        return self._sequencer.exclusive()
+        return self.writer.exclusive()
 
     def subscribe(self, function: "Subscriber", after: int | None, branch: int) -> "Subscription":
         """Call a function with a branch's events behind ``after``, ``None``: with those to come, until it is closed."""

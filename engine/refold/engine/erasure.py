@@ -12,13 +12,12 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from refold import fold
-from refold.engine import transaction
 from refold.engine.engine import Engine
 from refold.engine.reader import TAGS_KEY, UNSWEPT_KEY, checked_time
 from refold.engine.streams import (
     APPLIED_KEY,
     STORE_STREAM,
-    Slot,
+    Stream,
     Uncovered,
     key_of,
     kind_of,
@@ -27,7 +26,7 @@ from refold.engine.streams import (
     number_of,
     session_board,
 )
-from refold.engine.transaction import ANY, Group, Verb, admit_verb
+from refold.engine.transaction import CommitSeed, Group, Mutation, build_commit
 from refold.errors import InvalidInput, StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, FLAG_ERASED, Erased, Event, Forked, Restored, SnapshotNamed, unpack_json
 from refold.limits import ERASED_SEQS_COUNT, MARKER_BYTES_MIN, PAGE_EVENTS, SALT_BYTES
@@ -190,7 +189,7 @@ def bases(engine: Engine) -> list[Base]:
     return found
 
 
-def family(engine: Engine, slot: Slot, bases: Sequence[Base]) -> tuple[list[int], list[str]]:
+def family(engine: Engine, slot: Stream, bases: Sequence[Base]) -> tuple[list[int], list[str]]:
     """Return a stream with its forks, by number, and the names of those streams that live on from them.
 
     A branch's own stream goes on from the one it inherited; a conversation that was only restored from one of these
@@ -212,7 +211,7 @@ def family(engine: Engine, slot: Slot, bases: Sequence[Base]) -> tuple[list[int]
     return sorted(family), list(alive)
 
 
-def heirs(engine: Engine, slot: Slot) -> Iterator[tuple[Slot, str]]:
+def heirs(engine: Engine, slot: Stream) -> Iterator[tuple[Stream, str]]:
     """Yield what forks of the memory have in the place of a stream, each with the name of the fork."""
     for branch, forked in enumerate(engine.reader.loader.branches(), 1):
         other = engine.reader.streams.find(key_of(branch, slot.name))
@@ -341,7 +340,7 @@ def _conversations(engine: Engine, branch: int, name: str, renamed: Collection[i
     return {(each, name.partition("/")[2]) for each, name in found if kind_of(name) == "conversation"}
 
 
-def _renamed(engine: Engine, slot: Slot, known: Sequence[Base], *, forks: bool) -> dict[int, str]:
+def _renamed(engine: Engine, slot: Stream, known: Sequence[Base], *, forks: bool) -> dict[int, str]:
     """Return the new names of a stream and of its forks, by number; refuse where live forks are not to go along."""
     kin, dependents = family(engine, slot, known)
     if dependents and not forks:
@@ -426,25 +425,25 @@ def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], kno
     row = engine.reader.log.row("checkpoints", APPLIED_KEY)
     applied = SEQ.unpack(row)[0] if row else 0
     uncovered = _uncovered(engine, begins, applied)
-    group = Group()
+    group = Group(engine.reader)
     for begin in range(0, max(len(seqs), 1), ERASED_SEQS_COUNT):
-        event = Erased((), tuple(seqs[begin : begin + ERASED_SEQS_COUNT]))
-        admit_verb(engine.reader, group, Verb(STORE_STREAM, event, None, None, ANY, None))
-    batch = transaction.build_records(
-        group,
-        first_seq=engine.reader.head + 1,
-        time_ns=max(checked_time(engine.reader.clock_ns()), engine.reader.time_ns),
-        link=engine.reader.link,
-        salts=engine.reader.random_bytes(SALT_BYTES * len(group.events)),
-    )
-    rows: list[Row] = [*stale, *_renaming(engine, renamed), *engine.reader.streams.rows_of(list(group.born.values()))]
+        group.admit(Mutation(STORE_STREAM, Erased((), tuple(seqs[begin : begin + ERASED_SEQS_COUNT]))))
+    reader = engine.reader
+    salts = reader.random_bytes(SALT_BYTES * len(group.events))
+    seed = CommitSeed(checked_time(reader.clock_ns()), salts)
+    commit = build_commit(group, seed, first_seq=reader.head + 1, after_ns=reader.time_ns, link=reader.link)
+    rows: list[Row] = [
+        *stale,
+        *_renaming(engine, renamed),
+        *engine.reader.streams.rows_of(list(group.new_streams.values())),
+    ]
     rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(engine.reader.tags | {fold.TAGS[Erased]}))))
     rows.append(("meta", UNSWEPT_KEY, b"\1"))
     lowest = min([applied, *(seqs_left[0] - 1 for _, seqs_left in uncovered.values() if seqs_left)])
     rows.append(("checkpoints", APPLIED_KEY, SEQ.pack(lowest)))
     blanked_records = list(_blanked(engine, seqs))
     engine.reader.log.in_turn(
-        lambda turn: turn.write(batch.first_seq, batch.records, [batch.commit], rows, blanked_records)
+        lambda turn: turn.write(commit.first_seq, commit.records, [commit.row], rows, blanked_records)
     )
     engine.reader.restart(Uncovered(applied, uncovered))
     for number in uncovered:

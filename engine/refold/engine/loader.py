@@ -18,7 +18,7 @@ from refold.engine.streams import (
     UNREADABLE,
     Checkpoint,
     Checkpoints,
-    Slot,
+    Stream,
     Streams,
     guarded,
     kind_of,
@@ -128,9 +128,9 @@ class Loader:
                 apply(state, Stamp(seq, names[number], version, time_ns, occurred_ns, cause, actor, flags), event)
         return states
 
-    def seqs_between(self, slot: Slot, after: int, until: int) -> Iterator[int]:
+    def seqs_between(self, slot: Stream, after: int, until: int) -> Iterator[int]:
         """Return the seqs of a stream's events with ``after < seq <= until``, in order, inherited ones included."""
-        stretches: list[tuple[Slot, int]] = []
+        stretches: list[tuple[Stream, int]] = []
         while slot.base is not None and after < slot.base[1]:
             stretches.append((slot, until))
             number, seq = slot.base
@@ -140,7 +140,7 @@ class Loader:
             slot, until = stretches.pop()
             yield from self._streams.own_seqs(slot, after, until)
 
-    def last_seq(self, slot: Slot, seq: int) -> int:
+    def last_seq(self, slot: Stream, seq: int) -> int:
         """Return the seq of the stream's last event at or before ``seq``, 0 where there is none."""
         return slot.seq if seq >= slot.seq else self._streams.place(slot, seq)[1]
 
@@ -151,7 +151,7 @@ class Loader:
             return fold.empty(kind)
         return self.state_at(self._streams.at_number(base.base_stream), base.base_seq)
 
-    def live(self, slot: Slot) -> fold.State:
+    def live(self, slot: Stream) -> fold.State:
         """Return the live state of a stream, loaded if it is not."""
         if slot.state is None:
             self.bytes_read = self._events_read = 0
@@ -165,7 +165,7 @@ class Loader:
         return slot.state
 
     @guarded
-    def state_at(self, slot: Slot, seq: int) -> fold.State:
+    def state_at(self, slot: Stream, seq: int) -> fold.State:
         """Return the state of a stream at a seq, built anew: changing it changes nothing else."""
         segments = self._segments(slot, seq)
         first = segments.pop()
@@ -175,7 +175,7 @@ class Loader:
             self._fold(state, segments.pop().events)
         return state
 
-    def _segments(self, slot: Slot, seq: int) -> list[_Segment]:
+    def _segments(self, slot: Stream, seq: int) -> list[_Segment]:
         """Return the stretches to fold, last one first.
 
         Each but the first begins with a base pointer, or goes on from what a branch inherited.

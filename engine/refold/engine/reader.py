@@ -22,7 +22,7 @@ from refold.engine.streams import (
     Checkpoints,
     Ids,
     Names,
-    Slot,
+    Stream,
     Streams,
     Uncovered,
     guarded,
@@ -174,7 +174,7 @@ class Reader:
         self.link, self.time_ns = commit.link, commit.time_ns
         self.streams.renumber()
         self.tags: set[int] = set(msgspec.msgpack.decode(self.log.row("meta", TAGS_KEY) or b"\x90", type=list[int]))
-        self.kinds_written = {fold.EVENT_TYPES[tag] for tag in self.tags if fold.is_known(tag)}
+        self.types_written = {fold.EVENT_TYPES[tag] for tag in self.tags if fold.is_known(tag)}
         """The event types whose tags are in the store's list of tags."""
         self.unknown_tags = sorted(tag for tag in self.tags if not fold.is_known(tag))
         self.is_writable = not self._closed and not self.log.readonly and not self.unknown_tags
@@ -245,7 +245,7 @@ class Reader:
             self.is_torn = True
             raise
 
-    def find(self, name: str) -> Slot | None:
+    def find(self, name: str) -> Stream | None:
         """Return the slot of a stream, ``None`` where there is none."""
         slot = self.streams.known(name)
         if slot is None:
@@ -254,7 +254,7 @@ class Reader:
                 slot = self.streams.find(name)
         return slot
 
-    def live(self, slot: Slot) -> fold.State:
+    def live(self, slot: Stream) -> fold.State:
         """Return the live state of a stream, loaded if it is not."""
         state = slot.state
         if state is None:
@@ -262,7 +262,7 @@ class Reader:
                 state = self.loader.live(slot)
         return state
 
-    def _frozen_state(self, slot: Slot, at: int) -> fold.State:
+    def _frozen_state(self, slot: Stream, at: int) -> fold.State:
         place = self.streams.place(slot, at)
         if not place[1]:
             return fold.empty(slot.kind)
@@ -353,7 +353,7 @@ class Reader:
         slot = self.streams.known(name)
         return slot is not None and slot.state is not None and fold.is_open(slot.state)
 
-    def slot(self, name: str) -> Slot | None:
+    def slot(self, name: str) -> Stream | None:
         """Return where a stream stands, ``None`` where there is none."""
         if self.is_writing:
             self._await_fold()
@@ -422,7 +422,7 @@ class Reader:
             size = min(PAGE_EVENTS, until - after)
             return self.loader.page(after + 1, size, self.bounds(branch, until)), after + size
 
-    def digests(self, slot: Slot, at: int | None) -> list[tuple[str, bytes]]:
+    def digests(self, slot: Stream, at: int | None) -> list[tuple[str, bytes]]:
         """Return the digests of a stream's views, live or at a seq; those of the head are kept until it moves."""
         if at is not None and at < slot.seq:
             last = self.loader.last_seq(slot, at)

@@ -28,17 +28,17 @@ from refold.engine.streams import (
     name_key,
     name_of,
     number_key,
-    parted,
     place_in,
+    split_key,
 )
 from refold.engine.walk import Seen
 from refold.errors import InvalidInput, StoreCorrupt, StoreVersion
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event, Stamp
 from refold.limits import (
+    CHECKPOINT_EVENTS,
     CHECKPOINT_ROWS_MAX,
     CUT_BYTES,
     CUT_ROWS,
-    EVENT_OVERHEAD_BYTES,
     EVICTED_COUNT_MIN,
     KEYED_HASH_BYTES,
     PACKED_COUNT_MIN,
@@ -92,7 +92,7 @@ class Seqs:
         return seq - bisect_right(self._left_out, seq)
 
 
-class Stream(NamedTuple):
+class NewStream(NamedTuple):
     """A stream of the new log."""
 
     number: int
@@ -108,7 +108,7 @@ class StreamNumbers:
 
     def __init__(self, log: Log) -> None:
         self._keys = _keys(log)
-        self._known: dict[tuple[int, int], Stream] = {}
+        self._known: dict[tuple[int, int], NewStream] = {}
         """By number in the old log, and place among the streams of that number."""
         self._shared: dict[int, tuple[list[int], list[int]]] = {}
         """Of a number that two streams have: the seqs of its events, and the place of the stream that each is of."""
@@ -129,7 +129,7 @@ class StreamNumbers:
         """Return whether two streams have one number anywhere."""
         return bool(self._shared)
 
-    def of(self, seq: int, header: Header) -> Stream:
+    def of(self, seq: int, header: Header) -> NewStream:
         """Return the stream of the event at a seq, the events before which were asked for."""
         if header.stream not in self._shared:
             return self._stream(header.stream, 0)
@@ -148,14 +148,14 @@ class StreamNumbers:
         count = bisect_right(seqs, seq)
         return self._stream(number, places[count - 1] if count else 0).number
 
-    def _stream(self, number: int, place: int) -> Stream:
+    def _stream(self, number: int, place: int) -> NewStream:
         found = self._known.get((number, place))
         if found is None:
             if number not in self._keys:
                 raise StoreCorrupt(f"stream number {number} has events and no name; recover to a seq before them")
             new_number = self._next_number if place else number
             self._next_number += place
-            found = self._known[number, place] = Stream(new_number, *parted(self._keys[number][place]))
+            found = self._known[number, place] = NewStream(new_number, *split_key(self._keys[number][place]))
         return found
 
     def rows(self) -> Iterator[Row]:
@@ -229,29 +229,25 @@ class Rebuild:
         while seq < head:
             self._loader.bytes_read = 0
             page = self._loader.numbered(seq + 1, min(PAGE_EVENTS, head - seq))
-            weight = self._loader.bytes_read // len(page) + EVENT_OVERHEAD_BYTES
+            record_bytes = self._loader.bytes_read // len(page)
             for number, event, stamp in page:
-                self._fold(number, event, stamp, weight)
+                self._fold(number, event, stamp, record_bytes)
             seq += len(page)
             self._tidy_up(seq, len(page))
         for rows in self._keeper.rest(head, []):
             self._log.write_rows(rows)
         self._engine.reload()
 
-    def _fold(self, number: int, event: Event, stamp: Stamp, weight: int) -> None:
+    def _fold(self, number: int, event: Event, stamp: Stamp, record_bytes: int) -> None:
         slot = self._streams.at_number(number)
         if not slot.seq and slot.base is not None:
             slot.stand(0, slot.base[1])  # The first event of a branch's stream goes on from what that inherited.
         is_base = stamp.flags & FLAG_BASE
         slot.state = self._loader.base_state(event, slot.kind) if is_base else self._loader.live(slot)
         fold.fold(slot.state, stamp, event)
-        slot.stand(stamp.version, stamp.seq)
-        slot.seqs.append(stamp.seq)
-        slot.is_used = True
-        slot.held += 1
-        slot.weight += weight
-        self._streams.bytes += weight
-        self._keeper.folded(slot)
+        self._streams.advance(slot, stamp, record_bytes)
+        if len(slot.seqs) >= (slot.due or CHECKPOINT_EVENTS):
+            self._keeper.keep(slot)
         if is_base:
             self._keeper.rebased(slot)
 
@@ -263,7 +259,7 @@ class Rebuild:
         self._keeper.proceed(count)
         if seq > self._keeper.tail_due:
             self._keeper.shorten_tail(seq, max(PACKED_COUNT_MIN, 2 * count))
-        waiting = self._checkpoints.waiting()
+        waiting = self._checkpoints.waiting
         if len(waiting) >= CHECKPOINT_ROWS_MAX:
             self._log.write_rows([*waiting, self._keeper.applied(seq)])
             self._checkpoints.written()
@@ -394,7 +390,7 @@ class Repair:
                 stamped = stamped._replace(command=command, cause=self._seqs.of(header.cause))
             yield self._record(record, header, stamped, event, stream)
 
-    def _stamped(self, seq: int, header: Header, stream: Stream) -> Header:
+    def _stamped(self, seq: int, header: Header, stream: NewStream) -> Header:
         """Return the header of an event behind the last one of its stream."""
         version, last = self._stands.at(stream.branch, stream.name)
         if (header.version, self._seqs.of(header.prev_seq)) != (version + 1, last):
@@ -403,7 +399,7 @@ class Repair:
         self._stands.note(stream.branch, stream.name, self.head)
         return header._replace(stream=stream.number, version=version + 1, prev_seq=last, branch=stream.branch)
 
-    def _record(self, record: bytes, header: Header, stamped: Header, event: Event, stream: Stream) -> bytes:
+    def _record(self, record: bytes, header: Header, stamped: Header, event: Event, stream: NewStream) -> bytes:
         """Return a record under its new header; take note of what other rows have to say of it."""
         array = record[ARRAY_BEGIN:]
         if self._seqs or self._streams:

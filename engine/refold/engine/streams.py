@@ -108,7 +108,7 @@ def key_of(branch: int, name: str) -> str:
     return f"{branch}:{name}" if branch else name
 
 
-def parted(key: str) -> tuple[int, str]:
+def split_key(key: str) -> tuple[int, str]:
     """Return the branch and the name that a key stands for."""
     if key[0] > "9":
         return 0, key
@@ -197,7 +197,8 @@ class Checkpoints:
 
     def __init__(self, log: Log | None) -> None:
         self._log = log
-        self._waiting: list[Row] = []
+        self.waiting: list[Row] = []
+        """The rows that the next commit is to carry."""
         self.is_shared = False
         """Whether other processes were seen to write: what is known here of the stored rows may be old."""
         self._fresh: dict[int, dict[int, Checkpoint]] = {}
@@ -206,19 +207,15 @@ class Checkpoints:
         """Let a row wait for the next commit; it takes the place of the floating row at ``replaces``."""
         self._fresh.setdefault(number, {})[row.seq] = row
         packed = _ENCODE(_Stored(row.version, row.kept, row.inline, row.pointed, row.since))
-        self._waiting.append(("checkpoints", _key(number, row.seq), packed))
+        self.waiting.append(("checkpoints", _key(number, row.seq), packed))
         if replaces and replaces != row.seq:
             # Behind its successor: rows may be written in several transactions, and a stream must never be without.
-            self._waiting.append(("checkpoints", _key(number, replaces), None))
+            self.waiting.append(("checkpoints", _key(number, replaces), None))
             self._fresh[number].pop(replaces, None)
 
     def keep(self, row: Row) -> None:
         """Let a row of another cache wait for the next commit."""
-        self._waiting.append(row)
-
-    def waiting(self) -> list[Row]:
-        """Return the rows that the next commit is to carry."""
-        return self._waiting
+        self.waiting.append(row)
 
     def allowed(self, rows: list[Row]) -> list[Row]:
         """Return the rows without those that would take the place of another process's kept row; call it in a turn."""
@@ -235,7 +232,7 @@ class Checkpoints:
 
     def written(self) -> None:
         """Forget the waiting rows: they are stored now."""
-        self._waiting = []
+        self.waiting = []
         self._fresh = {}
 
     def last(self, number: int) -> Checkpoint | None:
@@ -278,7 +275,7 @@ def checkpoint_of(key: bytes, packed: bytes) -> Checkpoint:
 # Slots: where one stream stands, and what of it is in RAM.
 
 
-class Slot:
+class Stream:
     """Where one stream stands: its head, its folded state if loaded, and what its next checkpoint covers.
 
     A stream that a branch has only inherited has the number 0 until its first event there.
@@ -297,12 +294,10 @@ class Slot:
         "name",
         "number",
         "seq",
-        "seq_written",
         "seqs",
         "state",
         "stock",
         "version",
-        "version_written",
         "weight",
     )
 
@@ -314,9 +309,8 @@ class Slot:
         self.kind = kind_of(name)
         self.base: tuple[int, int] | None = None
         """The event that a branch's stream goes on from: the number of the stream that holds it, and its seq."""
-        self.version = self.version_written = 0
-        self.seq = self.seq_written = 0
-        """Where the stream stands; ``_written`` runs ahead while a commit is under way."""
+        self.version = 0
+        self.seq = 0
         self.state: fold.State | None = None
         self.stock: ProjectIndex | None = None
         """The project's memories on a shelf, told of every event; ``None`` as long as nobody searches them."""
@@ -342,9 +336,9 @@ class Slot:
         self.weight = STREAM_OVERHEAD_BYTES + inline_bytes + each * events
         return self.weight - before
 
-    def heir(self, number: int) -> "Slot":
-        """Return a slot with a number of its own that goes on where this inherited one stands."""
-        slot = Slot(number, self.name, self.branch)
+    def with_number(self, number: int) -> "Stream":
+        """Return a stream with a number of its own that continues this inherited one."""
+        slot = Stream(number, self.name, self.branch)
         slot.base, slot.state = self.base, self.state
         slot.weight, slot.held = self.weight, self.held
         slot.stand(self.version, self.seq)
@@ -352,15 +346,14 @@ class Slot:
 
     def stand(self, version: int, seq: int) -> None:
         """Stand at an event."""
-        self.version = self.version_written = version
-        self.seq = self.seq_written = seq
+        self.version, self.seq = version, seq
 
 
-def told(slot: Slot, stamp: Stamp, event: Event) -> None:
-    """Tell the rows of a stream, if it has any, of an event that was folded into its state.
+def notify(slot: Stream, stamp: Stamp, event: Event) -> None:
+    """Bring the rows of a stream, if it has any, up to an event that was folded into its state.
 
-    They are a cache: whatever goes wrong there must not undo a commit. They go, and who searches next fills others, or
-    is told what is wrong.
+    They are a cache: whatever goes wrong there must not undo a commit. They go, and the next search fills others, or
+    raises what is wrong.
     """
     if slot.stock is None:
         return
@@ -431,8 +424,8 @@ class Streams:
     def __init__(self, log: Log, checkpoints: Checkpoints) -> None:
         self._log = log
         self._checkpoints = checkpoints
-        self._by_key: dict[str, Slot] = {}
-        self._by_number: dict[int, Slot] = {}
+        self._by_key: dict[str, Stream] = {}
+        self._by_number: dict[int, Stream] = {}
         self._names: dict[int, str] = {}
         self._branch_of: dict[int, int] = {}
         self.reach: Callable[[int], None] = _stay
@@ -447,7 +440,7 @@ class Streams:
         """What all streams in RAM weigh together."""
         self.traffic = 0
         """How often a stream came into RAM or left it."""
-        self.queue: deque[Slot] = deque()
+        self.queue: deque[Stream] = deque()
         """The streams in RAM, in the order in which they are asked to leave."""
         self._places: dict[tuple[str, int], tuple[int, int]] = {}
         """Where streams stood at earlier seqs, those that were asked last."""
@@ -491,15 +484,15 @@ class Streams:
             known[1].append(seq)
             self._tail[number] = (version, known[1])
 
-    def known(self, key: str) -> Slot | None:
+    def known(self, key: str) -> Stream | None:
         """Return the slot of a stream that was touched before; needs no lock."""
         return self._by_key.get(key)
 
-    def find(self, key: str) -> Slot | None:
+    def find(self, key: str) -> Stream | None:
         """Return the slot of a stream, ``None`` where no event was ever written under the name."""
         slot = self._by_key.get(key)
         if slot is None:
-            branch, name = parted(key)
+            branch, name = split_key(key)
             packed = self._log.row("names", name_key(branch, name))
             number = 0 if packed is None else int.from_bytes(packed, "big")
             # A number that is not given out yet, as far as is known here: its commit is durable, and not folded yet.
@@ -510,12 +503,17 @@ class Streams:
                 slot = self._inherit(name, branch)
         return slot
 
-    def loaded(self, number: int) -> Slot | None:
+    def ready(self, key: str) -> Stream | None:
+        """Return a stream to which events can be added as it is; needs no lock."""
+        slot = self._by_key.get(key)
+        return slot if slot is not None and slot.number and slot.state is not None else None
+
+    def loaded(self, number: int) -> Stream | None:
         """Return the slot of a stream whose state is in RAM, ``None`` otherwise."""
         slot = self._by_number.get(number)
         return slot if slot is not None and slot.state is not None else None
 
-    def at_number(self, number: int) -> Slot:
+    def at_number(self, number: int) -> Stream:
         """Return the slot of a stream that a header or a base pointer names."""
         return self._by_number.get(number) or self._load(number, self.name_of(number), self.branch_of(number))
 
@@ -563,12 +561,12 @@ class Streams:
         return bounds
 
     @guarded
-    def _inherit(self, name: str, branch: int) -> Slot | None:
+    def _inherit(self, name: str, branch: int) -> Stream | None:
         """Return a slot that stands where the stream stood when the branch was forked, ``None`` if it was not there."""
         base = self._base_of(name, branch)
         if base is None:
             return None
-        slot = Slot(0, name, branch)
+        slot = Stream(0, name, branch)
         slot.base = base
         slot.stand(STAMP.unpack_from(self._log.read_at([base[1]])[0])[1], base[1])
         try:
@@ -584,13 +582,13 @@ class Streams:
         base = (0, 0) if elder is None else self.place(elder, fork.seq)
         return base if base[1] else None
 
-    def holder(self, slot: Slot, seq: int) -> Slot:
+    def holder(self, slot: Stream, seq: int) -> Stream:
         """Return the stream, of the branch or of an elder one, among whose own events a seq would be."""
         while slot.base is not None and seq <= slot.base[1]:
             slot = self.at_number(slot.base[0])
         return slot
 
-    def place(self, slot: Slot, seq: int) -> tuple[int, int]:
+    def place(self, slot: Stream, seq: int) -> tuple[int, int]:
         """Return a stream's last event at or before a seq: the number of the stream that holds it, and its seq or 0."""
         if seq >= slot.seq:
             return self._place(slot, seq)
@@ -602,12 +600,12 @@ class Streams:
                 del self._places[next(iter(self._places))]
         return found
 
-    def _place(self, slot: Slot, seq: int) -> tuple[int, int]:
+    def _place(self, slot: Stream, seq: int) -> tuple[int, int]:
         slot = self.holder(slot, seq)
         last = self._last_own(slot, seq)
         return slot.base if not last and slot.base is not None else (slot.number, last)
 
-    def numbers(self, slot: Slot) -> Iterator[int]:
+    def numbers(self, slot: Stream) -> Iterator[int]:
         """Return the numbers under which a stream's events stand: its own, then those that its branch inherited."""
         while True:
             if slot.number:
@@ -616,7 +614,7 @@ class Streams:
                 return
             slot = self.at_number(slot.base[0])
 
-    def _last_own(self, slot: Slot, seq: int) -> int:
+    def _last_own(self, slot: Stream, seq: int) -> int:
         if seq >= slot.seq:
             return slot.seq if slot.base is None or slot.seq > slot.base[1] else 0
         before = self._checkpoints.before(slot.number, seq)
@@ -625,7 +623,7 @@ class Streams:
             last = found
         return last
 
-    def own_seqs(self, slot: Slot, after: int, until: int) -> Iterator[int]:
+    def own_seqs(self, slot: Stream, after: int, until: int) -> Iterator[int]:
         """Return the seqs of a stream's own events with ``after < seq <= until``, in order."""
         while after < until and slot.number:
             row = self._checkpoints.after(slot.number, after)
@@ -636,8 +634,8 @@ class Streams:
             after = row.seq
 
     @guarded
-    def _load(self, number: int, name: str, branch: int) -> Slot:
-        slot = Slot(number, name, branch)
+    def _load(self, number: int, name: str, branch: int) -> Stream:
+        slot = Stream(number, name, branch)
         if branch:
             slot.base = self._base_of(name, branch)
         row = self._checkpoints.last(number)
@@ -663,13 +661,13 @@ class Streams:
             raise
         return slot
 
-    def add(self, slot: Slot) -> None:
+    def add(self, slot: Stream) -> None:
         """Make a slot known."""
         self._by_number[slot.number] = slot
         self._names[slot.number], self._branch_of[slot.number] = slot.name, slot.branch
         self._enter(slot)
 
-    def _enter(self, slot: Slot) -> None:
+    def _enter(self, slot: Stream) -> None:
         """Make a slot known by its key, in the place of one that was only inherited."""
         self._supersede(slot.key)
         self._by_key[slot.key] = slot
@@ -684,7 +682,7 @@ class Streams:
             self.bytes -= slot.weight
             slot.weight, slot.state = 0, None
 
-    def forget(self, slot: Slot) -> None:
+    def forget(self, slot: Stream) -> None:
         """Drop a stream from RAM: its rows and the tail bring it back."""
         assert slot.number not in self.dirty, f"{slot.name} leaves with events that no row covers"
         if self._by_key.get(slot.key) is slot:
@@ -698,7 +696,7 @@ class Streams:
         if slot.stock is not None:
             slot.stock.detach()
 
-    def loaded_from(self, slot: Slot, record_bytes: int, events: int) -> None:
+    def loaded_from(self, slot: Stream, record_bytes: int, events: int) -> None:
         """Take note of what a stream's state was loaded from."""
         self.traffic += 1
         if self._by_key.get(slot.key) is not slot:
@@ -707,7 +705,7 @@ class Streams:
         slot.weight = STREAM_OVERHEAD_BYTES + record_bytes + events * EVENT_OVERHEAD_BYTES
         self.bytes += slot.weight - before
 
-    def rows_of(self, born: list[Slot]) -> Iterator[Row]:
+    def rows_of(self, born: list[Stream]) -> Iterator[Row]:
         """Return the rows that give new streams their numbers."""
         for slot in born:
             yield "names", name_key(slot.branch, slot.name), number_key(slot.number)
@@ -738,6 +736,17 @@ class Streams:
         """Return the seq up to which every event is covered by a checkpoint row."""
         return next(iter(self.dirty.values())) - 1 if self.dirty else head
 
+    def advance(self, slot: Stream, stamp: Stamp, record_bytes: int) -> None:
+        """Move a stream on to an event that was folded into its state."""
+        slot.version, slot.seq = stamp.version, stamp.seq
+        slot.seqs.append(stamp.seq)
+        slot.weight += record_bytes + EVENT_OVERHEAD_BYTES
+        self.bytes += record_bytes + EVENT_OVERHEAD_BYTES
+        slot.held += 1
+        slot.is_used = True
+        if slot.number not in self.dirty:
+            self.dirty[slot.number] = stamp.seq
+
     def fold_foreign(self, number: int, event: Event, stamp: Stamp, record_bytes: int) -> None:
         """Take note of an event that another process wrote, and fold it if its stream is loaded here."""
         slot = self._by_number.get(number)
@@ -755,7 +764,7 @@ class Streams:
                 slot.stock.detach()
         elif slot.state is not None:
             fold.fold(slot.state, stamp, event)
-            told(slot, stamp, event)
+            notify(slot, stamp, event)
             slot.held += 1
             slot.weight += record_bytes + EVENT_OVERHEAD_BYTES
             self.bytes += record_bytes + EVENT_OVERHEAD_BYTES

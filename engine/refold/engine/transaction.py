@@ -1,23 +1,24 @@
-"""Transactions: the events of one caller, decided on what the commit sees, and the records of a group of them.
+"""Transactions: the events of one caller, decided on the state that it sees, and the group of them that is committed.
 
-A caller is admitted alone or not at all. Where its decision depends on a stream that an earlier caller of the same
-group touches, it waits for the next commit: then that stream's state is known.
+A caller is admitted to a group whole or not at all. Where its decision depends on a stream that an earlier caller of
+the same group changes, it waits for the next commit: then that stream's state is known.
 """
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from refold import checks, fold
 from refold.engine.reader import Reader, Request
-from refold.engine.streams import STORE_STREAM, Slot, name_of, parted
+from refold.engine.streams import STORE_STREAM, Stream, kind_of, name_of, split_key
 from refold.entry import Entry, settle_entry
 from refold.errors import LimitExceeded, WrongVersion
-from refold.event import FLAG_BASE, FLAG_OCCURRED, Event, Forked, Restored, Stamp
+from refold.event import FLAG_BASE, FLAG_OCCURRED, Event, Forked, Recorded, Restored, Stamp
 from refold.limits import BATCH_EVENTS_MAX, SALT_BYTES
 from refold.log.protocol import Row
 from refold.log.record import (
@@ -32,14 +33,9 @@ from refold.log.record import (
     in_branch,
     link_after,
 )
-from refold.message import Message, MessageAppended
+from refold.message import Message
 from refold.views.journal import Note
 from refold.views.store import SETTINGS
-
-# What a batch is made of before it is written: events with their streams, and what they depend on.
-#
-# A batch keeps one open while user code runs. Its events have provisional seqs, -1 for the first, so that later ones
-# can name them.
 
 ANY: Final = "any"
 NO_STREAM: Final = "no stream"
@@ -49,38 +45,72 @@ Decide: TypeAlias = Callable[[fold.State], Event | None]
 """Looks at a stream's state and returns the event to append, or ``None`` where nothing would change."""
 
 
-Noted: TypeAlias = tuple[Event, Stamp]
-"""An event that was noted, with its stamp: provisional while its batch is open."""
+class Mutation(NamedTuple):
+    """One event to append, or the decision that makes it, with the options of the caller."""
+
+    key: str
+    """The key of the stream."""
+    make: Event | Decide
+    opening: Event | None = None
+    """The event that opens the stream where it is not open."""
+    occurred_ns: int | None = None
+    expected: object = ANY
+    request: Request | None = None
 
 
-class Pending:
-    """The events of one commit in columns, in order."""
+class Deferred(Exception):
+    """The decision needs a state that this very group is about to change."""
 
-    __slots__ = (
-        "entries",
-        "erased_count",
-        "events",
-        "is_torn",
-        "later",
-        "messages",
-        "names",
-        "notes",
-        "occurred",
-        "opened",
-        "openings",
-        "overlays",
-        "places",
-        "provisional",
-        "reads",
-        "requests",
-        "stands",
-        "starts",
-    )
 
-    def __init__(self) -> None:
+def place_of(provisional_seq: int) -> int:
+    """Return the place in its transaction that a provisional seq stands for."""
+    return -provisional_seq - 1
+
+
+def check_version(key: str, actual: int, expected: object) -> None:
+    """Raise ``WrongVersion`` unless a stream's version is the expected one."""
+    fits = {NO_STREAM: actual == 0, EXISTS: actual > 0}.get(expected, expected == actual)  # type: ignore[call-overload]
+    if not fits:
+        raise WrongVersion(
+            f"{name_of(key)} is at version {actual}, not at {checks.shown(expected)}; read it again and decide anew",
+            expected=expected,
+            actual=actual,
+        )
+
+
+def _apply(target: "Transaction | Group", mutation: Mutation) -> int | None:
+    """Add a mutation's event, behind what opens its stream; return its place, ``None`` where nothing changes.
+
+    Raises ``WrongVersion`` if the stream is not at the expected version, and whatever the decision raises.
+    """
+    key, event = mutation.key, mutation.make
+    if mutation.expected != ANY:
+        check_version(key, target.version(key), mutation.expected)
+    if not isinstance(event, Event):
+        decided = event(target.state(key))
+        if decided is None:
+            return None
+        event = decided
+    if mutation.opening is not None and key not in target.opened:
+        target.open(key, mutation.opening, mutation.occurred_ns)
+    place = target.add(key, event, mutation.occurred_ns)
+    if type(event) in fold.CLOSING:
+        target.opened.discard(key)
+    return place
+
+
+class Transaction:
+    """The events of one caller in columns, in order, and what they depend on.
+
+    A batch keeps one open while user code runs. Its events have provisional seqs, -1 for the first, so that later ones
+    can name them.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
         self.is_torn = False
         """Whether an interrupt cut off a mutation, so that the columns may not fit each other: it is not written."""
-        self.names: list[str] = []
+        self.keys: list[str] = []
         self.events: list[Event] = []
         self.occurred: list[int | None] = []
         self.places: defaultdict[str, list[int]] = defaultdict(list)
@@ -89,403 +119,346 @@ class Pending:
         """Results that were handed out before their stamp was known; their seq is provisional."""
         self.entries: list[Entry] = []
         """Memories that were handed out before their seqs and times were known."""
-        self.later: list[tuple[int, Callable[[Stamp], None]]] = []
-        """What wants to know the stamp of an event, by its provisional seq."""
+        self.callbacks: list[tuple[int, Callable[[Stamp], None]]] = []
+        """What is called with the stamp of an event, by its provisional seq."""
         self.notes: list[tuple[int, Note]] = []
         """Journal notes that were handed out before their time was known, by place."""
         self.openings: dict[str, int] = {}
         """Stream -> place of the event that opens it, left out if somebody else opens the stream first."""
         self.opened: set[str] = set()
-        """Streams that need no opening any more, as far as this commit knows."""
+        """Streams that need no opening any more, as far as this transaction knows."""
         self.provisional: list[int] = []
-        """Places of events that name a seq of this very commit."""
+        """Places of events that name a seq of this very transaction."""
         self.overlays: dict[str, fold.State] = {}
-        """Stream -> its state as the batch sees it, for streams that were read after the batch wrote to them."""
+        """Stream -> its state with the events of this transaction, for streams that were read after it wrote them."""
         self.reads: dict[str, int] = {}
-        """Stream -> version at which the batch first read its state."""
-        # How many events had been erased when it first read something; none where no erasure matters.
+        """Stream -> version at which its state was first read."""
         self.erased_count: int | None = None
+        """How many events had been erased when it first read something; ``None`` where no erasure matters."""
         self.requests: dict[bytes, tuple[Request, range]] = {}
         """Requests by the hash of their id, each with the places of its events."""
         self.starts: list[int] = []
         """Places at which a command of its own begins; none where all events are one command."""
-        self.stands: Callable[[], bool] | None = None
-        """Whether what a whole memory was looked at for still holds, asked just before the commit."""
+        self.is_current: Callable[[], bool] | None = None
+        """Whether what was read of a whole memory still holds, asked just before the commit."""
 
-    @property
-    def has_results(self) -> bool:
-        """Whether something was handed out that waits for its stamp."""
-        return bool(self.messages or self.notes or self.entries or self.later)
+    def __len__(self) -> int:
+        """Return the number of events."""
+        return len(self.events)
 
-    def add(self, name: str, event: Event, occurred_ns: int | None) -> int:
+    def add(self, key: str, event: Event, occurred_ns: int | None = None) -> int:
         """Add an event whose fields were all checked, so that encoding it cannot fail; return its place."""
         place = len(self.events)
         if place >= BATCH_EVENTS_MAX:
             raise LimitExceeded(
                 f"a batch of more than BATCH_EVENTS_MAX = {BATCH_EVENTS_MAX} events; commit in several batches"
             )
-        self.names.append(name)
-        self.places[name].append(place)
+        self.keys.append(key)
+        self.places[key].append(place)
         self.events.append(event)
         self.occurred.append(occurred_ns)
+        if fold.is_provisional(event):
+            self.provisional.append(place)
+        if key in self.overlays:
+            self.overlays[key] = self._folded(self.overlays[key], place)
         return place
 
-    def take(self, name: str, event: MessageAppended, occurred_ns: int | None) -> Message | None:
-        """Add a message whose stream is open and of which nothing needs a look at any state: by far the most are.
-
-        Returns the message as it is handed out, ``None`` where a look is needed.
-        """
-        if name not in self.opened or event.sources or self.overlays:
-            return None
+    def apply(self, mutation: Mutation) -> int | None:
+        """Add a mutation, decided on the state with the events so far; return its place, ``None`` for no change."""
+        begin = len(self.events)
         try:
-            place = self.add(name, event, occurred_ns)
-            message = Message(event, Stamp(-place - 1, name_of(name), 0, 0, occurred_ns or 0))
-            self.messages.append(message)
-        except LimitExceeded:
+            place = _apply(self, mutation)
+        except Exception:
+            self.truncate(begin)
             raise
         except BaseException:
             self.is_torn = True
             raise
-        return message
+        if mutation.request is not None:
+            self.requests[mutation.request.id_hash] = (mutation.request, range(begin, len(self.events)))
+        return place
+
+    def open(self, key: str, opening: Event, occurred_ns: int | None) -> None:
+        """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
+        if self.places[key]:
+            # Restored or dropped here: what is open now is what this transaction itself sees.
+            if not fold.is_open(self.state(key)):
+                self.add(key, opening, occurred_ns)
+        else:
+            stream = self._reader.find(key)
+            if stream is None or not fold.is_open(self._reader.live(stream)):
+                self.openings[key] = self.add(key, opening, occurred_ns)
+        self.opened.add(key)
+
+    def _read(self, key: str) -> Stream | None:
+        """Return a stream, and remember that it was read as it is now."""
+        self._reader.notice()
+        stream = self._reader.find(key)
+        self.reads.setdefault(key, 0 if stream is None else stream.version)
+        if self.erased_count is None:
+            self.erased_count = erased_count(self._reader)
+        return stream
+
+    def version(self, key: str) -> int:
+        """Return a stream's version with the events of this transaction, and remember that it was read."""
+        stream = self._read(key)
+        return (0 if stream is None else stream.version) + len(self.places[key])
+
+    def state(self, key: str) -> fold.State:
+        """Return a stream's state with the events of this transaction, and remember that it was read."""
+        reader = self._reader
+        with reader.state_lock:
+            stream = self._read(key)
+            if key in self.overlays:
+                return self.overlays[key]
+            if not self.places[key]:
+                return fold.empty(kind_of(key)) if stream is None else reader.live(stream)
+            state = fold.empty(kind_of(key)) if stream is None else self._copied(stream)
+        for place in self.places[key]:
+            state = self._folded(state, place)
+        self.overlays[key] = state
+        return state
+
+    def _copied(self, stream: Stream) -> fold.State:
+        # A copy where there can be one: a large project is built from its rows in seconds, and copied in milliseconds.
+        reader = self._reader
+        return fold.copied(reader.live(stream)) or reader.loader.state_at(stream, stream.seq)
+
+    def _folded(self, state: fold.State, place: int) -> fold.State:
+        """Return a state after one more event."""
+        event = self.events[place]
+        if isinstance(event, Restored):
+            state = self._reader.base_state(event, kind_of(self.keys[place]))
+        fold.fold(state, self.stamp(place), event)
+        return state
 
     def stamp(self, place: int) -> Stamp:
-        """Return the stamp that an event has while its batch is open."""
-        return Stamp(-place - 1, name_of(self.names[place]), 0, 0, self.occurred[place] or 0)
+        """Return the stamp that an event has until the commit."""
+        return Stamp(-place - 1, name_of(self.keys[place]), 0, 0, self.occurred[place] or 0)
 
-    def noted(self, place: int) -> Noted:
-        """Return an event with the stamp that it has while its batch is open."""
-        return self.events[place], self.stamp(place)
+    def recorded(self, place: int) -> Recorded:
+        """Return an event with the stamp that it has until the commit."""
+        return Recorded(self.events[place], self.stamp(place))
 
     def truncate(self, length: int) -> None:
         """Take back what was added from place ``length`` on: the verb that added it failed."""
-        for name in set(self.names[length:]):
-            self.overlays.pop(name, None)
-            self.places[name] = [place for place in self.places[name] if place < length]
-            self.opened.discard(name)
-        for column in (self.names, self.events, self.occurred):
+        for key in set(self.keys[length:]):
+            self.overlays.pop(key, None)
+            self.places[key] = [place for place in self.places[key] if place < length]
+            self.opened.discard(key)
+        for column in (self.keys, self.events, self.occurred):
             del column[length:]
-        self.openings = {name: place for name, place in self.openings.items() if place < length}
+        self.openings = {key: place for key, place in self.openings.items() if place < length}
         self.provisional = [place for place in self.provisional if place < length]
 
+    def resolved(self, places: Sequence[int], first_seq: int) -> list[Event]:
+        """Return the events at ``places``, provisional seqs replaced by those that they are about to get.
 
-def place_of(provisional_seq: int) -> int:
-    """Return the place in the batch that a provisional seq stands for."""
-    return -provisional_seq - 1
+        The transaction keeps its own: where the log turns out to have moved, they are resolved once more.
+        """
+        events = self.events if len(places) == len(self.events) else [self.events[place] for place in places]
+        if not self.provisional:
+            return events
+        seq_of = {-(place + 1): first_seq + index for index, place in enumerate(places)}
+        provisional = set(self.provisional)
+        return [
+            fold.resolve(event, seq_of) if place in provisional else event
+            for place, event in zip(places, events, strict=True)
+        ]
+
+    def settle(self, places: Sequence[int], events: Sequence[Event], stamps: Sequence[Stamp]) -> None:
+        """Give the results that were handed out the stamps of their events, of which those at ``places`` were written.
+
+        Without openings that were left out each event stands where it stood.
+        """
+        index_of = None if len(places) == len(self.events) else {place: index for index, place in enumerate(places)}
+
+        def index(place: int) -> int:
+            return place if index_of is None else index_of[place]
+
+        for message in self.messages:
+            at = index(place_of(message.stamp.seq))
+            force_setattr(message, "stamp", stamps[at])
+            if self.provisional:
+                force_setattr(message, "event", events[at])
+        for seq, callback in self.callbacks:
+            callback(stamps[index(place_of(seq))])
+        for entry in self.entries:
+            settle_entry(entry, lambda seq: stamps[index(place_of(seq))].seq, stamps[0].time_ns)
+        for place, note in self.notes:
+            force_setattr(note, "time_ns", stamps[index(place)].time_ns)
+
+
+def erased_count(reader: Reader) -> int:
+    """Return how many events were erased: what was read when they were fewer may hold what is gone."""
+    with reader.state_lock:
+        stream = reader.find(STORE_STREAM)
+        return 0 if stream is None else len(reader.live(stream).part(SETTINGS).erased)
 
 
 # A group: the events of one commit in columns, those of several callers, each caller's a command of its own.
 
 
-class Group:
+class Group(Struct, eq=False):
     """What is about to be written, in order; events were checked before, so that encoding them cannot fail."""
 
-    __slots__ = ("born", "commands", "events", "is_citing", "occurred", "opened", "requests", "slots", "touched")
+    reader: Reader
+    streams: list[Stream] = field(default_factory=list[Stream])
+    events: list[Event] = field(default_factory=list[Event])
+    occurred: list[int | None] = field(default_factory=list[int | None])
+    commands: list[int] = field(default_factory=list[int])
+    """For each event, the place of the first event of its command: what is written whole or not at all."""
+    command: int = 0
+    """The place at which the command begins that is being admitted."""
+    touched: dict[str, int] = field(default_factory=dict[str, int])
+    """Stream -> how many events the group holds of it."""
+    opened: set[str] = field(default_factory=set[str])
+    """Streams that need no opening any more."""
+    new_streams: dict[str, Stream] = field(default_factory=dict[str, Stream])
+    """Streams by key that have no number yet in the store."""
+    is_citing: bool = False
+    """Whether an event may name sources."""
+    requests: list[tuple[Request, int, int]] = field(default_factory=list[tuple[Request, int, int]])
+    """Requests with the places of their events: from the first to behind the last."""
 
-    def __init__(self) -> None:
-        self.slots: list[Slot] = []
-        self.events: list[Event] = []
-        self.occurred: list[int | None] = []
-        self.commands: list[int] = []
-        """For each event, the place of the first event of its command: what is written whole or not at all."""
-        self.touched: dict[str, int] = {}
-        """Stream -> how many events the group holds of it."""
-        self.opened: set[str] = set()
-        """Streams that need no opening any more."""
-        self.born: dict[str, Slot] = {}
-        """Streams by name that have no number yet in the store."""
-        self.is_citing = False
-        """Whether an event may name sources."""
-        self.requests: list[tuple[Request, int, int]] = []
-        """Requests with the places of their events: from the first to behind the last."""
+    def stream(self, key: str) -> Stream:
+        """Return a stream; one that does not exist yet gets its number with its first event."""
+        stream = self.reader.find(key) or self.new_streams.get(key)
+        if stream is None:
+            branch, name = split_key(key)
+            stream = Stream(0, name, branch)
+            stream.state = fold.empty(stream.kind)
+        return stream
 
-    def add(self, slot: Slot, event: Event, occurred_ns: int | None, command: int) -> int:
-        """Add an event to the command that begins at place ``command``; return its place."""
+    def _ready(self, key: str) -> Stream:
+        """Return a stream to which events can be added: numbered if it is new, with its state loaded if it is not."""
+        stream = self.stream(key)
+        if stream.number:
+            if stream.state is None:
+                self.reader.live(stream)
+            return stream
+        number = self.reader.streams.next_number + len(self.new_streams)
+        if stream.base is None:
+            stream.number = number
+        else:
+            self.reader.live(stream)
+            stream = stream.with_number(number)
+        self.new_streams[key] = stream
+        return stream
+
+    def version(self, key: str) -> int:
+        """Return a stream's version with the events of the group."""
+        return self.stream(key).version + self.touched.get(key, 0)
+
+    def state(self, key: str) -> fold.State:
+        """Return a stream's state; ``Deferred`` if the group changes it."""
+        if key in self.touched:
+            raise Deferred
+        return self.reader.live(self.stream(key))
+
+    def open(self, key: str, opening: Event, occurred_ns: int | None) -> None:
+        """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
+        if key in self.touched:
+            raise Deferred
+        stream = self.reader.streams.ready(key) or self.stream(key)
+        if not fold.is_open(stream.state or self.reader.live(stream)):
+            self.add(key, opening, occurred_ns)
+        self.opened.add(key)
+
+    def add(self, key: str, event: Event, occurred_ns: int | None) -> int:
+        """Add an event to the command that is being admitted; return its place."""
         place = len(self.events)
-        self.slots.append(slot)
+        self.streams.append(self.reader.streams.ready(key) or self._ready(key))
         self.events.append(event)
         self.occurred.append(occurred_ns)
-        self.commands.append(command)
-        self.touched[slot.key] = self.touched.get(slot.key, 0) + 1
+        self.commands.append(self.command)
+        self.touched[key] = self.touched.get(key, 0) + 1
+        if event.sources:
+            self.is_citing = True
         return place
+
+    def admit(self, mutation: Mutation) -> int | None:
+        """Add a mutation as a command; return the place of its event, ``None`` for no change."""
+        self.command = len(self.events)
+        request = mutation.request
+        if request is not None and any(request.id_hash == known.id_hash for known, _, _ in self.requests):
+            raise Deferred
+        place = _apply(self, mutation)
+        if request is not None:
+            self.requests.append((request, self.command, len(self.events)))
+        return place
+
+    def admit_all(self, transaction: Transaction) -> Sequence[int]:
+        """Add a transaction as one command; return those of its places that are written.
+
+        Raises ``WrongVersion`` if a stream moved that it read, or was closed that it found open.
+        """
+        keys = dict.fromkeys(transaction.keys)
+        if self.touched and any(key in self.touched for key in (*keys, *transaction.reads)):
+            raise Deferred
+        if self.requests and any(known.id_hash in transaction.requests for known, _, _ in self.requests):
+            raise Deferred
+        if transaction.is_current is not None and self.events:
+            raise Deferred
+        streams = {key: self.stream(key) for key in keys}
+        _check_current(self.reader, transaction, streams)
+        places = _places(self.reader, transaction, streams)
+        is_whole = len(places) == len(transaction.events)
+        self.command = begin = len(self.events)
+        written = transaction.keys if is_whole else [transaction.keys[place] for place in places]
+        for key, count in Counter(written).items():
+            streams[key] = self._ready(key)
+            self.touched[key] = self.touched.get(key, 0) + count
+        self.streams += [streams[key] for key in written]
+        self.occurred += transaction.occurred if is_whole else [transaction.occurred[place] for place in places]
+        self.is_citing = True
+        self.commands += _commands(transaction, places, begin) if transaction.starts else [begin] * len(places)
+        self.events += transaction.resolved(places, self.reader.head + 1 + begin)
+        for request, wanted in transaction.requests.values():
+            # Both are in order, and a batch has as many requests as events where each of an import's has its own.
+            first, end = bisect_left(places, wanted.start), bisect_left(places, wanted.stop)
+            self.requests.append((request, begin + first, begin + end))
+        return places
 
     def truncate(self, length: int) -> None:
         """Take back what was added from place ``length`` on: the command that it belongs to was refused."""
-        for slot in self.slots[length:]:
-            left = self.touched[slot.key] - 1
-            self.touched[slot.key] = left
-            if not left:
-                del self.touched[slot.key]
-            self.opened.discard(slot.key)
-        for column in (self.slots, self.events, self.occurred, self.commands):
+        for stream in self.streams[length:]:
+            self.touched[stream.key] -= 1
+            if not self.touched[stream.key]:
+                del self.touched[stream.key]
+            self.opened.discard(stream.key)
+        columns: tuple[list[Any], ...] = (self.streams, self.events, self.occurred, self.commands)
+        for column in columns:
             del column[length:]
-        self.born = {key: slot for key, slot in self.born.items() if key in self.touched}
+        self.new_streams = {key: stream for key, stream in self.new_streams.items() if key in self.touched}
 
 
-# Turning a group of events into records: header, salt, commitment, and the rows that go beside them.
-
-_FLAGS: Final = {event_type: FLAG_BASE if event_type in fold.BASE_TYPES else 0 for event_type in fold.TAGS}
-
-
-class Batch(NamedTuple):
-    """A group as the log takes it, with the stamps to fold its events under once it is durable."""
-
-    first_seq: int
-    records: list[bytes]
-    commit: bytes
-    link: bytes
-    stamps: list[Stamp]
+def _places(reader: Reader, transaction: Transaction, streams: dict[str, Stream]) -> Sequence[int]:
+    """Return the places to write: all but openings of streams that somebody else has opened meanwhile."""
+    places: Sequence[int] = range(len(transaction.events))
+    moot = {
+        place
+        for key, place in transaction.openings.items()
+        if streams[key].version and fold.is_open(reader.live(streams[key]))
+    }
+    return [place for place in places if place not in moot] if moot else places
 
 
-def build_records(group: Group, *, first_seq: int, time_ns: int, link: bytes, salts: bytes) -> Batch:
-    """Return the records of a group's events, stamped from ``first_seq`` on.
-
-    ``salts`` were drawn at once for all: a draw for each event could cost a switch of threads each time. Moves
-    ``version_written`` and ``seq_written`` of the slots on.
-    """
-    events = group.events
-    covered: list[bytes] = [COMMIT.pack(first_seq, first_seq + len(events), time_ns, NO_LINK)]
-    records: list[bytes] = []
-    stamps: list[Stamp] = []
-    pack, tag_of, base_flags, commitment, encode, body_begin = (
-        FRESH.pack,
-        fold.TAGS,
-        _FLAGS,
-        commit_to,
-        fold.encode,
-        fold.body_begin,
-    )
-    seq, salt_begin = first_seq, 0
-    for slot, event, happened_ns, command in zip(group.slots, events, group.occurred, group.commands, strict=True):
-        kind = type(event)
-        array, begin = encode(event), body_begin(event)
-        salt = salts[salt_begin : salt_begin + SALT_BYTES]
-        salt_begin += SALT_BYTES
-        slot.version_written = version = slot.version_written + 1
-        flags = base_flags[kind]
-        if happened_ns is None:
-            happened_ns = time_ns  # noqa: PLW2901 - what was not said is the time of the commit
-        else:
-            flags |= FLAG_OCCURRED
-        # fmt: off
-        header = pack(
-            slot.number, version, time_ns, happened_ns, flags, tag_of[kind], slot.seq_written, first_seq + command,
-            begin, 1, SCHEMA, FORMAT, commitment(salt, array[begin:]),
-        )
-        # fmt: on
-        if slot.branch:
-            header = in_branch(header, slot.branch)
-        slot.seq_written = seq
-        records.append(header + salt + array)
-        covered += (header, array[PREFIX_BYTES:begin])
-        stamps.append(Stamp(seq, slot.name, version, time_ns, happened_ns, 0, 0, flags))
-        seq += 1
-    link = link_after(link, covered)
-    return Batch(first_seq, records, COMMIT.pack(first_seq, seq, time_ns, link), link, stamps)
+def _commands(transaction: Transaction, places: Sequence[int], begin: int) -> list[int]:
+    """Return for each written event the place in the group at which its command begins."""
+    commands: list[int] = []
+    starts, upcoming = iter(transaction.starts), -1
+    following: int | None = next(starts, None)
+    for index, place in enumerate(places):
+        while following is not None and place >= following:
+            upcoming, following = index, next(starts, None)
+        commands.append(begin + max(upcoming, 0))
+    return commands
 
 
-def bases_of(group: Group, batch: Batch) -> Iterator[tuple[int, Forked | Restored, str]]:
-    """Return the events that start from the state of another place, by seq, with the kind of their stream."""
-    for event, stamp, slot in zip(group.events, batch.stamps, group.slots, strict=True):
-        if isinstance(event, (Forked, Restored)):
-            yield stamp.seq, event, slot.kind
-
-
-def resolved(pending: Pending, places: Sequence[int], first_seq: int) -> list[Event]:
-    """Return a batch's events at ``places``, provisional seqs replaced by those that they are about to get.
-
-    The batch keeps its own: where the log turns out to have moved, it is resolved once more.
-    """
-    events = pending.events if len(places) == len(pending.events) else [pending.events[place] for place in places]
-    if not pending.provisional:
-        return events
-    seq_of = {-(place + 1): first_seq + index for index, place in enumerate(places)}
-    provisional = set(pending.provisional)
-    return [
-        fold.resolve(event, seq_of) if place in provisional else event
-        for place, event in zip(places, events, strict=True)
-    ]
-
-
-def derived_rows(group: Group, batch: Batch) -> list[Row]:
-    """Return an index row for each source that an event names: from the source to what was derived from it."""
-    return [
-        ("derived", SEQ.pack(source) + SEQ.pack(stamp.seq), b"")
-        for event, stamp in zip(group.events, batch.stamps, strict=True)
-        if event.sources
-        for source in event.sources
-    ]
-
-
-def request_rows(group: Group, first_seq: int) -> list[Row]:
-    """Return a row for each request: what was asked, as a keyed hash, and the seqs that answered it."""
-    rows: list[Row] = []
-    for request, begin, end in group.requests:
-        first, last = (first_seq + begin, first_seq + end - 1) if end > begin else (0, 0)
-        rows.append(("requests", request.id_hash, request.content_hash + SEQ.pack(first) + SEQ.pack(last)))
-    return rows
-
-
-def hand_out(pending: Pending, places: Sequence[int], events: Sequence[Event], stamps: Sequence[Stamp]) -> None:
-    """Give the results that a batch handed out the stamps that their events got."""
-    index_of = (
-        {place: index for index, place in enumerate(places)}
-        if pending.notes or pending.openings or pending.entries or pending.later
-        else None
-    )
-    for message in pending.messages:
-        place = place_of(message.stamp.seq)
-        index = place if index_of is None else index_of[place]
-        force_setattr(message, "stamp", stamps[index])
-        if pending.provisional:
-            force_setattr(message, "event", events[index])
-    for seq, settle in pending.later:
-        assert index_of is not None, "a result without its place"
-        settle(stamps[index_of[place_of(seq)]])
-    for entry in pending.entries:
-        settle_entry(entry, lambda seq: stamps[index_of[place_of(seq)]].seq if index_of else seq, stamps[0].time_ns)
-    for place, note in pending.notes:
-        assert index_of is not None, "a note without its place"
-        force_setattr(note, "time_ns", stamps[index_of[place]].time_ns)
-
-
-class Deferred(Exception):
-    """The decision needs a state that this very group is about to change."""
-
-
-class Verb(NamedTuple):
-    """One mutation: its stream, its event or the decision that makes it, and the options of the caller."""
-
-    name: str
-    make: Event | Decide
-    opening: Event | None
-    occurred_ns: int | None
-    expected: object
-    request: Request | None
-
-
-def slot_of(reader: Reader, group: Group, name: str) -> Slot:
-    """Return the slot of a stream; one that does not exist yet gets its number with its first event."""
-    slot = reader.find(name) or group.born.get(name)
-    if slot is None:
-        branch, bare = parted(name)
-        slot = Slot(0, bare, branch)
-        slot.state = fold.empty(slot.kind)
-    return slot
-
-
-def _ready(reader: Reader, group: Group, slot: Slot) -> Slot:
-    """Return a slot to which events can be added: with a number if it is new, with its state loaded if it is not."""
-    if not slot.number:
-        if slot.key in group.born:
-            return group.born[slot.key]
-        number = reader.streams.next_number + len(group.born)
-        if slot.base is None:
-            slot.number = number
-        else:
-            reader.live(slot)
-            slot = slot.heir(number)
-        group.born[slot.key] = slot
-    elif slot.state is None:
-        reader.live(slot)
-    return slot
-
-
-def admit_verb(reader: Reader, group: Group, verb: Verb) -> int | None:
-    """Add a mutation's event to the group, behind what opens its stream; return its place, ``None`` for no change.
-
-    Raises ``WrongVersion`` if the stream is not at the expected version, and whatever the decision raises.
-    """
-    command = len(group.events)
-    if verb.request is not None and any(verb.request.id_hash == known.id_hash for known, _, _ in group.requests):
-        raise Deferred
-    slot = slot_of(reader, group, verb.name)
-    if verb.expected != ANY:
-        check_version(verb.name, slot, group.touched.get(verb.name, 0), verb.expected)
-    event = _decided(reader, group, slot, verb)
-    place: int | None = None
-    if event is not None:
-        if verb.opening is not None:
-            _open(reader, group, slot, verb, command)
-        if event.sources:
-            group.is_citing = True
-        place = group.add(_ready(reader, group, slot), event, verb.occurred_ns, command)
-        if type(event) in fold.CLOSING:
-            group.opened.discard(verb.name)
-    if verb.request is not None:
-        group.requests.append((verb.request, command, len(group.events)))
-    return place
-
-
-def _decided(reader: Reader, group: Group, slot: Slot, verb: Verb) -> Event | None:
-    if isinstance(verb.make, Event):
-        return verb.make
-    if verb.name in group.touched:
-        raise Deferred
-    return verb.make(reader.live(slot))
-
-
-def _open(reader: Reader, group: Group, slot: Slot, verb: Verb, command: int) -> None:
-    """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
-    if verb.name in group.opened:
-        return
-    if verb.name in group.touched:
-        raise Deferred
-    if not fold.is_open(reader.live(slot)):
-        assert verb.opening is not None, "a stream to open without its opening event"
-        group.add(_ready(reader, group, slot), verb.opening, verb.occurred_ns, command)
-    group.opened.add(verb.name)
-
-
-def check_version(name: str, slot: Slot | None, added: int, expected: object) -> None:
-    """Raise ``WrongVersion`` unless a stream, with what a commit has added to it, is at the expected version."""
-    actual = (0 if slot is None else slot.version) + added
-    fits = {NO_STREAM: actual == 0, EXISTS: actual > 0}.get(expected, expected == actual)  # type: ignore[call-overload]
-    if not fits:
-        raise WrongVersion(
-            f"{name_of(name)} is at version {actual}, not at {checks.shown(expected)}; read it again and decide anew",
-            expected=expected,
-            actual=actual,
-        )
-
-
-def admit_batch(reader: Reader, group: Group, pending: Pending, first_seq: int) -> Sequence[int]:
-    """Add a batch's events to the group as one command; return those of its places that are written.
-
-    Raises ``WrongVersion`` if a stream moved that the batch read, or was closed that the batch found open.
-    """
-    names = dict.fromkeys(pending.names)
-    if group.touched and any(name in group.touched for name in (*names, *pending.reads)):
-        raise Deferred
-    if group.requests and any(known.id_hash in pending.requests for known, _, _ in group.requests):
-        raise Deferred
-    _check_unanswered(reader, pending)
-    if pending.stands is not None:
-        _check_standing(group, pending.stands)
-    slots = {name: slot_of(reader, group, name) for name in names}
-    _check_unmoved(reader, pending, slots)
-    _check_unerased(reader, pending)
-    places = _places(reader, pending, slots)
-    command = len(group.events)
-    _extend(reader, group, pending, places, slots)
-    group.events += resolved(pending, places, first_seq + command)
-    for request, wanted in pending.requests.values():
-        # Both are in order, and a batch has as many requests as events where each of an import's has its own.
-        begin, end = bisect_left(places, wanted.start), bisect_left(places, wanted.stop)
-        group.requests.append((request, command + begin, command + end))
-    return places
-
-
-def _check_standing(group: Group, stands: Callable[[], bool]) -> None:
-    """Raise ``WrongVersion`` if what a whole memory was looked at for has changed since."""
-    if group.events:
-        raise Deferred
-    if not stands():
-        raise WrongVersion("the memory moved on while it was looked at; look again", expected=EXISTS, actual=0)
-
-
-def _check_unanswered(reader: Reader, pending: Pending) -> None:
-    """Raise ``WrongVersion`` if a request of the batch was answered since: it must not be written a second time."""
-    for request, _ in pending.requests.values():
+def _check_current(reader: Reader, transaction: Transaction, streams: dict[str, Stream]) -> None:
+    """Raise ``WrongVersion`` where something that a transaction relies on is not so any more."""
+    for request, _ in transaction.requests.values():
         with suppress(LookupError):
             answer = reader.answered(request)
             raise WrongVersion(
@@ -493,79 +466,131 @@ def _check_unanswered(reader: Reader, pending: Pending) -> None:
                 expected=NO_STREAM,
                 actual=answer.stamp.version if answer else 0,
             )
-
-
-def _extend(reader: Reader, group: Group, pending: Pending, places: Sequence[int], slots: dict[str, Slot]) -> None:
-    """Add all columns of a batch but the events, and its new streams in the order of their first events."""
-    everything = len(places) == len(pending.events)
-    names = pending.names if everything else [pending.names[place] for place in places]
-    command = len(group.events)
-    # Counted anew: openings that are left out stand among a batch's places, and are not written.
-    for name, count in Counter(names).items():
-        slots[name] = _ready(reader, group, slots[name])
-        group.touched[name] = group.touched.get(name, 0) + count
-    group.slots += [slots[name] for name in names]
-    group.occurred += pending.occurred if everything else [pending.occurred[place] for place in places]
-    group.is_citing = True
-    group.commands += _commands(pending, places, command) if pending.starts else [command] * len(places)
-
-
-def _commands(pending: Pending, places: Sequence[int], command: int) -> list[int]:
-    """Return for each written event the place in the group at which its command begins."""
-    commands: list[int] = []
-    starts, upcoming = iter(pending.starts), -1
-    following: int | None = next(starts, None)
-    for index, place in enumerate(places):
-        while following is not None and place >= following:
-            upcoming, following = index, next(starts, None)
-        commands.append(command + max(upcoming, 0))
-    return commands
-
-
-def erased_count(reader: Reader) -> int:
-    """Return how many events were erased: what was read when they were fewer may hold what is gone."""
-    with reader.state_lock:
-        slot = reader.find(STORE_STREAM)
-        return 0 if slot is None else len(reader.live(slot).part(SETTINGS).erased)
-
-
-def _check_unerased(reader: Reader, pending: Pending) -> None:
-    """Raise ``WrongVersion`` if something was erased since the batch read: it moves no version of what it erases."""
-    before = pending.erased_count
-    if before is not None and (now := erased_count(reader)) != before:
-        raise WrongVersion(
-            "events were erased while a batch was open that may have read them; run the batch again",
-            expected=before,
-            actual=now,
-        )
-
-
-def _check_unmoved(reader: Reader, pending: Pending, slots: dict[str, Slot]) -> None:
+    if transaction.is_current is not None and not transaction.is_current():
+        raise WrongVersion("the memory moved on while it was looked at; look again", expected=EXISTS, actual=0)
     # A stream that was found open for an event that was then refused is no part of the batch.
-    for name in (pending.opened & slots.keys()) - pending.openings.keys():
-        if not fold.is_open(reader.live(slots[name])):
+    for key in (transaction.opened & streams.keys()) - transaction.openings.keys():
+        if not fold.is_open(reader.live(streams[key])):
             raise WrongVersion(
-                f"{name_of(name)} was dropped or emptied while a batch was open; run the batch again",
+                f"{name_of(key)} was dropped or emptied while a batch was open; run the batch again",
                 expected=EXISTS,
-                actual=slots[name].version,
+                actual=streams[key].version,
             )
-    for name, version in pending.reads.items():
-        slot = slots.get(name) or reader.find(name)
-        actual = 0 if slot is None else slot.version
+    for key, version in transaction.reads.items():
+        stream = streams.get(key) or reader.find(key)
+        actual = 0 if stream is None else stream.version
         if actual != version:
             raise WrongVersion(
-                f"{name_of(name)} moved from version {version} to {actual} while a batch was open; run the batch again",
+                f"{name_of(key)} moved from version {version} to {actual} while a batch was open; run the batch again",
                 expected=version,
                 actual=actual,
             )
+    before = transaction.erased_count
+    if before is not None and (count := erased_count(reader)) != before:
+        # An erasure moves no version of the streams that it blanks.
+        raise WrongVersion(
+            "events were erased while a batch was open that may have read them; run the batch again",
+            expected=before,
+            actual=count,
+        )
 
 
-def _places(reader: Reader, pending: Pending, slots: dict[str, Slot]) -> Sequence[int]:
-    """Return the places to write: all but openings of streams that somebody else has opened meanwhile."""
-    moot = {
-        place
-        for name, place in pending.openings.items()
-        if slots[name].version and fold.is_open(reader.live(slots[name]))
-    }
-    everything = range(len(pending.events))
-    return [place for place in everything if place not in moot] if moot else everything
+# The commit of a group: header, salt, commitment, and the rows that go beside the records.
+
+
+class CommitSeed(NamedTuple):
+    """What a commit is made with and cannot be derived: drawn before the turn, so that no caller's code runs in it."""
+
+    time_ns: int
+    salts: bytes
+    """For all events at once: a draw for each event could cost a switch of threads each time."""
+
+
+class Commit(NamedTuple):
+    """A group as the log takes it, with the stamps to fold its events under once it is durable."""
+
+    first_seq: int
+    records: list[bytes]
+    row: bytes
+    link: bytes
+    stamps: list[Stamp]
+    rows: list[Row]
+    """What goes beside the records: of sources, and of requests."""
+
+
+_BASE_FLAGS: Final = {event_type: FLAG_BASE if event_type in fold.BASE_TYPES else 0 for event_type in fold.TAGS}
+
+
+def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: int, link: bytes) -> Commit:
+    """Return the commit of a group's events, stamped from ``first_seq`` on and not before ``after_ns``."""
+    events = group.events
+    time_ns, salts = max(seed.time_ns, after_ns), seed.salts
+    covered: list[bytes] = [COMMIT.pack(first_seq, first_seq + len(events), time_ns, NO_LINK)]
+    records: list[bytes] = []
+    stamps: list[Stamp] = []
+    heads: dict[int, tuple[int, int]] = {}
+    pack, tag_of, base_flags, commitment, encode, body_begin = (
+        FRESH.pack,
+        fold.TAGS,
+        _BASE_FLAGS,
+        commit_to,
+        fold.encode,
+        fold.body_begin,
+    )
+    seq, salt_begin = first_seq, 0
+    for stream, event, occurred_ns, command in zip(group.streams, events, group.occurred, group.commands, strict=True):
+        kind, number = type(event), stream.number
+        array, begin = encode(event), body_begin(event)
+        salt = salts[salt_begin : salt_begin + SALT_BYTES]
+        salt_begin += SALT_BYTES
+        version, last_seq = heads.get(number) or (stream.version, stream.seq)
+        version += 1
+        flags = base_flags[kind]
+        if occurred_ns is None:
+            occurred_ns = time_ns  # noqa: PLW2901 - what was not said is the time of the commit
+        else:
+            flags |= FLAG_OCCURRED
+        # fmt: off
+        header = pack(
+            number, version, time_ns, occurred_ns, flags, tag_of[kind], last_seq, first_seq + command,
+            begin, 1, SCHEMA, FORMAT, commitment(salt, array[begin:]),
+        )
+        # fmt: on
+        if stream.branch:
+            header = in_branch(header, stream.branch)
+        heads[number] = version, seq
+        records.append(header + salt + array)
+        covered += (header, array[PREFIX_BYTES:begin])
+        stamps.append(Stamp(seq, stream.name, version, time_ns, occurred_ns, 0, 0, flags))
+        seq += 1
+    link = link_after(link, covered)
+    rows = derived_rows(events, stamps) if group.is_citing else []
+    if group.requests:
+        rows += request_rows(group, first_seq)
+    return Commit(first_seq, records, COMMIT.pack(first_seq, seq, time_ns, link), link, stamps, rows)
+
+
+def bases_of(group: Group, commit: Commit) -> Iterator[tuple[int, Forked | Restored, str]]:
+    """Return the events that start from the state of another place, by seq, with the kind of their stream."""
+    for event, stamp, stream in zip(group.events, commit.stamps, group.streams, strict=True):
+        if isinstance(event, (Forked, Restored)):
+            yield stamp.seq, event, stream.kind
+
+
+def derived_rows(events: Sequence[Event], stamps: Sequence[Stamp]) -> list[Row]:
+    """Return an index row for each source that an event names: from the source to what was derived from it."""
+    return [
+        ("derived", SEQ.pack(source) + SEQ.pack(stamp.seq), b"")
+        for event, stamp in zip(events, stamps, strict=True)
+        if event.sources
+        for source in event.sources
+    ]
+
+
+def request_rows(group: Group, first_seq: int) -> list[Row]:
+    """Return a row for each request: its content as a keyed hash, and the seqs that answered it."""
+    rows: list[Row] = []
+    for request, begin, end in group.requests:
+        first, last = (first_seq + begin, first_seq + end - 1) if end > begin else (0, 0)
+        rows.append(("requests", request.id_hash, request.content_hash + SEQ.pack(first) + SEQ.pack(last)))
+    return rows

@@ -32,7 +32,7 @@ from refold.engine.jsonl import (
     line_of,
 )
 from refold.engine.reader import TAGS_KEY, checked_time
-from refold.engine.streams import STORE_STREAM, Names, Slot, guarded, key_of, name_key, number_key
+from refold.engine.streams import STORE_STREAM, Names, Stream, guarded, key_of, name_key, number_key
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Event, SnapshotNamed
 from refold.limits import PAGE_EVENTS, RETRIES_COUNT_MAX, SALT_BYTES
@@ -279,22 +279,22 @@ class _Page:
         self._names = names
         self._went = went
         self._time_ns = time_ns
-        self._slots: dict[str, Slot] = {}
-        self._born: list[Slot] = []
+        self._slots: dict[str, Stream] = {}
+        self._born: list[Stream] = []
         self._heads: dict[int, tuple[int, int]] = {}
         """Number of a stream -> version and seq of its last event, those of this page included."""
         self._tags = set(engine.reader.tags)
         self._rows: list[Row] = []
         self.records: list[bytes] = []
 
-    def _slot(self, stream: str) -> Slot:
+    def _slot(self, stream: str) -> Stream:
         """Return the slot, here, of a stream of the file; a stream that begins gets the next number."""
         slot = self._slots.get(stream)
         if slot is None:
             name, streams = self._names[stream], self._engine.reader.streams
             slot = streams.find(name)
             if slot is None:
-                slot = Slot(streams.next_number + len(self._born), name)
+                slot = Stream(streams.next_number + len(self._born), name)
                 self._born.append(slot)
             self._slots[stream] = slot
             self._heads[slot.number] = (slot.version, slot.seq)
@@ -577,7 +577,7 @@ class _Loading:
         if number is None:
             packed = self._engine.reader.log.row("names", name_key(branch, name))
             if packed is None:
-                slot = Slot(self._streams.next_number, name, branch)
+                slot = Stream(self._streams.next_number, name, branch)
                 rows.extend(self._streams.rows_of([slot]))
                 self._streams.next_number += 1
                 packed = number_key(slot.number)

@@ -20,7 +20,7 @@ from refold.engine.streams import (
     APPLIED_KEY,
     NEXT_NUMBER_KEY,
     Checkpoint,
-    Slot,
+    Stream,
     Streams,
     checkpoint_of,
     key_of,
@@ -421,7 +421,7 @@ class Refolding:
             yield Finding("checkpoint", SEQ.unpack(rows[0][0][4:])[0], said, CACHE)
 
 
-def _other_head(live: Slot, head: tuple[int, int]) -> Finding:
+def _other_head(live: Stream, head: tuple[int, int]) -> Finding:
     return Finding("head", live.seq, f"{live.name} is at version {live.version}, its log at {head[0]}", CACHE)
 
 
@@ -440,7 +440,7 @@ def _is_same(live: fold.State, replayed: fold.State, digests: list[tuple[str, by
     return fold.contents(live) == fold.contents(replayed) or fold.digests(live) == digests
 
 
-def _stream_rows(loader: Loader, slot: Slot, rows: list[tuple[bytes, bytes]]) -> Iterator[Finding]:
+def _stream_rows(loader: Loader, slot: Stream, rows: list[tuple[bytes, bytes]]) -> Iterator[Finding]:
     """Fold a stream from its first event and compare at each checkpoint row."""
     checkpoints = [checkpoint_of(key, packed) for key, packed in rows]
     assert all(a.seq < b.seq for a, b in pairwise(checkpoints)), f"checkpoints of {slot.name} out of order"
@@ -462,7 +462,7 @@ def _stream_rows(loader: Loader, slot: Slot, rows: list[tuple[bytes, bytes]]) ->
         kept = at if checkpoint.kept else kept
 
 
-def _advance(loader: Loader, slot: Slot, state: fold.State, after: int, until: int) -> fold.State:
+def _advance(loader: Loader, slot: Stream, state: fold.State, after: int, until: int) -> fold.State:
     seqs = list(loader.seqs_between(slot, after, until))
     for begin in range(0, len(seqs), PAGE_EVENTS):
         for event, stamp in loader.recorded(seqs[begin : begin + PAGE_EVENTS]):

@@ -54,8 +54,8 @@ class Ballast:
         self._path = path
         self._file = os.path.join(path, BALLAST_FILE)
         self._is_lent = self._is_given = False
-        self._written_bytes = 0
-        """What was written since it was last compared with the data."""
+        self.written_bytes = 0
+        """What was written since it was last compared with the data: after ``BALLAST_BYTES_MIN`` of it is time to."""
 
     def _wanted_bytes(self) -> int:
         return wanted_bytes(os.stat(os.path.join(self._path, DATA_FILE)).st_size)
@@ -64,7 +64,7 @@ class Ballast:
         """Reserve what is missing, or the least of it, if the disk has twice as much; return whether all is there."""
         if self._is_lent:
             return False
-        self._written_bytes = 0
+        self.written_bytes = 0
         wanted, reserved = self._wanted_bytes(), reserved_bytes(self._path)
         for size_bytes in (wanted, BALLAST_BYTES_MIN):
             if reserved >= size_bytes:
@@ -76,12 +76,6 @@ class Ballast:
             except OSError:
                 continue
         return reserved >= wanted
-
-    def follow(self, written_bytes: int) -> None:
-        """Let the ballast grow with the data, to which so much was added; looked at once in a while."""
-        self._written_bytes += written_bytes
-        if self._written_bytes >= BALLAST_BYTES_MIN:
-            self.fill()
 
     def lend(self, use: Callable[[], T]) -> T:
         """Call ``use``, which may have the ballast's room if it asks for it; take the room again afterwards."""
@@ -185,7 +179,7 @@ class Directory:
                 # One at a time: a lock that is not granted is lost as well, and has to be taken anew before anybody
                 # else.
                 try:
-                    environment.turnstile.enter(always=True)
+                    environment.turnstile.enter()
                     _take_alone(owner, self.path)
                 finally:
                     if environment.turnstile.is_held:
@@ -357,7 +351,7 @@ def _lock_writer(lock: io.FileIO, path: str, environment: Environment, *, exclus
     """Take the writers' lock, and let every writer know whether there are several; one opens at a time."""
     with environment.writing:
         try:
-            environment.turnstile.enter(always=True)
+            environment.turnstile.enter()
             if exclusive:
                 return _lock_alone(lock, path)
             try:

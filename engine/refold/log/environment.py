@@ -76,7 +76,7 @@ class Turnstile:
         try:
             self._file = _open(os.path.join(path, TURN_LOCK))
             _allocate(self._file.fileno())
-            self._flags = mmap.mmap(self._file.fileno(), 1)
+            self.flags = mmap.mmap(self._file.fileno(), 1)
             self.unlock = partial(fcntl.lockf, self._file, fcntl.LOCK_UN)
         except OSError as error:
             raise self._failed("opening", error) from error
@@ -88,35 +88,34 @@ class Turnstile:
             f"space, and that the file system knows record locks, then open the store again"
         )
 
-    def enter(self, *, always: bool = False) -> None:
-        """Wait for the turn of every other process, if there are any; a thread at a time, once more or not."""
-        if always or self._flags[0]:
-            self.is_held = True
-            try:
-                fcntl.lockf(self._file, fcntl.LOCK_EX)
-            except OSError as error:
-                raise self._failed("locking", error) from error
+    def enter(self) -> None:
+        """Wait for the turn of every other process, of which ``flags`` tell; a thread at a time, once more or not."""
+        self.is_held = True
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX)
+        except OSError as error:
+            raise self._failed("locking", error) from error
 
     def say(self, *, several: bool) -> None:
         """Tell every process whether several write; the caller has entered with ``always``."""
-        self._flags[0] = (self._flags[0] & _SUSPECT) | (_SEVERAL if several else 0)
+        self.flags[0] = (self.flags[0] & _SUSPECT) | (_SEVERAL if several else 0)
 
     @property
     def is_suspect(self) -> bool:
         """Whether an I/O error has stopped a writer, and no other has checked the end of the log since."""
-        return bool(self._flags[0] & _SUSPECT)
+        return bool(self.flags[0] & _SUSPECT)
 
     def suspect(self) -> None:
         """Note for every process, and those to come, that the end of the log is to be checked."""
-        self._flags[0] |= _SUSPECT
+        self.flags[0] |= _SUSPECT
 
     def trust(self) -> None:
         """Note that the end of the log was checked."""
-        self._flags[0] &= ~_SUSPECT
+        self.flags[0] &= ~_SUSPECT
 
     def close(self) -> None:
         """Give everything back."""
-        self._flags.close()
+        self.flags.close()
         self._file.close()
 
 
@@ -196,7 +195,8 @@ class Environment:
 
         ``always`` takes the turnstile even where the store's writer may not know of this process.
         """
-        self.turnstile.enter(always=always)
+        if always or self.turnstile.flags[0]:
+            self.turnstile.enter()
         attempts = RETRIES_COUNT_MAX
         while True:
             try:
@@ -341,7 +341,7 @@ class Environment:
             self._is_map_changing = False
             self._renewing = 0
             if is_held:
-                self.turnstile.enter(always=True)
+                self.turnstile.enter()
 
     def _whole_bytes(self) -> int:
         """Return what the map has to hold: all pages that any process has written."""

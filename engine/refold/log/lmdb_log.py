@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 import lmdb
 
 from refold.errors import Closed, ReadOnly, StoreCorrupt, StoreError, StoreFull
-from refold.limits import ENDING_COMMITS_COUNT, HASH_BYTES, PAGE_EVENTS, RETRIES_COUNT_MAX, SEQ_BYTES
+from refold.limits import BALLAST_BYTES_MIN, ENDING_COMMITS_COUNT, HASH_BYTES, PAGE_EVENTS, RETRIES_COUNT_MAX, SEQ_BYTES
 from refold.log.directory import Directory
 from refold.log.environment import Environment
 from refold.log.lmdb_file import DATA_FILE, is_of_disk, of_unknown_outcome, problems, translated
@@ -239,7 +239,7 @@ class LmdbTurn:
     all the time let it wait for ever.
     """
 
-    __slots__ = ("_log", "_shared", "is_open", "moved", "txn", "txnid")
+    __slots__ = ("_log", "_shared", "is_blind", "is_open", "moved", "txn", "txnid")
 
     def __init__(self, log: "LmdbLog", shared: Environment) -> None:
         self._log = log
@@ -248,14 +248,8 @@ class LmdbTurn:
         self.is_open = False
         self.txnid = 0
         self.moved = False
-
-    def begin(self) -> None:
-        """Begin the transaction; the thread holds ``writing``."""
-        self.is_open = True
-        self.txn = self._shared.begin_write(always=self._log.readonly)
-        self.txnid = self.txn.id()
-        self._log.turn_txnid = self.txnid
-        self.moved = self.txnid != self._log.seen_txnid + 1
+        self.is_blind = False
+        """Whether the writer has not read what others wrote: the next look has to tell of them all the same."""
 
     def write(
         self,
@@ -265,39 +259,38 @@ class LmdbTurn:
         rows: Sequence[Row] = (),
         erased: Sequence[Erasing] = (),
     ) -> None:
-        """Put everything and commit: durable on return."""
-        replaced: list[_AnyRow] = [("log", SEQ.pack(seq), record) for seq, record in erased]
-        if self.commit(first_seq, records, commits, [*replaced, *rows] if erased else rows):
-            self._log.seen_txnid = self.txnid
-
-    def commit(
-        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[_AnyRow]
-    ) -> bool:
-        """Put everything and end the transaction, in any case; return whether there was something to commit.
+        """Put everything and commit: durable on return. The transaction ends, in any case.
 
         A transaction that finds the map full is begun again in a larger one, and one that finds the disk full with the
         room of the ballast, if that is lent; unless others came between.
         """
         if not self.is_open:
             raise AssertionError("a turn is open once and writes once; take another turn")
-        doing = _doing(first_seq, records, rows)
+        shared = self._shared
+        puts: Sequence[_AnyRow] = rows
+        if erased:
+            puts = [*(("log", SEQ.pack(seq), record) for seq, record in erased), *rows]
         try:
-            self._shared.check_writing()
+            if shared.stopped:
+                shared.check_writing()
             while True:
                 try:
-                    return self._put_and_commit(first_seq, records, commits, rows)
+                    is_changed = self._put(first_seq, records, commits, puts)
+                    break
                 except lmdb.MapFullError as error:
-                    if not self._shared.grow():
-                        raise translated(error, doing, self._shared.path) from error
+                    if not shared.grow():
+                        raise translated(error, _doing(first_seq, records, puts), shared.path) from error
                 except lmdb.Error as error:
-                    told = failed(self._shared, error, doing, self.txnid)
-                    if not (isinstance(told, StoreFull) and self._log.ballast.give()):
-                        raise told from error
+                    failure = failed(shared, error, _doing(first_seq, records, puts), self.txnid)
+                    if not (isinstance(failure, StoreFull) and self._log.ballast.give()):
+                        raise failure from error
                 self._begin_again()
+            if is_changed and not self.is_blind:
+                self._log.seen_txnid = self.txnid
         finally:
             self.txn, self.is_open = None, False
             # Other processes need not wait for the fold of what was written.
-            turnstile = self._shared.turnstile
+            turnstile = shared.turnstile
             if turnstile.is_held:
                 turnstile.unlock()
                 turnstile.is_held = False
@@ -310,56 +303,45 @@ class LmdbTurn:
                 f"another process wrote to {path} while this one made room; nothing was written, call again"
             )
 
-    def _put_and_commit(
-        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[_AnyRow]
-    ) -> bool:
+    def _put(self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[_AnyRow]) -> bool:
+        """Put everything and commit the transaction; return whether that changed anything."""
         assert self.txn is not None
         databases = self._shared.databases
         try:
-            if records:
-                self._append(first_seq, records)
-            for commit in commits:
-                last_key = SEQ.pack(last_seq_of(commit))
-                if not self.txn.put(last_key, commit, db=databases["commits"], append=True):
-                    self._refuse(f"the commit row of seq {last_seq_of(commit)}")
+            if len(records) == 1:
+                if not self.txn.put(SEQ.pack(first_seq), records[0], db=databases["log"], append=True):
+                    self._refuse(f"the record of seq {first_seq}")
+            elif records:
+                keys = map(SEQ.pack, range(first_seq, first_seq + len(records)))
+                items = zip(keys, records, strict=True)
+                if self.txn.cursor(db=databases["log"]).putmulti(items, append=True) != (len(records), len(records)):
+                    self._refuse(f"one of {len(records)} records from seq {first_seq} on")
             # LMDB gives the number of a transaction that changed nothing to the next one, whoever that belongs to.
-            is_changed = self._put(rows) or bool(records) or bool(commits)
+            is_changed = bool(records) or bool(commits)
+            for commit in commits:
+                last_seq = COMMIT.unpack(commit)[1] - 1
+                if not self.txn.put(SEQ.pack(last_seq), commit, db=databases["commits"], append=True):
+                    self._refuse(f"the commit row of seq {last_seq}")
+            for table, key, value in rows:
+                if value is None:
+                    is_changed |= self.txn.delete(key, db=databases[table])
+                else:
+                    is_changed |= self.txn.put(key, value, db=databases[table])
             if is_changed:
                 self.txn.commit()
-                self._log.ballast.follow(sum(map(len, records)))
+                ballast = self._log.ballast
+                ballast.written_bytes += sum(map(len, records))
+                if ballast.written_bytes >= BALLAST_BYTES_MIN:
+                    ballast.fill()
             return is_changed
         finally:
             self.txn = None
-
-    def _append(self, first_seq: int, records: Sequence[bytes]) -> None:
-        assert self.txn is not None
-        database = self._shared.databases["log"]
-        if len(records) == 1:
-            if not self.txn.put(SEQ.pack(first_seq), records[0], db=database, append=True):
-                self._refuse(f"the record of seq {first_seq}")
-            return
-        keys = map(SEQ.pack, range(first_seq, first_seq + len(records)))
-        items = zip(keys, records, strict=True)
-        if self.txn.cursor(db=database).putmulti(items, append=True) != (len(records), len(records)):
-            self._refuse(f"one of {len(records)} records from seq {first_seq} on")
 
     def _refuse(self, what: str) -> NoReturn:
         """Raise, because LMDB did not append; no ``assert``: a check of a write must not go away with ``python -O``."""
         raise StoreCorrupt(
             f"{what} is not behind the last one of {self._shared.path}; run `refold verify` and restore a backup"
         )
-
-    def _put(self, rows: Sequence[_AnyRow]) -> bool:
-        """Put or delete the rows, and return whether that changed anything."""
-        assert self.txn is not None
-        databases = self._shared.databases
-        is_changed = False
-        for table, key, value in rows:
-            if value is None:
-                is_changed |= self.txn.delete(key, db=databases[table])
-            else:
-                is_changed |= self.txn.put(key, value, db=databases[table])
-        return is_changed
 
 
 def _doing(first_seq: int, records: Sequence[bytes], rows: Sequence[_AnyRow]) -> str:
@@ -497,10 +479,12 @@ class LmdbLog:
 
     def in_turn(self, use: Callable[[LmdbTurn], T]) -> T:
         """Call ``use`` with a turn at writing and return its result."""
-        self._check_open()
+        if self._is_closed:
+            self._check_open()
         if self.readonly:
             raise ReadOnly(f"the store in {self._path} is open read-only; open it without readonly=True to write")
-        self._shared.check_writing()
+        if self._shared.stopped:
+            self._shared.check_writing()
         return self._in_turn(use)
 
     def _in_turn(self, use: Callable[[LmdbTurn], T]) -> T:
@@ -510,7 +494,10 @@ class LmdbLog:
         turn = LmdbTurn(self, shared)
         with shared.writing:
             try:
-                turn.begin()
+                turn.is_open = True
+                turn.txn = shared.begin_write(always=self.readonly)
+                turn.txnid = self.turn_txnid = turn.txn.id()
+                turn.moved = turn.txnid != self.seen_txnid + 1
                 return use(turn)
             finally:
                 turn.txn, turn.is_open = None, False
@@ -524,9 +511,8 @@ class LmdbLog:
         """Append records with their commit rows, and put the rows: one durable transaction."""
 
         def use(turn: LmdbTurn) -> None:
-            # Where others came between, the number stays, so that the next look tells of them.
-            if turn.commit(first_seq, records, commits, rows) and not turn.moved:
-                self.seen_txnid = turn.txnid
+            turn.is_blind = turn.moved
+            turn.write(first_seq, records, commits, rows)
 
         self.in_turn(use)
 
@@ -575,7 +561,7 @@ class LmdbLog:
         shared = self._shared
         with shared.writing:
             try:
-                shared.turnstile.enter(always=True)
+                shared.turnstile.enter()
                 shared.renew(lambda: settle(self._path))
                 check_end(self, self._path)
                 shared.stopped = ""

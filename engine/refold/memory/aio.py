@@ -67,7 +67,7 @@ def writing(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[AsyncH
         door = self.door
         if batches.active(door.engine) is not None:
             return verb(self.plain, *arguments, **options)  # The block's end writes it.
-        result: R = await door.ticks.ask(partial(verb, self.plain, *arguments, **options))
+        result: R = await door.async_writer.submit(partial(verb, self.plain, *arguments, **options))
         return result
 
     return write
@@ -79,7 +79,7 @@ def hopping(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[AsyncH
     @wraps(verb)
     async def hop(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
         batches.refuse(self.door.engine, f"a {verb.__name__}")  # Before the hop: the thread knows no batch of ours.
-        result: R = await self.door.ticks.hop(partial(verb, self.plain, *arguments, **options))
+        result: R = await self.door.async_writer.run(partial(verb, self.plain, *arguments, **options))
         return result
 
     return hop
@@ -228,7 +228,7 @@ class AsyncProject(AsyncHandle[Project]):
     async def _embedded(self, text: str, options: dict[str, Any]) -> None:
         """Embed a text where that holds up no task; the verb that follows finds its vector."""
         if options.get("vector") is None and text:
-            await self.door.ticks.hop(partial(self.door.embedding.of, text))
+            await self.door.async_writer.run(partial(self.door.embedding.of, text))
 
     async def add(self, content: str, **options: Any) -> Entry:
         """Add a memory; takes what ``Project.add`` takes."""
@@ -248,7 +248,7 @@ class AsyncProject(AsyncHandle[Project]):
     async def search_many(self, queries: "Sequence[str]", **options: Any) -> ManyHits:
         """Answer many queries in a thread, in a batch at once; takes what ``Project.search_many`` takes."""
         verb = partial(self.plain.search_many, queries, **options)
-        return verb() if batches.active(self.door.engine) is not None else await self.door.ticks.hop(verb)
+        return verb() if batches.active(self.door.engine) is not None else await self.door.async_writer.run(verb)
 
     _add = writing(Project.add)
     _upsert = writing(Project.upsert)
@@ -427,7 +427,9 @@ class AsyncConversation(AsyncHandle[Conversation]):
     async def fork(self, new_id: str, **options: Any) -> "AsyncConversation":
         """Begin another conversation from this one's state; takes what ``Conversation.fork`` takes."""
         batches.refuse(self.door.engine, "a fork")
-        return AsyncConversation(self.door, await self.door.ticks.hop(partial(self.plain.fork, new_id, **options)))
+        return AsyncConversation(
+            self.door, await self.door.async_writer.run(partial(self.plain.fork, new_id, **options))
+        )
 
 
 class AsyncBatch:
@@ -450,7 +452,7 @@ class AsyncBatch:
         """Write everything as one commit, or nothing if the block raised."""
         self._batch.leave()
         if kind is None:
-            await self.door.ticks.hop(partial(self.door.engine.commit_batch, self._batch.pending))
+            await self.door.async_writer.run(partial(self.door.engine.commit, self._batch.transaction))
 
 
 class AsyncMemory(AsyncHandle[memory.Memory]):
@@ -544,7 +546,7 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
     async def _hop(self, what: str, call: Callable[[], R]) -> R:
         """Return what a verb of the whole memory returns; its thread would not know of this task's batch."""
         batches.refuse(self.door.engine, what)
-        result: R = await self.door.ticks.hop(call)
+        result: R = await self.door.async_writer.run(call)
         return result
 
     async def erase(self, seqs: Iterable[Any], **options: Any) -> Receipt:
@@ -570,8 +572,8 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
 
     async def flush(self) -> None:
         """Store the checkpoints of all that was touched."""
-        await self.door.ticks.hop(self.plain.flush)
+        await self.door.async_writer.run(self.plain.flush)
 
     async def close(self) -> None:
         """Flush and release the store, once what was asked for is written."""
-        await self.door.ticks.hop(self.plain.close)
+        await self.door.async_writer.run(self.plain.close)

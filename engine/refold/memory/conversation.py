@@ -252,10 +252,6 @@ class Conversation(Handle):
         )
         occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
         is_plain = not pinned and event.answers is None
-        if is_plain and not options:
-            message = door.take(self._stream, event, self._at, occurred_ns)
-            if message is not None:
-                return message
         # What makes two appends the same request: all that the caller gave, nothing that was made here.
         given = (event.role, event.text, event.parts, event.name, event.calls, event.answers, event.pinned, event.extra)
         make = event if is_plain else fitting(event, self._opening)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from refold import checks
 from refold.engine import batch as batches
-from refold.engine.transaction import Decide, Noted
+from refold.engine.transaction import Decide
 from refold.entry import (
     CATEGORIES,
     STATUSES,
@@ -20,7 +20,7 @@ from refold.entry import (
     entry_of,
 )
 from refold.errors import EmbeddingMismatch, InvalidInput, LimitExceeded, NotFound, StoreBusy
-from refold.event import Event, Stamp
+from refold.event import Event, Recorded, Stamp
 from refold.fold import State
 from refold.limits import CONTEXT_BYTES_MAX, KEYWORDS_COUNT_MAX, NAME_BYTES_MAX, REDO_COUNT_MAX
 from refold.memory.options import Door, Options, nanoseconds
@@ -54,7 +54,7 @@ class ProjectStream(NamedTuple):
         """Apply `query` to the memories and return the result."""
         return self.door.read(self.name, lambda state: query(state.part(FACTS)), self.at)
 
-    def note(self, make: Event | Decide, request: tuple[Any, ...], options: Options, **more: Any) -> Noted | None:
+    def note(self, make: Event | Decide, request: tuple[Any, ...], options: Options, **more: Any) -> Recorded | None:
         """Commit one event, or add it to the open batch."""
         expected, request_id, _ = options
         return self.door.note(
@@ -95,7 +95,7 @@ class ProjectStream(NamedTuple):
         """Return the error for an id that no memory has."""
         return NotFound(f"{self.name} has no memory {checks.shown(entry_id)}; list() and search() show those it has")
 
-    def entry_after(self, noted: Noted, entry_id: str) -> Entry:
+    def entry_after(self, noted: Recorded, entry_id: str) -> Entry:
         """Return a memory as the event of an earlier request left it."""
         seq = noted[1].seq
         entry = self.door.read_written(self.name, lambda state: state.part(FACTS).entries.get(entry_id), seq)
@@ -107,7 +107,7 @@ class ProjectStream(NamedTuple):
             batch = batches.active(self.door.engine)
             assert batch is not None, "a provisional memory outside a batch"
             entry = replace(entry)
-            batch.pending.entries.append(entry)
+            batch.transaction.entries.append(entry)
         return entry
 
     def retry(self, attempt: Callable[[], T]) -> T:
@@ -210,7 +210,7 @@ def _source(door: Door, source: object) -> tuple[str | None, int]:
     if seq < 0:
         batch = batches.active(door.engine)
         assert batch is not None, "a provisional source outside a batch"
-        stream = batch.pending.noted(-seq - 1)[1].stream
+        stream = batch.transaction.recorded(-seq - 1)[1].stream
     else:
         stream = door.engine.reader.loader.recorded([seq])[0].stamp.stream
     kind, _, name = stream.partition("/")

@@ -6,9 +6,9 @@ from typing import Any, Final
 from msgspec import Struct
 
 from refold import checks
-from refold.engine.transaction import ANY, Decide, Noted
+from refold.engine.transaction import ANY, Decide
 from refold.errors import InvalidInput, LimitExceeded, NotFound
-from refold.event import Event
+from refold.event import Event, Recorded
 from refold.fold import State
 from refold.memory.options import Door, Sources
 from refold.views.files import (
@@ -340,7 +340,7 @@ class Files:
         noted = self._note(decide, ("str_replace", place, old, new), expected, request_id)
         return self._snippet_of(noted, old) if shown == [EDITED] else shown[0]
 
-    def _snippet_of(self, noted: Noted | None, old: str) -> str:
+    def _snippet_of(self, noted: Recorded | None, old: str) -> str:
         """Return what a request that was answered before was told: the lines as they were then."""
         if noted is None:
             return EDITED
@@ -433,7 +433,9 @@ class Files:
         self._note(decide, ("rename", old, new), expected, request_id)
         return f"Successfully renamed {old_path} to {new_path}"
 
-    def _note(self, decide: Decide, asked: tuple[Any, ...], expected: object, request_id: str | None) -> Noted | None:
+    def _note(
+        self, decide: Decide, asked: tuple[Any, ...], expected: object, request_id: str | None
+    ) -> Recorded | None:
         return self._door.note(self._stream, decide, at=self._at, asked=asked, expected=expected, request_id=request_id)
 
 

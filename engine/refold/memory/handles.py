@@ -522,8 +522,8 @@ class SessionMemory:
         if any(message.stamp.stream == self._stream for message in found):
             return found
         batch = batches.active(door.engine)
-        if batch is not None and batch.pending.places.get(key):
-            return (*found, Recorded(*batch.pending.noted(batch.pending.places[key][0])))
+        if batch is not None and batch.transaction.places.get(key):
+            return (*found, batch.transaction.recorded(batch.transaction.places[key][0]))
         with door.engine.reader.state_lock:
             slot = door.engine.reader.slot(key)
             first = 0 if slot is None else next(door.engine.reader.streams.own_seqs(slot, 0, slot.seq), 0)

@@ -10,7 +10,7 @@ from refold import checks
 from refold.embedders import CachedEmbedder
 from refold.engine import batch as batches
 from refold.engine import history
-from refold.engine.transaction import ANY, Decide, Noted, Pending, erased_count
+from refold.engine.transaction import ANY, Decide, Transaction, erased_count
 from refold.entry import (
     ACTIVE,
     NO_VECTOR,
@@ -28,7 +28,7 @@ from refold.entry import (
     entry_of,
 )
 from refold.errors import InvalidInput, NotFound, StoreBusy, WrongVersion
-from refold.event import Event, Stamp
+from refold.event import Event, Recorded, Stamp
 from refold.fold import State
 from refold.index.columns import Array
 from refold.index.index import Needs, Neighbour
@@ -194,7 +194,7 @@ class _Upsert:
             other_vector=vectors.own.packed,
         )
 
-    def _result(self, noted: Noted | None) -> Upserted:
+    def _result(self, noted: Recorded | None) -> Upserted:
         match = self.match
         if noted is None and match is None:
             twin = self.stream.read(lambda facts: facts.with_content(self.given.content))
@@ -647,11 +647,11 @@ class _Reembedding:
             self.reported = self.made
             self.progress(self.made, whole)
 
-    def _commit(self, pending: Pending) -> bool:
+    def _commit(self, pending: Transaction) -> bool:
         """Write a batch; return whether nobody wrote what it has read."""
         engine = self.door.engine
         try:
-            (engine.commit_held if self.is_exclusive else engine.commit_batch)(pending)
+            engine.commit(pending, is_exclusive=self.is_exclusive)
         except WrongVersion:
             return False
         return True
@@ -700,7 +700,7 @@ class _Reembedding:
     def _write_page(self, stream: str, page: Sequence[_Text], erased_before: int) -> bool:
         """Write the vectors of a page, unless something was erased since it was read; return whether they are."""
         vectors = self.embedder.embed([text.text for text in page])
-        pending = Pending()
+        pending = Transaction(self.door.engine.reader)
         pending.erased_count = erased_before
         for text, sources, row in zip(page, self._sources(page), vectors, strict=True):
             packed = row.astype("<f4").tobytes()
@@ -727,7 +727,7 @@ class _Reembedding:
 
     def _switch(self, streams: Collection[str]) -> int | None:
         """Switch to the vectors that wait, in one commit; return its first seq, ``None`` if others wrote meanwhile."""
-        pending = Pending()
+        pending = Transaction(self.door.engine.reader)
         for stream in streams:
             backlog = self._backlog(stream)
             if backlog.texts:
@@ -736,7 +736,7 @@ class _Reembedding:
             pending.reads[key] = backlog.version
             pending.add(key, EmbedderSwitched((), self.embedder.id, self.embedder.dim), None)
         last: list[int] = []
-        pending.later.append((-len(pending.events), lambda stamp: last.append(stamp.seq)))
+        pending.callbacks.append((-len(pending.events), lambda stamp: last.append(stamp.seq)))
         if not self._commit(pending):
             return None
         self.switched += len(streams)

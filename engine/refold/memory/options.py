@@ -12,26 +12,25 @@ from refold.engine import batch as batches
 from refold.engine import reader
 from refold.engine.engine import Engine
 from refold.engine.reader import Request
-from refold.engine.streams import STORE_STREAM, Slot, key_of
+from refold.engine.streams import key_of
 from refold.engine.transaction import (
     ANY,
     EXISTS,
     NO_STREAM,
     Decide,
     Deferred,
-    Noted,
-    Pending,
-    Verb,
+    Mutation,
+    Transaction,
     check_version,
     place_of,
 )
 from refold.entry import EmbedderSwitched
 from refold.errors import Closed, InvalidInput, NotFound, ReadOnly
-from refold.event import ConversationOpened, Event, Stamp, pack_json
+from refold.event import ConversationOpened, Event, Recorded, Stamp, pack_json
 from refold.fold import State
 from refold.limits import MEMORY_BYTES_MIN, NAME_BYTES_MAX, TIME_NS_MAX, VECTOR_DIMENSIONS_MAX
 from refold.log.protocol import Log
-from refold.message import Message, MessageAppended
+from refold.message import Message
 from refold.text import TokenCounter
 from refold.views.base import Keyed, V
 from refold.views.journal import Note
@@ -40,7 +39,7 @@ from refold.views.window import POLICY, WINDOW
 
 if TYPE_CHECKING:
     from refold.embedders import Embedder
-    from refold.engine.ticks import Ticks
+    from refold.engine.aio import AsyncWriter
     from refold.memory.vectors import Embedding
 
 
@@ -286,6 +285,8 @@ def chosen(options: MutationOptions) -> Options:
     return Options(**options)
 
 
+NO_OPTIONS: Final = Options()
+
 _KEYWORDS: Final = [
     inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
     for name, default in Options._field_defaults.items()
@@ -314,11 +315,11 @@ class Door:
     """What the handles of one memory share: the engine, the branch, and the defaults that a constructor gave."""
 
     __slots__ = (
+        "_async_writer",
         "_embedding",
         "_main",
         "_switches",
         "_switching",
-        "_ticks",
         "_unsettled",
         "branch",
         "counter",
@@ -355,19 +356,19 @@ class Door:
         self.timezone = timezone
         self.window_tokens = window_tokens
         self.path = path
-        self._ticks: Ticks | None = None
+        self._async_writer: AsyncWriter | None = None
         self._main = self if main is None else main
 
     @property
-    def ticks(self) -> "Ticks":
+    def async_writer(self) -> "AsyncWriter":
         """What the tasks of event loops write through, the same for all branches."""
         if self._main is not self:
-            return self._main.ticks
-        if self._ticks is None:
-            from refold.engine.ticks import Ticks  # noqa: PLC0415 - asyncio is loaded only by those who use it
+            return self._main.async_writer
+        if self._async_writer is None:
+            from refold.engine.aio import AsyncWriter  # noqa: PLC0415 - asyncio is loaded only by those who use it
 
-            self._ticks = Ticks(self.engine)
-        return self._ticks
+            self._async_writer = AsyncWriter(self.engine)
+        return self._async_writer
 
     @property
     def embedding(self) -> "Embedding":
@@ -430,8 +431,8 @@ class Door:
             self.engine = cast("Engine", Released())
             return
         self.engine.close()
-        if self._ticks is not None:
-            self._ticks.close()
+        if self._async_writer is not None:
+            self._async_writer.close()
 
     def to(self, branch: int) -> "Door":
         """Return a door to another branch, with the same defaults."""
@@ -456,7 +457,7 @@ class Door:
             batch = batches.active(self.engine)
             if batch is not None:
                 with self.engine.reader.state_lock:
-                    return query(batches.state_in_batch(self.engine, batch.pending, self.key(stream)))
+                    return query(batch.transaction.state(self.key(stream)))
         return self.read_written(stream, query, at)
 
     def read_lightly(self, stream: str, query: Callable[[fold.State], T], at: int | None) -> T:
@@ -466,32 +467,13 @@ class Door:
         """
         batch = None if at is not None else batches.active(self.engine)
         key = self.key(stream)
-        if batch is not None and key in batch.pending.reads and batch.pending.places.get(key):
+        if batch is not None and key in batch.transaction.reads and batch.transaction.places.get(key):
             return self.read(stream, query, at)
         return self.read_written(stream, query, at)
 
     def read_written(self, stream: str, query: Callable[[fold.State], T], at: int | None = None) -> T:
         """Return what ``query`` makes of a stream's state, past an open batch."""
         return self.engine.reader.read(self.key(stream), query, at)
-
-    def take(self, stream: str, event: MessageAppended, at: int | None, occurred_ns: int | None) -> Message | None:
-        """Append a message if that needs no look at any state, alone or in this context's batch.
-
-        ``None`` leaves it to ``note``.
-        """
-        engine = self.engine
-        if at is not None or event.sources or not engine.reader.is_writable:
-            return None
-        if self.branch:
-            stream = self.key(stream)
-        batch = batches.active(engine)
-        if batch is not None:
-            pending = batch.pending
-            if stream not in pending.opened and stream not in pending.places and engine.reader.is_open(stream):
-                pending.opened.add(stream)
-            return pending.take(stream, event, occurred_ns)
-        stamp = engine.append_alone(stream, event, occurred_ns)
-        return None if stamp is None else Message(event, stamp)
 
     def note(
         self,
@@ -505,7 +487,7 @@ class Door:
         expected: object = ANY,
         request_id: str | None = None,
         in_main: bool = False,
-    ) -> Noted | None:
+    ) -> Recorded | None:
         """Commit one mutation, or add it to this context's batch; return its event, ``None`` where nothing changed.
 
         ``in_main`` writes it into the main line, whichever branch asks.
@@ -518,18 +500,19 @@ class Door:
         if expected != ANY:
             expected = _checked_expected(expected)
         request = None if request_id is None else self.request(request_id, stream, asked)
-        verb = Verb(stream if in_main else self.key(stream), make, opening, occurred_ns, expected, request)
+        key = stream if in_main or not self.branch else self.key(stream)
+        mutation = Mutation(key, make, opening, occurred_ns, expected, request)
         batch = batches.active(engine)
-        return engine.commit(verb) if batch is None else self._note_in(batch, verb)
+        return engine.writer.submit(mutation) if batch is None else self._note_in(batch, mutation)
 
-    def _note_in(self, batch: batches.Batch, verb: Verb) -> Noted | None:
-        if verb.request is not None:
+    def _note_in(self, batch: batches.Batch, mutation: Mutation) -> Recorded | None:
+        if mutation.request is not None:
             try:
-                return self.engine.reader.answered(verb.request)
+                return self.engine.reader.answered(mutation.request)
             except LookupError:
-                self._refuse_repeat(batch.pending, verb.request)
-        place = batches.note(self.engine, batch.pending, verb)
-        return None if place is None else batch.pending.noted(place)
+                self._refuse_repeat(batch.transaction, mutation.request)
+        place = batch.transaction.apply(mutation)
+        return None if place is None else batch.transaction.recorded(place)
 
     def request(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> Request:
         """Return a request as the store keeps it; what a branch's elders answered before it was forked counts too."""
@@ -549,10 +532,10 @@ class Door:
             return self.engine.reader.answer(request)
         batch = batches.active(self.engine)
         if batch is not None:
-            self._refuse_repeat(batch.pending, request)
+            self._refuse_repeat(batch.transaction, request)
         return None
 
-    def _refuse_repeat(self, pending: Pending, request: Request) -> None:
+    def _refuse_repeat(self, pending: Transaction, request: Request) -> None:
         if request.id_hash in pending.requests:
             if pending.starts:
                 raise Deferred
@@ -573,19 +556,18 @@ class Door:
         batch = batches.active(self.engine)
         if batch is None:
             return self.engine.reader.version(self.key(stream))
-        return batches.version_in_batch(self.engine, batch.pending, self.key(stream))
+        return batch.transaction.version(self.key(stream))
 
     def check_version(self, stream: str, expected: object) -> None:
         """Raise ``WrongVersion`` unless a stream is where the caller of a verb on another stream expects it."""
         if expected != ANY:
-            check_version(stream, self.engine.reader.find(self.key(stream)), 0, _checked_expected(expected))
+            known = self.engine.reader.find(self.key(stream))
+            check_version(stream, 0 if known is None else known.version, _checked_expected(expected))
 
     def check_head(self, expected: object) -> None:
         """Raise ``WrongVersion`` unless the whole memory is where the caller expects it: its version is its head."""
         if expected != ANY:
-            whole = Slot(0, STORE_STREAM)
-            whole.version = self.engine.reader.head
-            check_version("the memory", whole, 0, _checked_expected(expected))
+            check_version("the memory", self.engine.reader.head, _checked_expected(expected))
 
     def counts(self, count: Callable[[], str]) -> str:
         """Return the counts that a handle shows; showing one must never fail."""
@@ -598,14 +580,14 @@ class Door:
         """Let the engine fill in a message's stamp when this context's batch is committed."""
         batch = batches.active(self.engine)
         assert batch is not None, "a provisional result outside a batch"
-        batch.pending.messages.append(message)
+        batch.transaction.messages.append(message)
 
     def dated(self, note: Note, stamp: Stamp) -> Note:
         """Return a note whose time the engine fills in when this context's batch is committed, if it has one."""
         batch = batches.active(self.engine)
         if batch is not None and stamp.seq < 0:
             note = Note(note.day, note.text, None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-            batch.pending.notes.append((place_of(stamp.seq), note))
+            batch.transaction.notes.append((place_of(stamp.seq), note))
         return note
 
     def sources(self, sources: Sequence[Any]) -> tuple[int, ...]:
@@ -620,7 +602,7 @@ class Door:
     def _check_provisional(self, sources: Sequence[Any]) -> None:
         """Refuse results of a batch that is not this context's open one: they never got a seq."""
         batch = batches.active(self.engine)
-        events = [] if batch is None else batch.pending.events
+        events = [] if batch is None else batch.transaction.events
         for source in sources:
             stamp = getattr(source, "stamp", None)
             if stamp is not None and stamp.seq < 0:
@@ -722,12 +704,12 @@ class Handle:
         options: MutationOptions,
         *,
         occurred_ns: int | None = None,
-    ) -> Noted | None:
+    ) -> Recorded | None:
         """Commit an event, or what is decided on the state; ``None`` where nothing changed.
 
         ``request`` is what a repeated ``request_id`` must have in common with the first.
         """
-        expected, request_id, _ = chosen(options)
+        expected, request_id, _ = chosen(options) if options else NO_OPTIONS
         if self._claims is not None:
             self._claims.settle(self._door, self._stream, self._at)
         return self._door.note(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from refold.engine import batch as batches
-from refold.engine.transaction import ANY, Pending, erased_count
+from refold.engine.transaction import ANY, Transaction, erased_count
 from refold.errors import WrongVersion
 from refold.event import Event
 from refold.memory.options import Door, Options
@@ -35,8 +35,8 @@ class PlannedWrite(NamedTuple):
                 return answered
         batch = batches.active(door.engine)
         if batch is not None:
-            return self._add(batch.pending)
-        pending = Pending()
+            return self._add(batch.transaction)
+        pending = Transaction(door.engine.reader)
         pending.erased_count = erased_count(door.engine.reader)
         plan = self.plan()
         door.check_version(self.stream, options.expected)
@@ -47,12 +47,12 @@ class PlannedWrite(NamedTuple):
         if not plan.events and options.request_id is None:
             return []
         try:
-            door.engine.commit_batch(pending)
+            door.engine.commit(pending)
         except WrongVersion:
             return None
         return pending.events
 
-    def _add(self, pending: Pending) -> list[Event]:
+    def _add(self, pending: Transaction) -> list[Event]:
         begin, expected = len(pending.events), self.options.expected
         events = self.plan().events
         try:
@@ -66,7 +66,7 @@ class PlannedWrite(NamedTuple):
         self._remember(pending, begin)
         return [event for _, event in events]
 
-    def _remember(self, pending: Pending, begin: int) -> None:
+    def _remember(self, pending: Transaction, begin: int) -> None:
         if self.options.request_id is not None:
             request = self.door.request(self.options.request_id, self.stream, self.request)
             pending.requests[request.id_hash] = (request, range(begin, len(pending.events)))

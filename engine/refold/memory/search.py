@@ -9,7 +9,6 @@ from msgspec.structs import astuple, force_setattr, replace
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine import reader
-from refold.engine.transaction import Noted
 from refold.entry import ACTIVE, CATEGORIES, STATUSES, Entry, MemoriesRecalled, touched
 from refold.errors import StoreBusy
 from refold.event import Event, Recorded, pack_json, unpack_json
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 def pending_events(door: Door) -> Sequence[Event]:
     """Return the events of this context's open batch."""
     batch = batches.active(door.engine)
-    return () if batch is None else batch.pending.events
+    return () if batch is None else batch.transaction.events
 
 
 _PLAIN = Needs()
@@ -573,7 +572,7 @@ def _recorded(
     door = place.door
     asked = ("record_episode", *astuple(said)[2:-2], None if given is None else given.packed, occurred_ns)
 
-    def attempt() -> Noted | None:
+    def attempt() -> Recorded | None:
         found = door.embedding.of(text_of(said)) if given is None else given
 
         def decide(state: State) -> Event:
@@ -590,7 +589,7 @@ def _recorded(
     episode = episode_of(event, stamp)
     batch = batches.active(door.engine)
     if batch is not None and stamp.seq < 0:
-        batch.pending.later.append((stamp.seq, lambda settled: _settle(episode, settled)))
+        batch.transaction.callbacks.append((stamp.seq, lambda settled: _settle(episode, settled)))
     return episode
 
 

@@ -10,7 +10,7 @@ from refold import checks, fold
 from refold.engine import batch as batches
 from refold.engine.engine import Engine
 from refold.engine.history import changes_between
-from refold.engine.streams import STORE_STREAM, Slot, guarded, key_of, name_of
+from refold.engine.streams import STORE_STREAM, Stream, guarded, key_of, name_of
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreVersion
 from refold.event import (
     ConversationOpened,
@@ -291,7 +291,7 @@ def _naming(door: Door, stream: str, name: str, options: Options) -> Callable[[S
     return decide
 
 
-def _kept(door: Door, state: State, slot: Slot | None, name: str) -> Named | None:
+def _kept(door: Door, state: State, slot: Stream | None, name: str) -> Named | None:
     """Return what was named of a stream, in its own branch or before that was forked, ``None`` if nothing was."""
     snapshots = state.part(SETTINGS).snapshots
     numbers = () if slot is None else door.engine.reader.streams.numbers(slot)

@@ -13,7 +13,7 @@ from refold.engine import history, reader
 from refold.engine.batch import refuse
 from refold.engine.reader import Request, Side
 from refold.engine.streams import STORE_STREAM
-from refold.engine.transaction import ANY, Pending
+from refold.engine.transaction import ANY, Transaction
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreBusy, WrongVersion
 from refold.event import BranchForked, Event, Recorded, Restored, SnapshotNamed
 from refold.fold import State
@@ -253,7 +253,7 @@ def restore(door: Door, target: object, options: Options) -> None:
             return
         pending = _restoration(door, base, sources, options.expected, request)
         try:
-            engine.commit_batch(pending)
+            engine.commit(pending)
         except WrongVersion:
             continue
         return
@@ -280,12 +280,12 @@ def _base(door: Door, target: object) -> Side:
 
 def _restoration(
     door: Door, base: Side, sources: tuple[int, ...], expected: object, request: Request | None
-) -> Pending:
+) -> Transaction:
     """Return the batch that brings every stream back that differs now, if nothing changes before it is written."""
     engine = door.engine
     head = engine.reader.current_head()
     door.check_head(expected)
-    pending = Pending()
+    pending = Transaction(door.engine.reader)
     for key, version, event in _restored(door, Side(door.branch, head), base, sources):
         pending.add(key, event, None)
         pending.reads[key] = version
@@ -297,7 +297,7 @@ def _restoration(
             return engine.reader.head == head
         return not engine.reader.differing(Side(door.branch, head), Side(door.branch, engine.reader.head))
 
-    pending.stands = stands
+    pending.is_current = stands
     return pending
 
 

@@ -1,4 +1,4 @@
-"""Ticks: the mutations of many asyncio tasks, collected on the loop and written with one hop to a thread.
+"""The mutations of many asyncio tasks, collected on the loop and written with one hop to a thread.
 
 What the tasks of one loop ask for until they all wait is one tick. Its verbs run on the loop, one after the other, each
 deciding on what those before it did; then one thread writes all of them as one commit, each a command of its own.
@@ -23,8 +23,8 @@ class _Call(NamedTuple):
     future: "asyncio.Future[Any]"
 
 
-class Ticks:
-    """The ticks of one engine, a queue for each running loop."""
+class AsyncWriter:
+    """Writes for the tasks of event loops: a queue for each running loop, and one thread."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -33,7 +33,7 @@ class Ticks:
         """The queue of the loop that asked last: nearly always the only one."""
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary()
 
-    def ask(self, verb: Callable[[], Any]) -> "asyncio.Future[Any]":
+    def submit(self, verb: Callable[[], Any]) -> "asyncio.Future[Any]":
         """Return a future of what a verb returns once its events are durable."""
         running = asyncio.get_running_loop()
         if self._last is None or self._last.running is not running:
@@ -41,9 +41,9 @@ class Ticks:
             if loop is None:
                 loop = self._loops[running] = _Loop(running, self._engine, self._executor)
             self._last = loop
-        return self._last.ask(verb)
+        return self._last.submit(verb)
 
-    async def hop(self, call: Callable[[], Any]) -> Any:
+    async def run(self, call: Callable[[], Any]) -> Any:
         """Return what a call returns that runs in the writing thread: for what cannot be part of a tick."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
@@ -64,7 +64,7 @@ class _Loop:
         """The calls of the last tick."""
         self._task: asyncio.Task[None] | None = None
 
-    def ask(self, verb: Callable[[], Any]) -> "asyncio.Future[Any]":
+    def submit(self, verb: Callable[[], Any]) -> "asyncio.Future[Any]":
         """Queue a call and return its future."""
         future: asyncio.Future[Any] = self.running.create_future()
         if len(self._calls) >= AIO_QUEUE_COUNT_MAX:
@@ -99,7 +99,7 @@ class _Loop:
         results = self._collect(batch, calls)
         if len(batch):
             try:
-                await self.running.run_in_executor(self._executor, self._engine.commit_batch, batch.pending)
+                await self.running.run_in_executor(self._executor, self._engine.commit, batch.transaction)
             except WrongVersion:
                 await self._write_alone([call for call, _ in results])
             except Exception as error:  # noqa: BLE001 - every task of the tick is told
@@ -113,7 +113,7 @@ class _Loop:
         """Run the verbs into the batch; return those that did not fail, with what they returned."""
         results: list[tuple[_Call, Any]] = []
         repeated: list[_Call] = []
-        starts = batch.pending.starts
+        starts = batch.transaction.starts
         with collecting(batch):
             for call in calls:
                 if call.future.done():

@@ -18,7 +18,7 @@ from refold import (
     WrongVersion,
 )
 from refold.engine.engine import Engine
-from refold.engine.transaction import Pending
+from refold.engine.transaction import Transaction
 from refold.limits import BASE_DEPTH_MAX, CHECKPOINT_EVENTS
 from refold.log.record import Header, header_of
 from tests.support.blanks import blank
@@ -237,14 +237,14 @@ class TestARestore:
         memory.conversation("a").append("user", "one", tokens=1)
         whole = memory.snapshot()
         memory.conversation("a").append("user", "two", tokens=1)
-        commit = Engine.commit_batch
+        commit = Engine.commit
 
-        def commit_late(engine: Engine, pending: Pending) -> None:
-            monkeypatch.setattr(Engine, "commit_batch", commit)
+        def commit_late(engine: Engine, pending: Transaction) -> None:
+            monkeypatch.setattr(Engine, "commit", commit)
             memory.conversation("b").append("user", "meanwhile", tokens=1)
             commit(engine, pending)
 
-        monkeypatch.setattr(Engine, "commit_batch", commit_late)
+        monkeypatch.setattr(Engine, "commit", commit_late)
         memory.restore(whole)
         assert [len(memory.conversation(name).window()) for name in "ab"] == [1, 0]
 

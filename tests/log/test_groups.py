@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from refold import InvalidInput, LimitExceeded, Memory
-from refold.engine.transaction import ANY, Verb
-from refold.engine.writer import Committer, Ticket
+from refold.engine.transaction import Mutation
+from refold.engine.writer import Ticket
 from refold.fold import State
 from refold.log.lmdb_log import LmdbTurn
 from refold.log.protocol import Overtaken
 from refold.views.scratchpad import NoteAdded
 from tests.support.bounds import lowered
 from tests.support.memories import remembering
-from tests.support.seams import reader_of
+from tests.support.seams import engine_of
 
 
 def test_who_was_refused_in_an_overtaken_turn_is_not_written_by_the_next(
@@ -39,13 +39,13 @@ def test_who_was_refused_in_an_overtaken_turn_is_not_written_by_the_next(
     with remembering(tmp_path / "store") as memory:
         memory.conversation("chat").scratchpad.note("before")
         monkeypatch.setattr(LmdbTurn, "write", overtaken_once)
-        refused = Ticket(Verb("conversation/a", decide, None, None, ANY, None))
-        good = Ticket(Verb("conversation/b", NoteAdded((), "good"), None, None, ANY, None))
-        Committer(reader_of(memory)).commit([refused, good])
+        refused = Ticket(Mutation("conversation/a", decide))
+        good = Ticket(Mutation("conversation/b", NoteAdded((), "good")))
+        engine_of(memory).writer.write([refused, good])
         monkeypatch.undo()
         assert attempts == ["write", "write"]
         assert isinstance(refused.error, InvalidInput)
-        assert good.noted is not None
+        assert good.recorded is not None
         assert memory.conversation("a").scratchpad.notes() == []
         assert memory.conversation("b").scratchpad.notes() == ["good"]
 

@@ -7,7 +7,7 @@ Each takes the place of something in this process, until it ends. Which rig sees
 import os
 import threading
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from itertools import count
 from pathlib import Path
@@ -236,14 +236,12 @@ def go_on() -> None:
 
 def acknowledge_failures() -> None:
     """Tell those whose write failed that it was written."""
-    commit = lmdb_log.LmdbTurn.commit
+    commit = lmdb_log.LmdbTurn.write
 
     @wraps(commit)
-    def committed(*arguments: Any) -> bool:
-        try:
-            return commit(*arguments)
-        except StoreError:
-            return True
+    def committed(*arguments: Any) -> None:
+        with suppress(StoreError):
+            commit(*arguments)
 
     setattr(lmdb_log.LmdbTurn, commit.__name__, committed)
 

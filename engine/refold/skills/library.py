@@ -13,9 +13,9 @@ from msgspec.structs import force_setattr
 from refold import checks
 from refold.agent.providers import JsonProvider
 from refold.engine import batch as batches
-from refold.engine.transaction import Decide, Noted
+from refold.engine.transaction import Decide
 from refold.errors import InvalidInput, LimitExceeded, NotFound
-from refold.event import Event
+from refold.event import Event, Recorded
 from refold.fold import State
 from refold.limits import NAME_BYTES_MAX, SKILL_DESCRIPTION_CHARS_MAX, SKILL_NAME_CHARS_MAX
 from refold.memory.options import Door, Options
@@ -81,7 +81,7 @@ class SkillLibrary:
     def _read(self, query: Callable[[Library], T]) -> T:
         return self._door.read(self._stream, lambda state: query(state.part(SKILLS)), self._at)
 
-    def _write(self, make: "Event | Decide", request: tuple[Any, ...], options: MutationOptions) -> Noted | None:
+    def _write(self, make: "Event | Decide", request: tuple[Any, ...], options: MutationOptions) -> Recorded | None:
         expected, request_id, _ = Options(**options)
         return self._door.note(self._stream, make, at=self._at, asked=request, expected=expected, request_id=request_id)
 
@@ -192,7 +192,7 @@ class SkillLibrary:
             for field, value in (("seq", stamp.seq), *((time, stamp.time_ns) for time in times)):
                 force_setattr(result, field, value)
 
-        batch.pending.later.append((seq, settle))
+        batch.transaction.callbacks.append((seq, settle))
 
     def approve(self, skill: str, **options: Unpack[MutationOptions]) -> LearnedSkill:
         """Allow a learned skill to be selected; raises `NotFound`."""

@@ -23,8 +23,8 @@ def searches(sizes: workloads.Sizes) -> search.Searches:
 def test_an_exact_search(name: str, searches: search.Searches, measure: Measure) -> None:
     result = measure(searches.exact_jobs()[name])
     if name == search.PRODUCT:
-        frame = searches.shelf.now().frame
-        assert np.allclose(searches.product.out, frame.matrix @ searches.product.query)
+        columns = searches.shelf.view().columns
+        assert np.allclose(searches.product.out, columns.matrix @ searches.product.query)
         return
     found = result if isinstance(result, list) else [result]
     assert len(found) == (32 if name == search.MANY else 1)

@@ -58,8 +58,8 @@ class Recalls:
         assert slot is not None
         assert slot.stock is not None
         # The floor multiplies all rows, so that is what is held against it.
-        slot.stock.shelf._grower.fixed = NEVER
-        matrix = slot.stock.shelf.now().frame.matrix
+        slot.stock.table.builder.fixed = NEVER
+        matrix = slot.stock.table.view().columns.matrix
         self.product = BareProduct(matrix, self.vectors[0])
         self.half_product = BareProduct(matrix[: size // 2], self.vectors[0])
 

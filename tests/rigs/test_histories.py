@@ -45,7 +45,7 @@ def assert_good(tally: Tally, loops: int) -> None:
 @rigs
 @shapes
 def test_a_rig_finds_nothing(tmp_path: Path, rig: str, processes: int, threads: int, loops: int) -> None:
-    loops = 3 * loops if rig == "kill" else loops
+    loops = 2 * loops if rig == "kill" else loops
     assert_good(run(rig, tmp_path, processes, threads, loops=loops), loops)
 
 

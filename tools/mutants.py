@@ -68,15 +68,15 @@ MUTANTS = [
     ),
     Mutant(
         "engine/transaction.py",
-        "(now := erased_count(reading)) != before",
+        "(now := erased_count(reader)) != before",
         "(now := before) != before",
         "memory/test_board_scopes.py memory/test_maintenance.py",
     ),
     # Writer and reader: what is durable, and as of when.
-    Mutant("engine/writer.py", "time_ns = max(doors[0], reading.time_ns)", "time_ns = doors[0]", "memory/test_time.py"),
+    Mutant("engine/writer.py", "time_ns = max(doors[0], reader.time_ns)", "time_ns = doors[0]", "memory/test_time.py"),
     Mutant(
         "engine/writer.py",
-        "fresh = kinds - reading.kinds_written",
+        "fresh = kinds - reader.kinds_written",
         "fresh = set[type[Event]]()",
         "engine/test_verify.py",
     ),
@@ -121,7 +121,10 @@ MUTANTS = [
         "index/test_ranking.py",
     ),
     Mutant(
-        "index/search.py", "top_k]) - 2 * off", "top_k]) + 2 * off", "index/test_exactness.py index/test_vectors.py"
+        "index/search.py",
+        "top_k]) - 2 * self.margin",
+        "top_k]) + 2 * self.margin",
+        "index/test_exactness.py index/test_vectors.py",
     ),
 ]
 

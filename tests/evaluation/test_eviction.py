@@ -6,7 +6,7 @@ from hypothesis import strategies as some
 
 from refold import LimitExceeded, Memory
 from refold.evaluation.cases import cases_of, conversations, item_of
-from refold.evaluation.eviction import POLICIES, Need, Piece, Policy, Trace, Window, bounds, replay, whole
+from refold.evaluation.eviction import POLICIES, Need, Piece, Policy, SimulatedWindow, Trace, bounds, replay, whole
 from refold.importers import import_file, transcript
 from tests.support.paths import DATA
 
@@ -114,7 +114,7 @@ def append(memory: Memory, piece: Piece) -> str | None:
 @settings(deadline=None, max_examples=60)
 def test_one_policy_is_the_window_of_refold(drawn: list[Piece], budget: int) -> None:
     """Message for message, after every append, with groups, pins and what is refused."""
-    window, ids = Window(OWN, budget), list[str | None]()
+    window, ids = SimulatedWindow(OWN, budget), list[str | None]()
     with Memory(window_tokens=budget) as memory:
         for place, piece in enumerate(drawn):
             window.arrive(place, piece)
@@ -132,7 +132,7 @@ def test_one_policy_is_the_window_of_refold_in_real_sessions(budget: int) -> Non
         assert import_file(memory, TAU).messages == 4_326
         evicted = 0
         for name in memory.conversations():
-            window = Window(OWN, budget)
+            window = SimulatedWindow(OWN, budget)
             said = list(transcript(memory, name))
             for place, item in enumerate(map(item_of, said)):
                 piece = Piece(item.tokens, item.role, item.call_ids, item.answers, item.pinned)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from refold.cli.output import Line, progress_bar
-from refold.cli.root import Shown, cli, verb
+from refold.cli.root import Output, cli, verb
 from refold.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _each(description: str, items: list[Any], work: Callable[[Any], Any]) -> lis
 )
 def retrieval(
     rankings: tuple[str, ...], depth: int, sweeps: tuple[str, ...], *, by_category: bool, **source: Any
-) -> Shown:
+) -> Output:
     """Measure how much of what answers a question each ranking finds.
 
     Shows the recall of the evidence among the first K with its 95 % interval over the questions, the part of the
@@ -141,7 +141,7 @@ def retrieval(
     document = {"data": source["data"].name, "vectors": vectors, "depth": depth}
     document |= {"cases": len(embedded), "questions": count, "figures": results}
     heading = f"{count} questions, {len(embedded)} conversations, vectors: {vectors}"
-    return Shown(document, _figure_lines(results, depth, heading))
+    return Output(document, _figure_lines(results, depth, heading))
 
 
 def _swept(
@@ -198,7 +198,7 @@ def _figure_lines(figures: "list[Figures]", depth: int, heading: str) -> Iterato
     opens=None,
     group=bench_group,
 )
-def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **source: Any) -> Shown:
+def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **source: Any) -> Output:
     """Measure what windows of different policies and budgets keep of what is needed later.
 
     Replays every conversation in RAM. Shows, for each policy and budget, the part of the evidence that was there when
@@ -227,7 +227,7 @@ def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **s
         "evictions": results,
     }
     heading = f"{messages} messages, {len(traces)} conversations, {results[0].needs} needs"
-    return Shown(document, _eviction_lines(results, heading))
+    return Output(document, _eviction_lines(results, heading))
 
 
 def _eviction_lines(results: "list[Eviction]", heading: str) -> Iterator[Line]:

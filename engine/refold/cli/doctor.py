@@ -1,4 +1,4 @@
-"""What `refold doctor` looks at: a table of checks, each a function that says what it found and what to do next.
+"""The checks of `refold doctor`: a table of functions, each of which returns a result and the next step.
 
 Nothing of the store is changed, and none of its locks is taken, so that it may be run beside whatever is wrong.
 """
@@ -50,8 +50,8 @@ _COMPILERS: Final = ("c++", "g++", "clang++")
 _MIB: Final = 1024 * 1024
 
 
-class Found(NamedTuple):
-    """What a check found: ``ok``, ``warn`` or ``bad``, in words, and the next step if there is one to take."""
+class CheckResult(NamedTuple):
+    """The result of a check: ``ok``, ``warn`` or ``bad``, in words, and the next step if there is one to take."""
 
     state: str
     message: str
@@ -59,7 +59,7 @@ class Found(NamedTuple):
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """What a check of a store found, under the check's name."""
+    """The result of a check, under its name."""
 
     name: str
     state: str
@@ -68,7 +68,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """All that was found; ``ok`` where nothing is bad."""
+    """The results of all checks; ``ok`` where nothing is bad."""
 
     path: str
     ok: bool
@@ -76,175 +76,187 @@ class Examination(msgspec.Struct, frozen=True):
     checks: list[Diagnosis]
 
 
-# What can be told from outside.
+# From outside.
 
 
-def _directory(path: str) -> Found:
+def _directory(path: str) -> CheckResult:
     place = Path(path)
     if not place.exists():
         step = "give the path of a store; `refold import FILE --db PATH` or Memory(path) creates one"
-        return Found(BAD, f"there is nothing at {path}", step)
+        return CheckResult(BAD, f"there is nothing at {path}", step)
     if not place.is_dir():
-        return Found(BAD, f"{path} is a file, and a store is a directory", "give the directory of the store")
+        return CheckResult(BAD, f"{path} is a file, and a store is a directory", "give the directory of the store")
     if not (place / DATA_FILE).is_file():
         step = "give the directory of the store, or restore a backup"
-        return Found(BAD, f"{path} holds no {DATA_FILE}, so it is no store", step)
+        return CheckResult(BAD, f"{path} holds no {DATA_FILE}, so it is no store", step)
     if not os.access(place / DATA_FILE, os.R_OK):
-        return Found(BAD, f"{place / DATA_FILE} may not be read by this user", "run it as the user who owns the store")
-    return Found(OK, f"{path} is a directory with {DATA_FILE}")
+        return CheckResult(
+            BAD, f"{place / DATA_FILE} may not be read by this user", "run it as the user who owns the store"
+        )
+    return CheckResult(OK, f"{path} is a directory with {DATA_FILE}")
 
 
-def _file_system(path: str) -> Found:
+def _file_system(path: str) -> CheckResult:
     kind = inspect.file_system(path)
     if kind is None:
-        return Found(OK, "this system does not say of which type it is")
+        return CheckResult(OK, "this system does not say of which type it is")
     if kind in _NETWORK:
         step = "move the store to a local disk: neither memory maps nor locks can be trusted over a network"
-        return Found(WARN, f"the store lies on {kind}, a network file system", step)
-    return Found(OK, f"{kind}, which is local")
+        return CheckResult(WARN, f"the store lies on {kind}, a network file system", step)
+    return CheckResult(OK, f"{kind}, which is local")
 
 
-def _disk_space(path: str) -> Found:
+def _disk_space(path: str) -> CheckResult:
     free_bytes = shutil.disk_usage(path).free
     message = f"{_mib(free_bytes)} are free"
     if free_bytes < VALUE_BYTES_MAX:
-        return Found(BAD, f"{message}, less than one value may take", "free disk space; until then reads go on")
+        return CheckResult(BAD, f"{message}, less than one value may take", "free disk space; until then reads go on")
     if free_bytes < DISK_BYTES_MIN:
-        return Found(WARN, f"{message}, less than {_mib(DISK_BYTES_MIN)}", "free disk space before writes fail")
-    return Found(OK, message)
+        return CheckResult(WARN, f"{message}, less than {_mib(DISK_BYTES_MIN)}", "free disk space before writes fail")
+    return CheckResult(OK, message)
 
 
-def _ballast(path: str) -> Found:
+def _ballast(path: str) -> CheckResult:
     wanted = wanted_bytes((Path(path) / DATA_FILE).stat().st_size)
     reserved = reserved_bytes(path)
     message = f"{_mib(reserved)} of {_mib(wanted)} are reserved for erasing on a full disk"
     if reserved < min(wanted, BALLAST_BYTES_MIN):
         step = f"free {_mib(2 * wanted)} of disk space and open the store once to write: that reserves them"
-        return Found(WARN, message, step)
-    return Found(OK, message)
+        return CheckResult(WARN, message, step)
+    return CheckResult(OK, message)
 
 
-def _open_files(_: str) -> Found:
+def _open_files(_: str) -> CheckResult:
     import resource
 
     limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < OPEN_FILES_MIN:
-        return Found(WARN, f"a process may have {limit} files open", f"allow more: `ulimit -n {4 * OPEN_FILES_MIN}`")
+        return CheckResult(
+            WARN, f"a process may have {limit} files open", f"allow more: `ulimit -n {4 * OPEN_FILES_MIN}`"
+        )
     count = "any number of" if limit == resource.RLIM_INFINITY else f"{limit:,}"
-    return Found(OK, f"a process may have {count} files open")
+    return CheckResult(OK, f"a process may have {count} files open")
 
 
-def _search(_: str) -> Found:
+def _search(_: str) -> CheckResult:
     if find_spec("hnswlib") is not None:
-        return Found(OK, "hnswlib is installed")
+        return CheckResult(OK, "hnswlib is installed")
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
         step = "nothing needs it yet; `pip install 'refold[hnsw]'` will, and wants a C++ compiler: install one"
-        return Found(WARN, "neither hnswlib nor a C++ compiler is installed", step)
-    return Found(OK, f"hnswlib is not installed; nothing needs it yet, and {compiler} could compile it")
+        return CheckResult(WARN, "neither hnswlib nor a C++ compiler is installed", step)
+    return CheckResult(OK, f"hnswlib is not installed; nothing needs it yet, and {compiler} could compile it")
 
 
-def _writers(path: str) -> Found:
+def _writers(path: str) -> CheckResult:
     holders = inspect.holders(path)
     if holders is None:
-        return Found(OK, "this system does not say who holds writer.lock")
+        return CheckResult(OK, "this system does not say who holds writer.lock")
     if not holders:
-        return Found(OK, "nobody holds writer.lock: nobody writes")
+        return CheckResult(OK, "nobody holds writer.lock: nobody writes")
     processes = ", ".join(str(holder.process) for holder in holders)
     if any(holder.is_alone for holder in holders):
         step = f"to write from here, close the store in process {processes}; reading works beside it"
-        return Found(OK, f"process {processes} holds writer.lock alone", step)
-    return Found(OK, f"{len(holders)} of the writers hold writer.lock, which they share: process {processes}")
+        return CheckResult(OK, f"process {processes} holds writer.lock alone", step)
+    return CheckResult(OK, f"{len(holders)} of the writers hold writer.lock, which they share: process {processes}")
 
 
-def _unfinished(path: str) -> Found:
+def _unfinished(path: str) -> CheckResult:
     sites = inspect.sites(path)
     left = [site.path for site in sites if site.builders == ()]
     if left:
         step = "remove it, unless whoever made it is to make it again: that clears it away"
-        return Found(WARN, f"a backup or a recovery was cut off and has left {', '.join(left)}", step)
+        return CheckResult(WARN, f"a backup or a recovery was cut off and has left {', '.join(left)}", step)
     if sites:
         places = ", ".join(site.path for site in sites)
-        return Found(OK, f"a backup or a recovered store is being made in {places}", "nothing, while it is being made")
-    return Found(OK, "no unfinished backup lies beside it")
+        return CheckResult(
+            OK, f"a backup or a recovered store is being made in {places}", "nothing, while it is being made"
+        )
+    return CheckResult(OK, "no unfinished backup lies beside it")
 
 
-# What the files say.
+# From the files.
 
 
-def _whole(facts: Facts) -> Found:
+def _whole(facts: Facts) -> CheckResult:
     if facts.problem:
         message = f"the file was cut off: it has {facts.file_bytes:,} of {facts.whole_bytes:,} bytes ({facts.problem})"
-        return Found(BAD, message, "restore a backup")
+        return CheckResult(BAD, message, "restore a backup")
     if facts.file_bytes < facts.whole_bytes:
-        return Found(OK, f"the file has {facts.file_bytes:,} bytes, and {facts.whole_bytes:,} with its last free pages")
-    return Found(OK, f"the file has all of its {facts.file_bytes:,} bytes")
+        return CheckResult(
+            OK, f"the file has {facts.file_bytes:,} bytes, and {facts.whole_bytes:,} with its last free pages"
+        )
+    return CheckResult(OK, f"the file has all of its {facts.file_bytes:,} bytes")
 
 
-def _format(facts: Facts) -> Found:
+def _format(facts: Facts) -> CheckResult:
     try:
         found = None if facts.format is None else msgspec.msgpack.decode(facts.format, type=int)
     except msgspec.DecodeError as error:
-        return Found(BAD, f"the format cannot be read ({error})", "restore a backup")
+        return CheckResult(BAD, f"the format cannot be read ({error})", "restore a backup")
     if found is None:
-        return Found(BAD, "the file says no format, so refold did not write it", "give the directory of a store")
+        return CheckResult(BAD, "the file says no format, so refold did not write it", "give the directory of a store")
     if found > FORMAT:
-        return Found(BAD, f"format {found}, and this refold reads up to {FORMAT}", "upgrade refold")
-    return Found(OK, f"format {found}")
+        return CheckResult(BAD, f"format {found}, and this refold reads up to {FORMAT}", "upgrade refold")
+    return CheckResult(OK, f"format {found}")
 
 
-def _map(facts: Facts) -> Found:
+def _map(facts: Facts) -> CheckResult:
     message = f"the file takes {_mib(facts.file_bytes)} of a map of {_mib(facts.map_bytes)}"
     if 2 * facts.file_bytes > facts.map_bytes:
         reason = (
             "the system grants no more address space (`ulimit -v`)" if facts.map_bytes < MAP_BYTES else "it is full"
         )
-        return Found(WARN, message, f"{reason}; raise that, or begin a new store")
-    return Found(OK, message)
+        return CheckResult(WARN, message, f"{reason}; raise that, or begin a new store")
+    return CheckResult(OK, message)
 
 
-def _readers(facts: Facts) -> Found:
+def _readers(facts: Facts) -> CheckResult:
     stale = sorted({reader.process for reader in facts.readers if not inspect.is_running(reader.process)})
     message = f"{len(facts.readers)} of {READERS_MAX} entries are taken"
     if stale:
         dead = ", ".join(map(str, stale))
         step = "open the store once, which clears them"
-        return Found(WARN, f"{message}, some by processes that are gone: {dead}", step)
+        return CheckResult(WARN, f"{message}, some by processes that are gone: {dead}", step)
     if 2 * len(facts.readers) > READERS_MAX:
-        return Found(WARN, message, "close the store in processes that do not need it")
-    return Found(OK, message)
+        return CheckResult(WARN, message, "close the store in processes that do not need it")
+    return CheckResult(OK, message)
 
 
-def _log(facts: Facts) -> Found:
+def _log(facts: Facts) -> CheckResult:
     damaged = "run `refold verify`, which says what was changed, then restore a backup"
     if facts.last_commit is None:
         is_empty = facts.last_record is None
-        return Found(OK, "no events yet") if is_empty else Found(BAD, "there are events and no commit rows", damaged)
+        return (
+            CheckResult(OK, "no events yet")
+            if is_empty
+            else CheckResult(BAD, "there are events and no commit rows", damaged)
+        )
     key, row = facts.last_commit
     if len(row) != COMMIT.size or SEQ.pack(last_seq_of(row)) != key:
-        return Found(BAD, "the last commit row is damaged", damaged)
+        return CheckResult(BAD, "the last commit row is damaged", damaged)
     if facts.last_record != key:
-        return Found(BAD, f"the commits end at seq {last_seq_of(row)}, and the records do not", damaged)
-    return Found(OK, f"the head is seq {last_seq_of(row):,}")
+        return CheckResult(BAD, f"the commits end at seq {last_seq_of(row)}, and the records do not", damaged)
+    return CheckResult(OK, f"the head is seq {last_seq_of(row):,}")
 
 
-def _tail(facts: Facts) -> Found:
+def _tail(facts: Facts) -> CheckResult:
     head = 0 if facts.last_commit is None else SEQ.unpack(facts.last_commit[0])[0]
     applied = facts.rows[_ROWS.index(("checkpoints", APPLIED_KEY))]
     try:
         tail = head - (SEQ.unpack(applied)[0] if applied else 0)
     except StructError:
-        return Found(BAD, "the row of the last checkpoint is damaged", _REBUILT)
+        return CheckResult(BAD, "the row of the last checkpoint is damaged", _REBUILT)
     if tail < 0:
-        return Found(BAD, f"checkpoint rows are said to reach {-tail:,} events behind the head", _REBUILT)
+        return CheckResult(BAD, f"checkpoint rows are said to reach {-tail:,} events behind the head", _REBUILT)
     message = f"opening scans {tail:,} events"
     if tail > TAIL_EVENTS_MAX:
         step = "open it once to write and close it: that stores the checkpoints that are missing"
-        return Found(WARN, f"{message}, over TAIL_EVENTS_MAX = {TAIL_EVENTS_MAX:,}", step)
-    return Found(OK, message)
+        return CheckResult(WARN, f"{message}, over TAIL_EVENTS_MAX = {TAIL_EVENTS_MAX:,}", step)
+    return CheckResult(OK, message)
 
 
-def _pages(facts: Facts) -> Found:
+def _pages(facts: Facts) -> CheckResult:
     free = facts.pages - facts.used_pages
     message = f"{free:,} of {facts.pages:,} pages are free"
     reading = [(reader.transaction, reader.process) for reader in facts.readers if reader.transaction is not None]
@@ -252,31 +264,35 @@ def _pages(facts: Facts) -> Found:
     behind = facts.transaction - oldest
     if behind > READER_COUNT_MAX:
         step = f"end process {process}: until then the file grows, since no page freed since can be used again"
-        return Found(WARN, f"{message}; process {process} began to read {behind:,} commits ago and still does", step)
+        return CheckResult(
+            WARN, f"{message}; process {process} began to read {behind:,} commits ago and still does", step
+        )
     if free * facts.page_bytes > FREE_BYTES_MAX and 2 * free > facts.pages:
         step = "they will be used again; to shrink the file, export it and load that into a new store"
-        return Found(WARN, message, step)
-    return Found(OK, message)
+        return CheckResult(WARN, message, step)
+    return CheckResult(OK, message)
 
 
-def _tags(facts: Facts) -> Found:
+def _tags(facts: Facts) -> CheckResult:
     packed = facts.rows[_ROWS.index(("meta", TAGS_KEY))] or b"\x90"
     try:
         tags = msgspec.msgpack.decode(packed, type=list[int])
     except msgspec.DecodeError as error:
-        return Found(BAD, f"the list of tags cannot be read ({error})", _REBUILT)
+        return CheckResult(BAD, f"the list of tags cannot be read ({error})", _REBUILT)
     unknown = [tag for tag in tags if not fold.is_known(tag)]
     if unknown:
         step = "upgrade refold; until then the store opens read-only"
-        return Found(WARN, f"the store holds events of tags {unknown}, which this refold does not know", step)
-    return Found(OK, f"all {len(tags)} kinds of events are known")
+        return CheckResult(WARN, f"the store holds events of tags {unknown}, which this refold does not know", step)
+    return CheckResult(OK, f"all {len(tags)} kinds of events are known")
 
 
-def _erasures(facts: Facts) -> Found:
+def _erasures(facts: Facts) -> CheckResult:
     if facts.rows[_ROWS.index(("meta", UNSWEPT_KEY))] is None:
-        return Found(OK, "no erasure is unfinished")
+        return CheckResult(OK, "no erasure is unfinished")
     message = "events were erased, and the file was not rewritten without their bytes since"
-    return Found(WARN, message, "open the store once to write, alone and with room for a copy of it: that does it")
+    return CheckResult(
+        WARN, message, "open the store once to write, alone and with room for a copy of it: that does it"
+    )
 
 
 _ROWS: Final[tuple[tuple[Table, bytes], ...]] = (
@@ -285,7 +301,7 @@ _ROWS: Final[tuple[tuple[Table, bytes], ...]] = (
     ("meta", UNSWEPT_KEY),
 )
 
-OUTSIDE: Final[dict[str, tuple[Callable[[str], Found], int]]] = {
+OUTSIDE: Final[dict[str, tuple[Callable[[str], CheckResult], int]]] = {
     "file system": (_file_system, EXIT_ERROR),
     "disk space": (_disk_space, EXIT_ERROR),
     "ballast": (_ballast, EXIT_ERROR),
@@ -294,15 +310,15 @@ OUTSIDE: Final[dict[str, tuple[Callable[[str], Found], int]]] = {
     "search": (_search, EXIT_ERROR),
     "unfinished": (_unfinished, EXIT_ERROR),
 }
-"""Checks of what surrounds a store, each with the exit code that it calls for if it is bad."""
+"""Checks of the surroundings of a store, each with the exit code for a bad result."""
 
-GATES: Final[dict[str, tuple[Callable[[Facts], Found], int]]] = {
+GATES: Final[dict[str, tuple[Callable[[Facts], CheckResult], int]]] = {
     "file": (_whole, EXIT_INTEGRITY),
     "format": (_format, EXIT_ERROR),
 }
 """Checks of the file without which the others make no sense."""
 
-INSIDE: Final[dict[str, tuple[Callable[[Facts], Found], int]]] = {
+INSIDE: Final[dict[str, tuple[Callable[[Facts], CheckResult], int]]] = {
     "map": (_map, EXIT_ERROR),
     "readers": (_readers, EXIT_ERROR),
     "log": (_log, EXIT_INTEGRITY),
@@ -311,59 +327,41 @@ INSIDE: Final[dict[str, tuple[Callable[[Facts], Found], int]]] = {
     "event kinds": (_tags, EXIT_INTEGRITY),
     "erasures": (_erasures, EXIT_ERROR),
 }
-"""Checks of what the file holds."""
-
-
-class _Course:
-    """An examination under way."""
-
-    def __init__(self) -> None:
-        self.checks: list[Diagnosis] = []
-        self.exit_code = 0
-
-    def note(self, name: str, found: Found, exit_code: int) -> bool:
-        """Take note of what was found; return whether that is not bad."""
-        self.checks.append(Diagnosis(name, *found))
-        if found.state == BAD:
-            self.exit_code = max(self.exit_code, exit_code)
-        return found.state != BAD
-
-    def make(self, checks: dict[str, tuple[Callable[[_Subject], Found], int]], subject: _Subject) -> None:
-        """Make all of the checks."""
-        for name, (check, code) in checks.items():
-            self.note(name, _tried(check, subject), code)
-
-    def passes(self, checks: dict[str, tuple[Callable[[_Subject], Found], int]], subject: _Subject) -> bool:
-        """Make checks until one is bad; return whether none was."""
-        return all(self.note(name, _tried(check, subject), code) for name, (check, code) in checks.items())
-
-
-def _tried(check: Callable[[_Subject], Found], subject: _Subject) -> Found:
-    try:
-        return check(subject)
-    except OSError as error:
-        return Found(WARN, f"cannot be told: {error}", "run it as the user who owns the store")
+"""Checks of the content of the file."""
 
 
 def examine(path: str) -> Examination:
-    """Return what all checks that can be made say of the store at a path."""
-    course = _Course()
-    directory = _tried(_directory, path)
-    if course.note("directory", directory if directory.state == OK else directory._replace(state=BAD), EXIT_ERROR):
-        course.make(OUTSIDE, path)
-        _examine_inside(course, path)
-    return Examination(path, not course.exit_code, course.exit_code, course.checks)
+    """Run all checks that can be made of the store at a path."""
+    checks: list[Diagnosis] = []
+    codes = [0]
+
+    def passes(name: str, result: CheckResult, code: int) -> bool:
+        checks.append(Diagnosis(name, *result))
+        codes.append(code if result.state == BAD else 0)
+        return result.state != BAD
+
+    directory = _run(_directory, path)
+    if passes("directory", directory if directory.state == OK else directory._replace(state=BAD), EXIT_ERROR):
+        for name, (outside, code) in OUTSIDE.items():
+            passes(name, _run(outside, path), code)
+        try:
+            facts = inspect.look(path, _ROWS)
+        except (StoreError, OSError) as error:
+            code = EXIT_INTEGRITY if was_store(path) and inspect.problem(path) else EXIT_ERROR
+            step = "give the directory of a store, or restore a backup"
+            passes("file", CheckResult(BAD, str(error), step), code)
+        else:
+            if all(passes(name, _run(gate, facts), code) for name, (gate, code) in GATES.items()):
+                for name, (inside, code) in INSIDE.items():
+                    passes(name, _run(inside, facts), code)
+    return Examination(path, not any(codes), max(codes), checks)
 
 
-def _examine_inside(course: _Course, path: str) -> None:
+def _run(check: Callable[[_Subject], CheckResult], subject: _Subject) -> CheckResult:
     try:
-        facts = inspect.look(path, _ROWS)
-    except (StoreError, OSError) as error:
-        code = EXIT_INTEGRITY if was_store(path) and inspect.problem(path) else EXIT_ERROR
-        course.note("file", Found(BAD, str(error), "give the directory of a store, or restore a backup"), code)
-        return
-    if course.passes(GATES, facts):
-        course.make(INSIDE, facts)
+        return check(subject)
+    except OSError as error:
+        return CheckResult(WARN, f"cannot be told: {error}", "run it as the user who owns the store")
 
 
 def _mib(size_bytes: int) -> str:

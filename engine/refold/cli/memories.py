@@ -20,7 +20,7 @@ from refold.cli.output import (
 )
 from refold.cli.root import (
     Moment,
-    Shown,
+    Output,
     cli,
     db_option,
     embedder_option,
@@ -63,7 +63,7 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Say what would change, 
 )
 def add(
     memory: "Memory", content: str, project: str, source: str | None, keywords: tuple[str, ...], **fields: Any
-) -> Shown:
+) -> Output:
     """Add a memory to a project.
 
     Where the project has a memory of exactly this CONTENT, that one is shown and nothing is added.
@@ -75,7 +75,7 @@ def add(
     entry = memory.project(project).add(content, keywords=keywords or None, source=origin, **fields)
     is_new = memory.head > head
     document = {"project": project, "added": is_new, "memory": entry_json(entry)}
-    return Shown(document, [("" if is_new else "already there: ", *_entry_line(entry))])
+    return Output(document, [("" if is_new else "already there: ", *_entry_line(entry))])
 
 
 @verb(
@@ -99,7 +99,7 @@ def search(
     *,
     explain: bool,
     **fields: Any,
-) -> Shown:
+) -> Output:
     """Find memories of a project, now or then.
 
     Shows those that answer QUERY best, with their scores; an empty one browses by importance and recency. Nothing is
@@ -112,7 +112,7 @@ def search(
         "exact": hits.exact,
         "hits": [hit_json(hit) for hit in hits],
     }
-    return Shown(document, (line for hit in hits for line in _hit_lines(hit, explain=explain)))
+    return Output(document, (line for hit in hits for line in _hit_lines(hit, explain=explain)))
 
 
 def hit_json(hit: "Hit") -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _hit_lines(hit: "Hit", *, explain: bool) -> Iterator[Line]:
     moment_option("--at", help="Those of then, not those of now."),
     _project,
 )
-def memories(memory: "Memory", project: str, at: Moment, offset: int, limit: int | None, **filters: Any) -> Shown:
+def memories(memory: "Memory", project: str, at: Moment, offset: int, limit: int | None, **filters: Any) -> Output:
     """List the memories of a project.
 
     They come in the order in which they were added, each with its id, category, importance and content.
@@ -152,11 +152,11 @@ def memories(memory: "Memory", project: str, at: Moment, offset: int, limit: int
         "count": handle.count(**filters),
         "memories": [entry_json(each) for each in entries],
     }
-    return Shown(document, map(_entry_line, entries))
+    return Output(document, map(_entry_line, entries))
 
 
 @verb("history", click.argument("id"), _project)
-def history(memory: "Memory", id: str, project: str) -> Iterator[Shown]:  # noqa: A002 - the word of the shape
+def history(memory: "Memory", id: str, project: str) -> Iterator[Output]:  # noqa: A002 - the word of the shape
     """List what happened to a memory.
 
     Shows every event that touched the memory ID, the oldest first. With --json, one JSON object a line.
@@ -170,11 +170,11 @@ def history(memory: "Memory", id: str, project: str) -> Iterator[Shown]:  # noqa
             (event_name(recorded), "bold"),
             f"  {event_text(memory, recorded)}",
         )
-        yield Shown(event_json(memory, recorded), [line])
+        yield Output(event_json(memory, recorded), [line])
 
 
 @verb("decay", _dry_run, _project, db_option, opens=None)
-def decay(db: str, project: str, *, dry_run: bool) -> Shown:
+def decay(db: str, project: str, *, dry_run: bool) -> Output:
     """Let importance fall with the days.
 
     To 0.95 of itself a week, counted in whole days since last access; a second run on the same day changes nothing.
@@ -183,7 +183,7 @@ def decay(db: str, project: str, *, dry_run: bool) -> Shown:
 
 
 @verb("prune", click.argument("min_importance", type=float), _dry_run, _project, db_option, opens=None)
-def prune(db: str, project: str, min_importance: float, *, dry_run: bool) -> Shown:
+def prune(db: str, project: str, min_importance: float, *, dry_run: bool) -> Output:
     """Remove what matters little.
 
     Removes the memories whose importance is under MIN_IMPORTANCE; the log keeps them.
@@ -200,7 +200,7 @@ def prune(db: str, project: str, min_importance: float, *, dry_run: bool) -> Sho
     db_option,
     opens=None,
 )
-def compact(db: str, project: str, threshold: float | None, embedder: "Embedder | None", *, dry_run: bool) -> Shown:
+def compact(db: str, project: str, threshold: float | None, embedder: "Embedder | None", *, dry_run: bool) -> Output:
     """Merge memories that say the same.
 
     Merges those that are more alike than a threshold, until there are none; each merge can be taken apart.
@@ -214,17 +214,17 @@ def compact(db: str, project: str, threshold: float | None, embedder: "Embedder 
 
 def _maintain(
     db: str, project: str, change: "Callable[[Project], Outcome]", *, is_dry: bool, embedder: "Embedder | None" = None
-) -> Shown:
+) -> Output:
     with (reading if is_dry else writing)(db, embedder=embedder) as memory:
         outcome = change(memory.project(project))
     counts = {name: getattr(outcome, name) for name in ("changed", "removed", "merged")}
     text = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing to do"
     would = "would be: " if is_dry and any(counts.values()) else ""
-    return Shown({"project": project, "dry_run": is_dry, **counts}, [(f"{project}: {would}{text}",)])
+    return Output({"project": project, "dry_run": is_dry, **counts}, [(f"{project}: {would}{text}",)])
 
 
 @verb("reembed", embedder_option, db_option, opens=None)
-def reembed(db: str, embedder: "Embedder | None") -> Shown:
+def reembed(db: str, embedder: "Embedder | None") -> Output:
     """Embed everything anew.
 
     Gives every memory and episode a vector of another embedder; searches see the old ones until all new ones are there.
@@ -236,7 +236,7 @@ def reembed(db: str, embedder: "Embedder | None") -> Shown:
         done = memory.reembed(HashedEmbedder() if embedder is None else embedder, progress=progress)
     document = {"model": done.model, "dim": done.dim, "projects": done.projects, "vectors": done.vectors}
     text = f"{done.vectors} vectors, {done.projects} projects switched" if done.projects else "nothing to do"
-    return Shown(document, [((done.model, "bold"), f" ({done.dim} numbers): {text}")])
+    return Output(document, [((done.model, "bold"), f" ({done.dim} numbers): {text}")])
 
 
 def _project_at(memory: "Memory", name: str, at: Moment) -> "Project":
@@ -256,7 +256,7 @@ def _entry_line(entry: "Entry") -> Line:
     click.option("--node", metavar="ID", help="The node of that project."),
     moment_option("--at", help="Show it as it was then, not as it is."),
 )
-def board(memory: "Memory", session: str | None, project: str | None, node: str | None, at: Moment) -> Shown:
+def board(memory: "Memory", session: str | None, project: str | None, node: str | None, at: Moment) -> Output:
     """Show the board of a session, or of a node of a project, now or then.
 
     Shows what SESSION has on its board, and what it reads from the board of the node that it works on. With --json,
@@ -269,7 +269,7 @@ def board(memory: "Memory", session: str | None, project: str | None, node: str 
         names = [f"session {session}"] * bool(session) + [f"node {node} of {project}"] * bool(project and node)
         raise NotFound(f"nothing is on the board of {' or '.join(names)} at seq {seq}; `refold log` shows what was set")
     document = {"seq": seq, "board": sections, "messages_meta": meta}
-    return Shown(document, _board_lines(sections, meta, seq))
+    return Output(document, _board_lines(sections, meta, seq))
 
 
 def _board_lines(sections: dict[str, Any], meta: dict[str, Any], seq: int) -> Iterator[Line]:

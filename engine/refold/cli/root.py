@@ -181,7 +181,7 @@ def run() -> int:
     return code if isinstance(code, int) else 0
 
 
-class Shown(NamedTuple):
+class Output(NamedTuple):
     """The output of a verb: a document for --json, lines for people, and the exit code."""
 
     document: Any
@@ -231,7 +231,7 @@ def verb(
     return decorate
 
 
-def _print(shown: Shown, *, as_json: bool) -> None:
+def _print(shown: Output, *, as_json: bool) -> None:
     if as_json:
         print_json(shown.document)
         return

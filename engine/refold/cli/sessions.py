@@ -28,7 +28,7 @@ from refold.cli.output import (
 )
 from refold.cli.root import (
     Moment,
-    Shown,
+    Output,
     cli,
     db_option,
     embedder_option,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @verb("list")
-def list_(memory: "Memory") -> Shown:
+def list_(memory: "Memory") -> Output:
     """List what there is.
 
     Shows the conversations with their counts, the projects, the named snapshots, and the forks of the memory.
@@ -63,7 +63,7 @@ def list_(memory: "Memory") -> Shown:
         ],
         "forks": memory.forks(),
     }
-    return Shown(contents, _contents_lines(contents))
+    return Output(contents, _contents_lines(contents))
 
 
 def _contents_lines(contents: dict[str, Any]) -> Iterator[Line]:
@@ -97,7 +97,7 @@ def _summary(chat: "Conversation") -> dict[str, Any]:
         "--context", type=click.IntRange(min=1), metavar="SEQ", help="Build again what a model was shown there."
     ),
 )
-def show(memory: "Memory", conversation: str | None, at: Moment, context: int | None) -> Shown:
+def show(memory: "Memory", conversation: str | None, at: Moment, context: int | None) -> Output:
     """Show a conversation, now or then, or what a model was shown of one.
 
     Shows the window, the scratchpad and the state of CONVERSATION. With --context, the context that was recorded at a
@@ -110,10 +110,10 @@ def show(memory: "Memory", conversation: str | None, at: Moment, context: int | 
     known_conversation(memory, conversation)
     seq = seq_of(memory, at)
     chat = memory.at(seq).conversation(conversation)
-    return Shown(conversation_json(chat, seq), _conversation_lines(chat, seq))
+    return Output(conversation_json(chat, seq), _conversation_lines(chat, seq))
 
 
-def _context(memory: "Memory", seq: int) -> Shown:
+def _context(memory: "Memory", seq: int) -> Output:
     """Show a context built again, and whether it is what it was."""
     rebuilt = memory.rebuild(seq)
     parts = rebuilt.context.parts
@@ -126,7 +126,7 @@ def _context(memory: "Memory", seq: int) -> Shown:
         lines += [((f"{part.name}", "bold"), f"  {part.tier}  {part.tokens} tokens  {mark}"), (part.text,)]
     lines.append((f"window  {len(rebuilt.context.window)} messages",))
     lines.append(("as it was shown" if rebuilt.matches else f"differs in {', '.join(rebuilt.differing)}",))
-    return Shown(document, lines, 0 if rebuilt.matches else EXIT_ERROR)
+    return Output(document, lines, 0 if rebuilt.matches else EXIT_ERROR)
 
 
 def _conversation_lines(chat: "Conversation", seq: int) -> Iterator[Line]:
@@ -162,7 +162,7 @@ def log(
     kind: str | None,
     *,
     follow: bool,
-) -> Iterator[Shown]:
+) -> Iterator[Output]:
     """List the events of the log.
 
     The oldest comes first. With --json, one JSON object a line.
@@ -172,7 +172,7 @@ def log(
     def matches(recorded: "Recorded") -> bool:
         return stream in (None, recorded.stamp.stream) and kind in (None, event_name(recorded))
 
-    def shown(events: "Iterable[Recorded]") -> Iterator[Shown]:
+    def shown(events: "Iterable[Recorded]") -> Iterator[Output]:
         for recorded in events:
             stamp = recorded.stamp
             line = (
@@ -182,7 +182,7 @@ def log(
                 (event_name(recorded), "bold"),
                 f"  {event_text(memory, recorded)}",
             )
-            yield Shown(event_json(memory, recorded), [line])
+            yield Output(event_json(memory, recorded), [line])
 
     end = until if isinstance(until, int) else None
     if follow and end != until:
@@ -229,7 +229,7 @@ def _followed(memory: "Memory", after: int, until: int | None) -> "Iterator[Reco
     moment_option("--from", "first", default=1, help="The first seq to show.  [default: 1]"),
     moment_option("--to", "last", help="The last seq to show.  [default: the head]"),
 )
-def replay(memory: "Memory", conversation: str, first: Moment, last: Moment) -> Iterator[Shown]:
+def replay(memory: "Memory", conversation: str, first: Moment, last: Moment) -> Iterator[Output]:
     """Step through a conversation.
 
     Shows each event of CONVERSATION, what it changed, and what left the window. With --json, one JSON object a line.
@@ -237,7 +237,7 @@ def replay(memory: "Memory", conversation: str, first: Moment, last: Moment) -> 
     chat = known_conversation(memory, conversation)
     after = max(first - 1, 0) if isinstance(first, int) else seq_of(memory, first)
     for step in chat.replay(after=after, until=seq_of(memory, last)):
-        yield Shown(step_json(memory, step), _step_lines(memory, step))
+        yield Output(step_json(memory, step), _step_lines(memory, step))
 
 
 def _step_lines(memory: "Memory", step: "Step") -> Iterator[Line]:
@@ -257,7 +257,7 @@ def _step_lines(memory: "Memory", step: "Step") -> Iterator[Line]:
 
 
 @verb("diff", click.argument("a"), click.argument("b"))
-def diff(memory: "Memory", a: str, b: str) -> Shown:
+def diff(memory: "Memory", a: str, b: str) -> Output:
     """Compare two states.
 
     A and B are each a seq, a time with its zone, or a conversation. Between a seq and a conversation, it is the
@@ -271,7 +271,7 @@ def diff(memory: "Memory", a: str, b: str) -> Shown:
             stream = change.stream
             lines.append(((stream, "bold"),))
         lines.append(((f"  {text}", {"+": "green", "-": "red"}.get(text[0], "")),))
-    return Shown({"a": a, "b": b, "changes": [change_json(change) for change in changes]}, lines)
+    return Output({"a": a, "b": b, "changes": [change_json(change) for change in changes]}, lines)
 
 
 def _side(memory: "Memory", side: str) -> Any:
@@ -288,14 +288,14 @@ def _side(memory: "Memory", side: str) -> Any:
 
 
 @verb("snapshot", click.argument("conversation"), click.argument("name"), opens="writing")
-def snapshot(memory: "Memory", conversation: str, name: str) -> Shown:
+def snapshot(memory: "Memory", conversation: str, name: str) -> Output:
     """Give a conversation's state a name.
 
     Keeps the present state of CONVERSATION under NAME, for `refold restore`.
     """
     seq = known_conversation(memory, conversation).snapshot(name).seq
     document = {"conversation": conversation, "name": name, "seq": seq}
-    return Shown(document, [(f"snapshot {name} of {conversation} at seq {seq}",)])
+    return Output(document, [(f"snapshot {name} of {conversation} at seq {seq}",)])
 
 
 @verb(
@@ -305,7 +305,7 @@ def snapshot(memory: "Memory", conversation: str, name: str) -> Shown:
     moment_option("--at", help="Fork the state of then, not of now."),
     opens="writing",
 )
-def fork(memory: "Memory", conversation: str, new: str, at: Moment) -> Shown:
+def fork(memory: "Memory", conversation: str, new: str, at: Moment) -> Output:
     """Branch off a conversation.
 
     Begins the conversation NEW from the state of CONVERSATION, now or at a seq; nothing is copied.
@@ -313,18 +313,18 @@ def fork(memory: "Memory", conversation: str, new: str, at: Moment) -> Shown:
     seq = seq_of(memory, at)
     chat = known_conversation(memory, conversation).fork(new, at=seq)
     text = f"{new} begins as {conversation} was at seq {seq}: {chat!r}"
-    return Shown(conversation_json(chat, memory.head), [(text,)])
+    return Output(conversation_json(chat, memory.head), [(text,)])
 
 
 @verb("restore", click.argument("conversation"), click.argument("name"), opens="writing")
-def restore(memory: "Memory", conversation: str, name: str) -> Shown:
+def restore(memory: "Memory", conversation: str, name: str) -> Output:
     """Go back to a snapshot.
 
     CONVERSATION goes on from its snapshot NAME; what happened since stays in the log.
     """
     chat = known_conversation(memory, conversation)
     chat.restore(name)
-    return Shown(conversation_json(chat, memory.head), [(f"{conversation} goes on from {name}: {chat!r}",)])
+    return Output(conversation_json(chat, memory.head), [(f"{conversation} goes on from {name}: {chat!r}",)])
 
 
 # Import and export.

@@ -9,7 +9,7 @@ import click
 
 from refold.cli import EXIT_ERROR
 from refold.cli.output import Line, shortened, time_text
-from refold.cli.root import Function, Option, Shown, cli, reading, verb, writing
+from refold.cli.root import Function, Option, Output, cli, reading, verb, writing
 from refold.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def _skills(places: dict[str, Any], *, writes: bool = False) -> "Generator[Skill
         yield skills_of(memory, roots)
 
 
-def _done(text: str, **document: Any) -> Shown:
-    return Shown(document, [(shortened(text, _LINE_CHARS),)])
+def _done(text: str, **document: Any) -> Output:
+    return Output(document, [(shortened(text, _LINE_CHARS),)])
 
 
 @_verb(
@@ -77,7 +77,7 @@ def _done(text: str, **document: Any) -> Shown:
     click.option("--enabled", "only_enabled", is_flag=True, help="Only those that are switched on."),
     click.option("--learned", type=click.Choice((*_STATUSES, "any")), help="Those that were learned, by their status."),
 )
-def list_(source: str | None, learned: str | None, *, only_enabled: bool, **places: Any) -> Shown:
+def list_(source: str | None, learned: str | None, *, only_enabled: bool, **places: Any) -> Output:
     """List skills, the highest priority first.
 
     A mark shows those that apply to the project (*) and those that are switched off (-). With --learned, lists what is
@@ -86,7 +86,7 @@ def list_(source: str | None, learned: str | None, *, only_enabled: bool, **plac
     with _skills(places) as skills:
         if learned is not None:
             library = skills.library.list(None if learned == "any" else learned)
-            return Shown(
+            return Output(
                 {"learned": library},
                 [_skill_line(" ", skill.name, skill.status, skill.description) for skill in library],
             )
@@ -94,7 +94,7 @@ def list_(source: str | None, learned: str | None, *, only_enabled: bool, **plac
         for problem in skills.diagnostics():
             if problem.severity == "error":
                 click.echo(shortened(str(problem), _LINE_CHARS), err=True)
-    return Shown({"skills": found}, map(_summary_line, found))
+    return Output({"skills": found}, map(_summary_line, found))
 
 
 def _summary_line(skill: "SkillSummary") -> Line:
@@ -107,7 +107,7 @@ def _skill_line(mark: str, name: str, about: str, description: str) -> Line:
 
 
 @_verb("show", click.argument("name"))
-def show(name: str, **places: Any) -> Shown:
+def show(name: str, **places: Any) -> Output:
     """Show a skill whole.
 
     Shows what its file says, or what was learned, also before its review; how often it was used; the files beside it;
@@ -127,7 +127,7 @@ def show(name: str, **places: Any) -> Shown:
         text = f"{usage.count} times, last at {last}, success rate {usage.success_rate:.2f}"
         lines.append((("used: ", "dim"), text))
     lines += [(("file: ", "dim"), printable(resource)) for resource in resources]
-    return Shown(document, [*lines, (f"\n{printable(skill.body)}",)])
+    return Output(document, [*lines, (f"\n{printable(skill.body)}",)])
 
 
 def _facts(skill: "Skill", status: str | None) -> Iterator[tuple[str, Any]]:
@@ -165,7 +165,7 @@ def printable(text: str) -> str:
 
 
 @verb("validate", click.argument("paths", nargs=-1, type=click.Path(exists=True)), opens=None, group=skills_group)
-def validate(paths: tuple[str, ...]) -> Shown:
+def validate(paths: tuple[str, ...]) -> Output:
     """Check files against the specification of Agent Skills.
 
     Checks each PATH, a file or a directory with all below it; without one, the skills of the project here. The exit
@@ -184,7 +184,7 @@ def validate(paths: tuple[str, ...]) -> Shown:
     for result in results:
         lines.append(((printable(result["path"]), "bold"), "  valid" if result["valid"] else ""))
         lines += [(f"    {printable(reason)}",) for reason in (*result["errors"], *result["remarks"])]
-    return Shown({"valid": is_valid, "files": results}, lines, 0 if is_valid else EXIT_ERROR)
+    return Output({"valid": is_valid, "files": results}, lines, 0 if is_valid else EXIT_ERROR)
 
 
 def _files_of(path: Path) -> list[Path]:
@@ -234,7 +234,7 @@ def select(
     *,
     inject: bool,
     **places: Any,
-) -> Shown | Iterator[Shown]:
+) -> Output | Iterator[Output]:
     """Select skills for a query.
 
     Shows what would be put before a model for QUERY: what applies to the project first, then what answers best. Nothing
@@ -261,11 +261,11 @@ def select(
         ((f"{match.score:8.3f}  {match.match_reason:<13} ", "cyan"), (shortened(match.skill.name), "bold"))
         for match in matches
     ]
-    return Shown({"query": query, "matches": rows}, lines)
+    return Output({"query": query, "matches": rows}, lines)
 
 
 @_verb("detect")
-def detect(**places: Any) -> Shown:
+def detect(**places: Any) -> Output:
     """Show which skills apply to the project.
 
     Names the files and the patterns that gave each of them away.
@@ -276,7 +276,7 @@ def detect(**places: Any) -> Shown:
     for skill in found:
         evidence = shortened(", ".join((*skill.matched_files, *skill.matched_patterns)))
         lines.append(((shortened(skill.name), "bold"), f"  {skill.source} {skill.priority}  {evidence}"))
-    return Shown({"detected": found}, lines)
+    return Output({"detected": found}, lines)
 
 
 @_verb(
@@ -286,7 +286,7 @@ def detect(**places: Any) -> Shown:
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="To find it by; repeat."),
     click.option("--body", type=click.File("rb"), metavar="FILE", help="The instructions; - reads them from stdin."),
 )
-def new(name: str, description: str, tags: tuple[str, ...], body: Any, **places: Any) -> Shown:
+def new(name: str, description: str, tags: tuple[str, ...], body: Any, **places: Any) -> Output:
     """Write a new skill into .skills.
 
     Writes .skills/NAME/SKILL.md of the project, valid by the specification; nothing is replaced.
@@ -307,7 +307,7 @@ def new(name: str, description: str, tags: tuple[str, ...], body: Any, **places:
     click.argument("name"),
     click.option("--on/--off", "enabled", default=None, help="Which of the two.  [default: the other one]"),
 )
-def toggle(name: str, *, enabled: bool | None, **places: Any) -> Shown:
+def toggle(name: str, *, enabled: bool | None, **places: Any) -> Output:
     """Switch a skill on or off.
 
     What is switched off is listed, and selected only when it is forced.
@@ -320,7 +320,7 @@ def toggle(name: str, *, enabled: bool | None, **places: Any) -> Shown:
 
 
 @_verb("review", click.argument("name"), click.argument("status", type=click.Choice(_STATUSES)))
-def review(name: str, status: str, **places: Any) -> Shown:
+def review(name: str, status: str, **places: Any) -> Output:
     """Decide about a skill that was learned.
 
     Only those with the STATUS active are offered to a model.
@@ -331,7 +331,7 @@ def review(name: str, status: str, **places: Any) -> Shown:
 
 
 @_verb("delete", click.argument("name"))
-def delete(name: str, **places: Any) -> Shown:
+def delete(name: str, **places: Any) -> Output:
     """Delete a skill.
 
     Deletes its file in .skills, or what was learned; the log keeps that. What comes from elsewhere is switched off
@@ -347,14 +347,14 @@ def delete(name: str, **places: Any) -> Shown:
 
 
 @_verb("overview")
-def overview(**places: Any) -> Shown:
+def overview(**places: Any) -> Output:
     """Count the skills, by source and by state."""
     import msgspec
 
     with _skills(places) as skills:
         counts = skills.overview()
     fields: dict[str, Any] = msgspec.to_builtins(counts)
-    return Shown(counts, [((f"{key.replace('_', ' ')}: ", "dim"), _counted(value)) for key, value in fields.items()])
+    return Output(counts, [((f"{key.replace('_', ' ')}: ", "dim"), _counted(value)) for key, value in fields.items()])
 
 
 def _counted(value: Any) -> str:
@@ -370,7 +370,7 @@ def _counted(value: Any) -> str:
     click.argument("name"),
     click.option("--to", type=click.Path(), metavar="DIR", help="Below which directory.  [default: .skills]"),
 )
-def export(name: str, to: str | None, **places: Any) -> Shown:
+def export(name: str, to: str | None, **places: Any) -> Output:
     """Write a skill as a valid SKILL.md.
 
     Also one that waits for its review; nothing is replaced.

@@ -11,7 +11,7 @@ from refold.cli import EXIT_ERROR, EXIT_INTEGRITY
 from refold.cli.output import Console, Line, print_json, progress_bar
 from refold.cli.root import (
     Moment,
-    Shown,
+    Output,
     cli,
     db_option,
     drawn,
@@ -35,12 +35,12 @@ _STYLES = {"ok": "green", "warn": "yellow", "bad": "red"}
 
 
 @verb("stats")
-def stats(memory: "Memory") -> Shown:
+def stats(memory: "Memory") -> Output:
     """Count events, streams and bytes."""
     counts = memory.stats()
     values = {field: getattr(counts, field) for field in counts.__struct_fields__}
     texts = {field: f"{value:,}" if isinstance(value, int) else str(value) for field, value in values.items()}
-    return Shown(counts, [(f"{field:<14}", (text, "bold")) for field, text in texts.items()])
+    return Output(counts, [(f"{field:<14}", (text, "bold")) for field, text in texts.items()])
 
 
 @verb(
@@ -55,7 +55,7 @@ def stats(memory: "Memory") -> Shown:
     db_option,
     opens=None,
 )
-def verify(db: str, witness: str | None) -> Shown:
+def verify(db: str, witness: str | None) -> Output:
     """Check that a store is sound.
 
     Checks its chain, gaps, commitments and indexes, checkpoints against their events, and replay against live. Says
@@ -63,7 +63,7 @@ def verify(db: str, witness: str | None) -> Shown:
     Exits with 3 if anything is not as it should be.
     """
     report = _verify(db, witness)
-    return Shown(report, _report_lines(report), 0 if report.ok else EXIT_INTEGRITY)
+    return Output(report, _report_lines(report), 0 if report.ok else EXIT_INTEGRITY)
 
 
 def _verify(db: str, witness: str | None) -> "Report":
@@ -90,7 +90,7 @@ def _report_lines(report: "Report") -> Iterator[Line]:
 
 
 @verb("doctor", db_option, opens=None)
-def doctor(db: str) -> Shown:
+def doctor(db: str) -> Output:
     """Say what ails a store, and what to do.
 
     Looks at its place, its files, its readers and writers, and changes nothing; `refold verify` looks into the events.
@@ -99,7 +99,7 @@ def doctor(db: str) -> Shown:
     from refold.cli.doctor import examine
 
     examination = examine(db)
-    return Shown(examination, _examination_lines(examination), examination.exit_code)
+    return Output(examination, _examination_lines(examination), examination.exit_code)
 
 
 def _examination_lines(examination: "Examination") -> Iterator[Line]:
@@ -121,7 +121,7 @@ def _examination_lines(examination: "Examination") -> Iterator[Line]:
 )
 def erase(
     db: str, conversation: str | None, seqs: tuple[int, ...], forks: str, *, keep_derived: bool, yes: bool
-) -> Shown:
+) -> Output:
     """Erase a conversation, or single events, for ever.
 
     Their bytes go from every file of the store, with what was derived from them; the receipt says what was reached, and
@@ -137,7 +137,7 @@ def erase(
             receipt = memory.conversation(conversation).erase(derived=derived, forks=forks)
         else:
             receipt = memory.erase(seqs, derived=derived)
-    return Shown(receipt, _receipt_lines(receipt))
+    return Output(receipt, _receipt_lines(receipt))
 
 
 def _receipt_lines(receipt: "Receipt") -> Iterator[Line]:
@@ -152,7 +152,7 @@ def _receipt_lines(receipt: "Receipt") -> Iterator[Line]:
 
 
 @verb("backup", click.argument("path", type=click.Path()))
-def backup(memory: "Memory", path: str) -> Shown:
+def backup(memory: "Memory", path: str) -> Output:
     """Copy a store while others write.
 
     Writes a verified copy with a manifest to PATH, where nothing may be. The copy is a store: every verb takes it.
@@ -160,7 +160,7 @@ def backup(memory: "Memory", path: str) -> Shown:
     with progress_bar("verifying the copy") as progress:
         made = memory.backup(path, progress)
     text = f"  {made.head} events in {made.streams} streams, {made.data_bytes:,} bytes"
-    return Shown(made, [((path, "bold"), text), (f"state hash {made.state_hash}",)])
+    return Output(made, [((path, "bold"), text), (f"state hash {made.state_hash}",)])
 
 
 @verb(
@@ -170,7 +170,7 @@ def backup(memory: "Memory", path: str) -> Shown:
     moment_option("--to", help="Recover it as it was then, not whole."),
     opens=None,
 )
-def recover(backup: str, new: str, to: Moment) -> Shown:
+def recover(backup: str, new: str, to: Moment) -> Output:
     """Make a store of a backup or a store, as of now or then.
 
     Makes the store NEW, where nothing may be, of BACKUP; with --to, of what its log held at a seq, or at the last event
@@ -181,7 +181,7 @@ def recover(backup: str, new: str, to: Moment) -> Shown:
         made = recovered(backup, new, to=to, progress=progress)
     text = f"  the log up to seq {made.seq}: {made.head} events in {made.streams} streams"
     repairs: list[Line] = [(f"repaired: {repair}",) for repair in made.repairs]
-    return Shown(made, [((new, "bold"), text), (f"state hash {made.state_hash}",), *repairs])
+    return Output(made, [((new, "bold"), text), (f"state hash {made.state_hash}",), *repairs])
 
 
 _PORT_MAX = 65_535

@@ -21,7 +21,7 @@ WEEK_NS: Final = 7 * 86_400 * 10**9
 
 
 MEMORIES: Final = "memories"
-"""The origin of a case whose items are the memories of a project: they are searched, and no window holds them."""
+"""The origin of a case whose items are the memories of a project: they are searched, and in no window."""
 
 IMPORTANCE: Final = 0.5
 """Messages have no importance, so all have the same."""
@@ -49,7 +49,7 @@ class Item(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
-    """What is looked for once so many items have arrived, and the places of the items that answer it."""
+    """A question, asked once so many items have arrived, and the places of the items that answer it."""
 
     text: str
     category: str
@@ -72,7 +72,7 @@ class Case(Struct, frozen=True):
 
 
 def item_of(message: Message) -> Item:
-    """Return a message as it is measured; who speaks stands before what is said, as models are shown it."""
+    """Return a message as an item; the speaker's name goes before the text, as models are shown it."""
     event, stamp = message.event, message.stamp
     said = "\n".join(countable(message.content, message.tool_calls))
     metadata = message.metadata or {}
@@ -93,7 +93,7 @@ def item_of(message: Message) -> Item:
 
 
 def remembered(entry: Entry) -> Item:
-    """Return a project's memory as it is measured."""
+    """Return a project's memory as an item."""
     return Item(
         entry.body_seq,
         entry.id,
@@ -135,7 +135,7 @@ def places(items: Sequence[Item]) -> dict[str, int]:
     return {item.key: place for place, item in enumerate(items)}
 
 
-# What answers what: the labels of public sets, those of a file of queries, and what an agent's own calls tell.
+# Labels: those of public sets, those of a file of queries, and those of an agent's own calls.
 #
 # A conversation that has no labels is not without needs: when an assistant calls a tool, the names, numbers and dates
 # in its arguments stood somewhere before. The last message that said one of them is what the call needed.
@@ -169,11 +169,13 @@ def _asks(value: Any) -> bool:
 
 def _asks_for_sessions(source: dict[str, Any]) -> bool:
     """Return whether a source has questions with the sessions that answer each, as LongMemEval has them."""
-    asked, cited = source.get("questions"), source.get("answer_session_ids")
-    if not isinstance(asked, list) or not isinstance(cited, list):
-        return False
-    lists = cast("list[object]", cited)
-    return len(cast("list[object]", asked)) == len(lists) and all(isinstance(each, list) for each in lists)
+    questions, cited = source.get("questions"), source.get("answer_session_ids")
+    return (
+        isinstance(questions, list)
+        and isinstance(cited, list)
+        and len(cast("list[object]", questions)) == len(cast("list[object]", cited))
+        and all(isinstance(each, list) for each in cast("list[object]", cited))
+    )
 
 
 def _locomo(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
@@ -214,7 +216,10 @@ def _longmemeval(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> 
     category = str(source.get("question_type"))
     questions = [
         Question(
-            str(text), category, frozenset(number_of[each] for each in _texts(cited) if each in number_of), len(items)
+            str(text),
+            category,
+            frozenset(number_of[each] for each in map(str, _leaves(cited)) if each in number_of),
+            len(items),
         )
         for text, cited in zip(source["questions"], source["answer_session_ids"], strict=True)
     ]
@@ -235,10 +240,6 @@ def _leaves(value: Any) -> list[Any]:
         elif each is not None:
             leaves.append(each)
     return leaves
-
-
-def _texts(value: Any) -> list[str]:
-    return list(map(str, _leaves(value)))
 
 
 def _called(items: tuple[Item, ...]) -> Iterator[Question]:
@@ -301,7 +302,7 @@ class Labelled(msgspec.Struct, frozen=True):
 
 
 class _Turn(msgspec.Struct):
-    """What is said in a session of LongMemEval."""
+    """A turn of a session of LongMemEval."""
 
     role: str
     content: str
@@ -334,22 +335,20 @@ def _memory(path: Path, progress: Progress | None) -> Memory:
     if (path / _DATA_FILE).is_file():
         return Memory(path, readonly=True)
     memory = Memory()
-    if path.is_file() and _is_longmemeval(path):
+    if path.is_file() and b'"haystack_sessions"' in path.read_bytes():
         _append_longmemeval(memory, path, progress)
     else:
         import_file(memory, path, progress=progress)
     return memory
 
 
-def _is_longmemeval(path: Path) -> bool:
-    with path.open("rb") as file:
-        return b'"haystack_sessions"' in file.read()
-
-
 def _append_longmemeval(memory: Memory, path: Path, progress: Progress | None) -> None:
     """Append every haystack as a conversation, its labels where recorders keep them: with the first message."""
     document = decoded(path.read_bytes(), f"{path} is no JSON", "get it again, whole")
-    haystacks = _haystacks(document, path)
+    try:
+        haystacks = msgspec.convert(document, list[_Haystack])
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{path} is not as LongMemEval has it: {error}; give its file unchanged") from error
     for number, (entry, haystack) in enumerate(zip(cast("list[dict[str, Any]]", document), haystacks, strict=True)):
         chat = memory.conversation(f"longmemeval/{number}-{entry.get('question_id')}")
         source: dict[str, Any] | None = _with_lists(entry)
@@ -361,13 +360,6 @@ def _append_longmemeval(memory: Memory, path: Path, progress: Progress | None) -
                     source = None
         if progress is not None:
             progress(number + 1, len(haystacks))
-
-
-def _haystacks(document: Any, path: Path) -> list[_Haystack]:
-    try:
-        return msgspec.convert(document, list[_Haystack])
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"{path} is not as LongMemEval has it: {error}; give its file unchanged") from error
 
 
 def _sessions(haystack: _Haystack, place: str) -> Iterator[tuple[str | int, datetime, list[_Turn]]]:
@@ -428,7 +420,7 @@ def _queries(path: Path) -> Iterator[tuple[str, Labelled]]:
 
 
 class _Labels:
-    """Where the messages and memories that queries name stand."""
+    """The places of the messages and memories that queries name."""
 
     def __init__(self, items: dict[_Place, tuple[Item, ...]], ids: dict[_Place, dict[str, int]]) -> None:
         self._ids = ids

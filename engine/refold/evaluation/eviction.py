@@ -1,4 +1,4 @@
-"""Eviction evaluated: policies as data, replayed over traces of cases, and what was left when it was needed."""
+"""Eviction evaluated: policies as data, replayed over traces of cases, and the evidence left when it was needed."""
 
 import time
 from array import array
@@ -92,7 +92,7 @@ CLAIRVOYANT: Final = "clairvoyant"
 CLAIRVOYANT_RECALL: Final = "clairvoyant-recall"
 
 
-class Outcome(Struct, frozen=True):
+class PolicyOutcome(Struct, frozen=True):
     """What a policy did to a trace.
 
     ``survived`` has for each need with evidence the part of it that was there. ``held_tokens`` has for each need, and
@@ -110,7 +110,7 @@ class Outcome(Struct, frozen=True):
     refused: int
 
 
-class Window:
+class SimulatedWindow:
     """A window of so many tokens under a policy; pieces have the places at which they arrived."""
 
     def __init__(self, policy: Policy, window_tokens: int) -> None:
@@ -227,17 +227,14 @@ class Window:
         for place, piece in self._units.pop(leader):
             del self._leaders[place]
             self._orphans.discard(place)
-            self._forget_answer(place, piece.answers)
+            if piece.answers is not None and piece.answers in self._answers:
+                self._answers[piece.answers].discard(place)
+                if not self._answers[piece.answers]:
+                    del self._answers[piece.answers]
             self.tokens -= piece.tokens
             self.evicted += 1
             for call_id in piece.call_ids:
                 self._forget_call(call_id, place)
-
-    def _forget_answer(self, place: int, call_id: str | None) -> None:
-        if call_id is not None and call_id in self._answers:
-            self._answers[call_id].discard(place)
-            if not self._answers[call_id]:
-                del self._answers[call_id]
 
     def _forget_call(self, call_id: str, place: int) -> None:
         makers = self._makers[call_id]
@@ -249,7 +246,7 @@ class Window:
             del self._makers[call_id]
 
 
-def replay(trace: Trace, policy: Policy, window_tokens: int) -> Outcome:
+def replay(trace: Trace, policy: Policy, window_tokens: int) -> PolicyOutcome:
     """Let a trace pass through a window of so many tokens and return what happened.
 
     Needs have to stand in the order in which they come. Changes nothing; the same arguments give the same outcome.
@@ -258,7 +255,7 @@ def replay(trace: Trace, policy: Policy, window_tokens: int) -> Outcome:
     >>> replay(trace, POLICIES[0], 100).survived
     (0.0, 1.0)
     """
-    window = Window(policy, int(window_tokens * (1 - policy.recall_share)))
+    window = SimulatedWindow(policy, int(window_tokens * (1 - policy.recall_share)))
     survived: list[float] = []
     held: list[int] = []
     regretted = broken = place = 0
@@ -274,11 +271,11 @@ def replay(trace: Trace, policy: Policy, window_tokens: int) -> Outcome:
             survived.append(there / len(need.evidence))
             regretted += len(need.evidence) - there
     wanted = sum(len(need.evidence) for need in trace.needs)
-    return Outcome(tuple(survived), tuple(held), wanted, regretted, window.evicted, broken, window.refused)
+    return PolicyOutcome(tuple(survived), tuple(held), wanted, regretted, window.evicted, broken, window.refused)
 
 
 def _recall_pieces(
-    trace: Trace, policy: Policy, window: Window, need: Need, window_tokens: int
+    trace: Trace, policy: Policy, window: SimulatedWindow, need: Need, window_tokens: int
 ) -> tuple[frozenset[int], int]:
     """Return what a search puts beside the window into the rest of the budget, and its tokens."""
     if not policy.recall_share:
@@ -496,5 +493,5 @@ def _survival(survived: list[float]) -> tuple[float | None, Interval | None, flo
     return sum(survived) / len(survived), interval(survived), whole(survived)
 
 
-def _sum(outcomes: Sequence[Outcome], field: str) -> int:
+def _sum(outcomes: Sequence[PolicyOutcome], field: str) -> int:
     return sum(getattr(outcome, field) for outcome in outcomes)

@@ -1,4 +1,4 @@
-"""Retrieval evaluated: where rankings put the evidence of each question, with how far a mean is to be trusted."""
+"""Retrieval evaluated: the places of the evidence in the order of a ranking, with confidence intervals."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Vectors = NDArray[float32]
 
 
-# How far a mean is to be trusted: the bootstrap, with a seed that is fixed.
+# Confidence: the bootstrap, with a fixed seed.
 
 SEED: Final = 20_240_501
 RESAMPLES: Final = 2_000
@@ -87,18 +87,10 @@ class Embedded(Struct, frozen=True):
     questions: "Vectors"
 
 
-def _minilm() -> Embedder:
-    return MiniLmEmbedder()
-
-
-def _wordllama() -> Embedder:
-    return WordLlamaEmbedder()
-
-
 EMBEDDERS: Final[dict[str, Callable[[], Embedder]]] = {
     "hashed": HashedEmbedder,
-    "minilm": _minilm,
-    "wordllama": _wordllama,
+    "minilm": MiniLmEmbedder,
+    "wordllama": WordLlamaEmbedder,
 }
 """Embedders by the name that the command line has for them."""
 

@@ -7,7 +7,7 @@ that event reaches them. If one of them is erased before the commit, the write i
 
 from collections.abc import Callable, Iterator, Sequence
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack
 
 import msgspec
 
@@ -15,7 +15,6 @@ from refold import checks
 from refold.engine import batch as batches
 from refold.engine import reader
 from refold.engine.subscriptions import Subscription
-from refold.engine.transaction import ANY
 from refold.errors import InvalidInput, NotFound, ReadOnly, StoreBusy
 from refold.event import Erased, Event, Recorded, pack_json, unpack_json
 from refold.fold import State
@@ -34,7 +33,7 @@ from refold.memory.board_parts import (
     scoped,
 )
 from refold.memory.conversation import Conversation
-from refold.memory.options import Door, Options, Sources, seq_at
+from refold.memory.options import Door, MutationOptions, Options, chosen, mutation, seq_at
 from refold.memory.plans import EventPlan, PlannedWrite
 from refold.message import Message
 from refold.views.board import (
@@ -437,128 +436,94 @@ class Board:
 
     # Writing.
 
-    def set(
-        self, part: str, value: Any, *, expected: object = ANY, request_id: str | None = None, sources: Sources = ()
-    ) -> bool:
+    @mutation
+    def set(self, part: str, value: Any, **options: Unpack[MutationOptions]) -> bool:
         """Set a part by its name, as the setter of that part does."""
-        return self._set(part_of(part), value, Options(expected, request_id, sources))
+        return self._set(part_of(part), value, options)
 
+    @mutation
     def initialise(
-        self,
-        *,
-        project_id: str | None = None,
-        active_node_id: str | None = None,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sources = (),
+        self, *, project_id: str | None = None, active_node_id: str | None = None, **options: Unpack[MutationOptions]
     ) -> bool:
         """Record the project and the node that a session works on, by default those that the handle names."""
         ids = {"project_id": project_id or self.project, "active_node_id": active_node_id or self.node}
         given = {name: value for name, value in ids.items() if value is not None}
-        return self._set("session", given, Options(expected, request_id, sources))
+        return self._set("session", given, options)
 
-    def set_session(
-        self,
-        partial: dict[str, Any],
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sources = (),
-    ) -> bool:
+    @mutation
+    def set_session(self, partial: dict[str, Any], **options: Unpack[MutationOptions]) -> bool:
         """Change the given fields of the session: project_id, active_node_id, timestamp.
 
         From then on the board of that node lies under it. Raises ``InvalidInput`` for ids other than the handle's.
         """
-        return self._set("session", partial, Options(expected, request_id, sources))
+        return self._set("session", partial, options)
 
-    def set_project_graph(
-        self, graph: Any, *, expected: object = ANY, request_id: str | None = None, sources: Sources = ()
-    ) -> bool:
+    @mutation
+    def set_project_graph(self, graph: Any, **options: Unpack[MutationOptions]) -> bool:
         """Replace the project's graph: nodes keep id, label, type and builder, edges from, to and type."""
-        return self._set("project_graph", graph, Options(expected, request_id, sources))
+        return self._set("project_graph", graph, options)
 
-    def set_elements_graph(
-        self, graph: Any, *, expected: object = ANY, request_id: str | None = None, sources: Sources = ()
-    ) -> bool:
+    @mutation
+    def set_elements_graph(self, graph: Any, **options: Unpack[MutationOptions]) -> bool:
         """Replace the graph of the elements, as ``set_project_graph`` does."""
-        return self._set("elements_graph", graph, Options(expected, request_id, sources))
+        return self._set("elements_graph", graph, options)
 
-    def set_project_structure(
-        self, structure: Any, *, expected: object = ANY, request_id: str | None = None, sources: Sources = ()
-    ) -> bool:
+    @mutation
+    def set_project_structure(self, structure: Any, **options: Unpack[MutationOptions]) -> bool:
         """Replace the graphs that are given, in one event; a bare graph is the project's, ``None`` empties both."""
-        return self._set("project_structure", structure, Options(expected, request_id, sources))
+        return self._set("project_structure", structure, options)
 
-    def set_node_context(
-        self, context: Any, *, expected: object = ANY, request_id: str | None = None, sources: Sources = ()
-    ) -> bool:
+    @mutation
+    def set_node_context(self, context: Any, **options: Unpack[MutationOptions]) -> bool:
         """Replace the context of the node; notes, customFields and linked_elements outside of ``meta`` go into it."""
-        return self._set("node_context", context, Options(expected, request_id, sources))
+        return self._set("node_context", context, options)
 
-    def set_fetched_context(
-        self, context: Any, *, expected: object = ANY, request_id: str | None = None, sources: Sources = ()
-    ) -> bool:
+    @mutation
+    def set_fetched_context(self, context: Any, **options: Unpack[MutationOptions]) -> bool:
         """Replace the context that was fetched for the node, any JSON object."""
-        return self._set("fetched_context", context, Options(expected, request_id, sources))
+        return self._set("fetched_context", context, options)
 
-    def set_working_history(
-        self, value: Any, *, expected: object = ANY, request_id: str | None = None, sources: Sources = ()
-    ) -> bool:
+    @mutation
+    def set_working_history(self, value: Any, **options: Unpack[MutationOptions]) -> bool:
         """Replace the history: a text, an object with a ``text``, or any other JSON value, which is written out."""
-        return self._set("working_history", value, Options(expected, request_id, sources))
+        return self._set("working_history", value, options)
 
-    def set_messages(
-        self,
-        messages: Any,
-        *,
-        meta: Any = None,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sources = (),
-    ) -> bool:
+    @mutation
+    def set_messages(self, messages: Any, *, meta: Any = None, **options: Unpack[MutationOptions]) -> bool:
         """Replace the messages: the latest 200, by created_at and id.
 
         ``meta`` is what the board cannot count itself: total_count, filtered_count, has_more, next_cursor,
         last_user_message, last_synced_at.
         """
-        return self._set(MESSAGES, messages, Options(expected, request_id, sources), meta)
+        return self._set(MESSAGES, messages, options, meta)
 
-    def append_message(
-        self, message: Any, *, expected: object = ANY, request_id: str | None = None, sources: Sources = ()
-    ) -> bool:
+    @mutation
+    def append_message(self, message: Any, **options: Unpack[MutationOptions]) -> bool:
         """Add a message, in the place of one with the same id; without a created_at it is of now."""
-        given = clean_message(message)
-        decide = append_message(self._door.sources(sources), given, self._door.engine.reader.now_ns())
+        given, writing = clean_message(message), chosen(options)
+        decide = append_message(self._door.sources(writing.sources), given, self._door.engine.reader.now_ns())
         request = ("board.append_message", given.fields)
-        return bool(self._stream.write(decide, (MESSAGES,), request, Options(expected, request_id, sources)))
+        return bool(self._stream.write(decide, (MESSAGES,), request, writing))
 
-    def set_messages_meta(
-        self, meta: Any, *, expected: object = ANY, request_id: str | None = None, sources: Sources = ()
-    ) -> bool:
+    @mutation
+    def set_messages_meta(self, meta: Any, **options: Unpack[MutationOptions]) -> bool:
         """Replace the counts of messages that the board does not have; they win over what it counts."""
-        return self._set("messages_meta", meta, Options(expected, request_id, sources))
+        return self._set("messages_meta", meta, options)
 
-    def set_last_user_message(
-        self, text: str | None, *, expected: object = ANY, request_id: str | None = None, sources: Sources = ()
-    ) -> bool:
+    @mutation
+    def set_last_user_message(self, text: str | None, **options: Unpack[MutationOptions]) -> bool:
         """Set the last message of the user; with a blank text it is taken from the messages again."""
-        return self._set("last_user_message", text, Options(expected, request_id, sources))
+        return self._set("last_user_message", text, options)
 
-    def update_settings(
-        self,
-        partial: dict[str, Any],
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sources = (),
-    ) -> bool:
+    @mutation
+    def update_settings(self, partial: dict[str, Any], **options: Unpack[MutationOptions]) -> bool:
         """Change the given settings; numbers are clamped, and what is no number becomes the default.
 
         A part that a toggle hides comes back when the toggle is turned on again.
         """
-        return self._set("config", partial, Options(expected, request_id, sources))
+        return self._set("config", partial, options)
 
-    def _set(self, part: str, value: Any, options: Options, meta: Any = None) -> bool:
+    def _set(self, part: str, value: Any, options: MutationOptions, meta: Any = None) -> bool:
         """Set a part to the clean form of a value, or the fields of it that are given."""
         clean = CLEANERS[part](value)
         if meta is not None:
@@ -570,10 +535,11 @@ class Board:
         else:
             values = clean if part in ("project_structure", MESSAGES) else {part: clean}
         parts = (part,) if part in _FIELDED else tuple(values)
-        decide = set_fields(self._door.sources(options.sources), values)
+        writing = chosen(options)
+        decide = set_fields(self._door.sources(writing.sources), values)
         for field, checked in values.items():
             checks.packed_json(checked, field)
-        return bool(self._stream.write(decide, parts, (f"board.{parts[0]}", clean), options))
+        return bool(self._stream.write(decide, parts, (f"board.{parts[0]}", clean), writing))
 
     def _check_ids(self, given: dict[str, str]) -> None:
         """Raise ``InvalidInput`` for ids of a session other than those of the handle."""
@@ -587,13 +553,9 @@ class Board:
                     f"with memory.board(...)"
                 )
 
+    @mutation
     def hydrate(
-        self,
-        conversation: "str | Conversation | AsyncConversation | None" = None,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sources = (),
+        self, conversation: "str | Conversation | AsyncConversation | None" = None, **options: Unpack[MutationOptions]
     ) -> int:
         """Append the messages of a conversation's window that the board lacks; return their number.
 
@@ -603,9 +565,9 @@ class Board:
         """
         name, window = _window_of(self._stream, conversation)
         node = self._stream.layers().session()["active_node_id"] or None
-        decide = hydrate(self._door.sources(sources), name, window, node, self._door.engine.reader.now_ns())
-        request, options = ("board.hydrate", name), Options(expected, request_id, sources)
-        events = self._stream.write(decide, (MESSAGES,), request, options, is_single=False)
+        writing = chosen(options)
+        decide = hydrate(self._door.sources(writing.sources), name, window, node, self._door.engine.reader.now_ns())
+        events = self._stream.write(decide, (MESSAGES,), ("board.hydrate", name), writing, is_single=False)
         return sum(isinstance(event, BoardMessageAppended) for event in events)
 
     def erase(self, *, derived: str = "erase", forks: str = "refuse") -> "Receipt":

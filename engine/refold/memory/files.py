@@ -1,16 +1,16 @@
 """Files of a model under ``/memories``: the verbs of Anthropic's memory tool, kept in the log."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from msgspec import Struct
 
 from refold import checks
-from refold.engine.transaction import ANY, Decide
+from refold.engine.transaction import Decide
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.event import Event, Recorded
 from refold.fold import State
-from refold.memory.options import Door, Sources
+from refold.memory.options import Door, MutationOptions, chosen, mutation
 from refold.views.files import (
     FILES,
     PATH_BYTES_MAX,
@@ -290,18 +290,11 @@ class Files:
 
     # Writing.
 
-    def create(
-        self,
-        path: str,
-        file_text: str,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sources = (),
-    ) -> str:
+    @mutation
+    def create(self, path: str, file_text: str, **options: Unpack[MutationOptions]) -> str:
         """Write a file where nothing is, with the directories on the way; ``InvalidInput`` where something is."""
         place, text = placed(path), _text(file_text, "file_text")
-        cited, file_id = self._door.sources(sources), self._door.engine.reader.new_id()
+        cited, file_id = self._door.sources(options.get("sources", ())), self._door.engine.reader.new_id()
 
         def decide(state: State) -> Event:
             tree = state.part(FILES)
@@ -310,25 +303,17 @@ class Files:
             _check_room(tree, place, len(text))
             return FileCreated(cited, file_id, place, text)
 
-        self._note(decide, ("create", place, text), expected, request_id)
+        self._note(decide, ("create", place, text), options)
         return f"File created successfully at: {path}"
 
-    def str_replace(
-        self,
-        path: str,
-        old_str: str,
-        new_str: str,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sources = (),
-    ) -> str:
+    @mutation
+    def str_replace(self, path: str, old_str: str, new_str: str, **options: Unpack[MutationOptions]) -> str:
         """Put a text in the place of another one that stands once in a file; return the lines around it.
 
         Raises ``NotFound`` for a file that is not there, ``InvalidInput`` for a text that is not there, or not once.
         """
         place, old, new = placed(path), _text(old_str, "old_str"), _text(new_str, "new_str")
-        cited, shown = self._door.sources(sources), [EDITED]
+        cited, shown = self._door.sources(options.get("sources", ())), [EDITED]
 
         def decide(state: State) -> Event | None:
             tree = state.part(FILES)
@@ -337,7 +322,7 @@ class Files:
             shown[:] = [snippet(changed, begin)]
             return _edit(cited, tree, node, changed, (begin, len(old), new))
 
-        noted = self._note(decide, ("str_replace", place, old, new), expected, request_id)
+        noted = self._note(decide, ("str_replace", place, old, new), options)
         return self._snippet_of(noted, old) if shown == [EDITED] else shown[0]
 
     def _snippet_of(self, noted: Recorded | None, old: str) -> str:
@@ -354,16 +339,8 @@ class Files:
         before, after = then(stamp.seq - 1), then(stamp.seq)
         return EDITED if before is None or after is None else snippet(after, before.find(old))
 
-    def insert(
-        self,
-        path: str,
-        insert_line: int,
-        insert_text: str,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sources = (),
-    ) -> str:
+    @mutation
+    def insert(self, path: str, insert_line: int, insert_text: str, **options: Unpack[MutationOptions]) -> str:
         """Insert a text behind a line of a file, 0 for its beginning.
 
         Raises ``NotFound`` for a file that is not there, ``InvalidInput`` for a line that it does not have.
@@ -371,7 +348,7 @@ class Files:
         place, text = placed(path), _text(insert_text, "insert_text")
         if type(insert_line) is not int:
             checks.invalid(f"insert_line must be an int, not {type(insert_line).__name__}")
-        cited = self._door.sources(sources)
+        cited = self._door.sources(options.get("sources", ()))
 
         def decide(state: State) -> Event | None:
             tree = state.part(FILES)
@@ -380,15 +357,16 @@ class Files:
             changed = inserted(before, insert_line, text)
             return _edit(cited, tree, node, changed, difference(before, changed))
 
-        self._note(decide, ("insert", place, insert_line, text), expected, request_id)
+        self._note(decide, ("insert", place, insert_line, text), options)
         return f"The file {path} has been edited."
 
-    def delete(self, path: str, *, expected: object = ANY, request_id: str | None = None, sources: Sources = ()) -> str:
+    @mutation
+    def delete(self, path: str, **options: Unpack[MutationOptions]) -> str:
         """Remove a file, or a directory with all that it holds; ``NotFound`` where nothing is.
 
         The log keeps it, and ``memory.at`` shows it, until it is erased.
         """
-        place, cited = placed(path), self._door.sources(sources)
+        place, cited = placed(path), self._door.sources(options.get("sources", ()))
         if place == ROOT:
             raise InvalidInput(f"Cannot delete the {ROOT} directory itself")
 
@@ -397,25 +375,18 @@ class Files:
             _known(tree, place, f"The path {path} does not exist")
             return FileDeleted(cited, _ids(tree, place), place)
 
-        self._note(decide, ("delete", place), expected, request_id)
+        self._note(decide, ("delete", place), options)
         return f"Successfully deleted {path}"
 
-    def rename(
-        self,
-        old_path: str,
-        new_path: str,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sources = (),
-    ) -> str:
+    @mutation
+    def rename(self, old_path: str, new_path: str, **options: Unpack[MutationOptions]) -> str:
         """Move a file, or a directory with all that it holds, to a path where nothing is.
 
         Raises ``NotFound`` for an old path that is not there, ``InvalidInput`` for a new one that is, or that lies
         inside of the old one.
         """
         old, new = placed(old_path, "old_path"), placed(new_path, "new_path")
-        cited, move_id = self._door.sources(sources), self._door.engine.reader.new_id()
+        cited, move_id = self._door.sources(options.get("sources", ())), self._door.engine.reader.new_id()
         if old == ROOT:
             raise InvalidInput(f"Cannot rename the {ROOT} directory itself")
 
@@ -430,13 +401,14 @@ class Files:
             _check_lengths(tree, old, new)
             return FileRenamed(cited, move_id, _ids(tree, old), old, new)
 
-        self._note(decide, ("rename", old, new), expected, request_id)
+        self._note(decide, ("rename", old, new), options)
         return f"Successfully renamed {old_path} to {new_path}"
 
-    def _note(
-        self, decide: Decide, asked: tuple[Any, ...], expected: object, request_id: str | None
-    ) -> Recorded | None:
-        return self._door.note(self._stream, decide, at=self._at, asked=asked, expected=expected, request_id=request_id)
+    def _note(self, decide: Decide, request: tuple[Any, ...], options: MutationOptions) -> Recorded | None:
+        expected, request_id, _ = chosen(options)
+        return self._door.note(
+            self._stream, decide, at=self._at, asked=request, expected=expected, request_id=request_id
+        )
 
 
 _MISSING: Final = "The path {} does not exist. Please provide a valid path."

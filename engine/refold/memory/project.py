@@ -4,13 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from refold import checks
-from refold.engine.transaction import ANY
 from refold.entry import Entry
 from refold.event import Recorded
 from refold.index.ranking import Ranking
 from refold.memory import facts, maintenance, search
 from refold.memory.facts import FactChanges, FactInput, ProjectStream, checked_id
-from refold.memory.options import Door, Options, seq_at
+from refold.memory.options import Door, MutationOptions, chosen, mutation, seq_at
 from refold.memory.search import SearchOptions
 from refold.results import Hits, Outcome, ProjectStats, Receipt, Upserted
 from refold.views.episodes import Episode
@@ -61,6 +60,7 @@ class Project:
 
     # Writing.
 
+    @mutation
     def add(
         self,
         content: str,
@@ -74,9 +74,7 @@ class Project:
         status: str = "active",
         vector: "Numbers" = None,
         occurred: "int | datetime.datetime | None" = None,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        **options: Unpack[MutationOptions],
     ) -> Entry:
         """Add a memory and return it; where one of exactly this content is there, return that and append nothing.
 
@@ -88,10 +86,10 @@ class Project:
         >>> project.add("The API listens on port 8080.", source="chat-42").category
         'fact'
         """
-        options = Options(expected, request_id, sources)
+        writing = chosen(options)
         given = FactInput.checked(
             self._door,
-            sources,
+            writing.sources,
             content=content,
             category=category,
             keywords=keywords,
@@ -103,8 +101,9 @@ class Project:
             vector=vector,
             occurred=occurred,
         )
-        return facts.add(self._stream, given, options)
+        return facts.add(self._stream, given, writing)
 
+    @mutation
     def upsert(
         self,
         content: str,
@@ -119,9 +118,7 @@ class Project:
         vector: "Numbers" = None,
         occurred: "int | datetime.datetime | None" = None,
         threshold: float | None = None,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        **options: Unpack[MutationOptions],
     ) -> Upserted:
         """Merge a memory into the active one that is most alike, if their cosine is over ``threshold``, else add it.
 
@@ -129,10 +126,10 @@ class Project:
         importance and all keywords, and keeps category and metadata. ``.outcome`` is inserted, merged or skipped, with
         ``.reason``, where the content is empty or nothing would change. ``threshold=None`` is the embedder's, 0.85.
         """
-        options = Options(expected, request_id, sources)
+        writing = chosen(options)
         given = FactInput.checked(
             self._door,
-            sources,
+            writing.sources,
             content=content,
             category=category,
             keywords=keywords,
@@ -144,18 +141,18 @@ class Project:
             vector=vector,
             occurred=occurred,
         )
-        return maintenance.upsert(self._stream, given, threshold, options)
+        return maintenance.upsert(self._stream, given, threshold, writing)
 
-    def unmerge(
-        self, seq: int | Upserted, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
-    ) -> Entries:
+    @mutation
+    def unmerge(self, seq: int | Upserted, **options: Unpack[MutationOptions]) -> Entries:
         """Take the merge at a seq apart; return the memory that had taken the other one in, and that one if it is back.
 
         Only what still holds the merged value is as before. Raises ``NotFound`` where there is no merge, or its memory
         was deleted, ``InvalidInput`` if it was taken apart or erased, or another memory says by now what would be back.
         """
-        return maintenance.unmerge(self._stream, seq, Options(expected, request_id, sources))
+        return maintenance.unmerge(self._stream, seq, chosen(options))
 
+    @mutation
     def update(
         self,
         id: str | Entry,  # noqa: A002 - the word of the shape that it comes from
@@ -166,9 +163,7 @@ class Project:
         importance: float | None = None,
         metadata: dict[str, Any] | None = None,
         vector: "Numbers" = None,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        **options: Unpack[MutationOptions],
     ) -> Entry:
         """Change what is given of a memory and return it; another content is embedded anew. ``NotFound`` if unknown."""
         changes = FactChanges.checked(
@@ -180,107 +175,80 @@ class Project:
             metadata=metadata,
             vector=vector,
         )
-        return facts.update(self._stream, checked_id(id), changes, Options(expected, request_id, sources))
+        return facts.update(self._stream, checked_id(id), changes, chosen(options))
 
+    @mutation
     def delete(
         self,
         id: str | Entry,  # noqa: A002 - as above
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        **options: Unpack[MutationOptions],
     ) -> None:
         """Remove a memory; the log keeps it. Raises ``NotFound`` if it is unknown."""
-        facts.delete(self._stream, checked_id(id), Options(expected, request_id, sources))
+        facts.delete(self._stream, checked_id(id), chosen(options))
 
-    def clear(self, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()) -> int:
+    @mutation
+    def clear(self, **options: Unpack[MutationOptions]) -> int:
         """Remove every memory; return how many there were. Episodes stay."""
-        return facts.clear(self._stream, Options(expected, request_id, sources))
+        return facts.clear(self._stream, chosen(options))
 
+    @mutation
     def review(
         self,
         id: str | Entry,  # noqa: A002 - as above
         status: str,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        **options: Unpack[MutationOptions],
     ) -> Entry:
         """Give a memory a status (active, pending_review, rejected, archived) and return it; only active are found."""
-        return facts.review(self._stream, checked_id(id), status, Options(expected, request_id, sources))
+        return facts.review(self._stream, checked_id(id), status, chosen(options))
 
+    @mutation
     def approve(
         self,
         id: str | Entry,  # noqa: A002 - as above
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        **options: Unpack[MutationOptions],
     ) -> Entry:
         """Make a memory active and return it."""
-        return self.review(id, "active", expected=expected, request_id=request_id, sources=sources)
+        return self.review(id, "active", **options)
 
+    @mutation
     def reject(
         self,
         id: str | Entry,  # noqa: A002 - as above
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        **options: Unpack[MutationOptions],
     ) -> Entry:
         """Reject a memory and return it."""
-        return self.review(id, "rejected", expected=expected, request_id=request_id, sources=sources)
+        return self.review(id, "rejected", **options)
 
+    @mutation
     def archive(
         self,
         id: str | Entry,  # noqa: A002 - as above
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        **options: Unpack[MutationOptions],
     ) -> Entry:
         """Put a memory into the archive and return it."""
-        return self.review(id, "archived", expected=expected, request_id=request_id, sources=sources)
+        return self.review(id, "archived", **options)
 
     # Maintenance.
 
-    def decay(
-        self,
-        *,
-        dry_run: bool = False,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
-    ) -> Outcome:
+    @mutation
+    def decay(self, *, dry_run: bool = False, **options: Unpack[MutationOptions]) -> Outcome:
         """Let importance fall to 0.95 of itself a week, by whole days since last access or decay; return how many fell.
 
         Days are counted once: a second run on the same day changes nothing.
         """
-        return maintenance.decay(self._stream, Options(expected, request_id, sources), dry_run=dry_run)
+        return maintenance.decay(self._stream, chosen(options), dry_run=dry_run)
 
-    def prune(
-        self,
-        min_importance: float,
-        *,
-        dry_run: bool = False,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
-    ) -> Outcome:
+    @mutation
+    def prune(self, min_importance: float, *, dry_run: bool = False, **options: Unpack[MutationOptions]) -> Outcome:
         """Remove the memories whose importance is under a bound; return how many there were."""
-        return maintenance.prune(self._stream, min_importance, Options(expected, request_id, sources), dry_run=dry_run)
+        return maintenance.prune(self._stream, min_importance, chosen(options), dry_run=dry_run)
 
+    @mutation
     def compact(
-        self,
-        threshold: float | None = None,
-        *,
-        dry_run: bool = False,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        self, threshold: float | None = None, *, dry_run: bool = False, **options: Unpack[MutationOptions]
     ) -> Outcome:
         """Merge active memories whose cosine is over a threshold (0.90), until there are none; return how many went."""
-        return maintenance.compact(self._stream, threshold, Options(expected, request_id, sources), dry_run=dry_run)
+        return maintenance.compact(self._stream, threshold, chosen(options), dry_run=dry_run)
 
     # Finding.
 
@@ -323,6 +291,7 @@ class Project:
         """
         return search.search_many(self._stream, queries, vectors, options)
 
+    @mutation
     def recall(
         self,
         query: str,
@@ -337,9 +306,7 @@ class Project:
         now: "int | datetime.datetime | None" = None,
         explain: bool = False,
         conversation: "str | Conversation | None" = None,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        **options: Unpack[MutationOptions],
     ) -> Hits:
         """Search, and record what was found, even nothing, and for which conversation; it counts as an access.
 
@@ -348,8 +315,7 @@ class Project:
         wanted = search.checked_options(
             top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain
         )
-        options = Options(expected, request_id, sources)
-        return search.recall(self._stream, query, wanted, conversation, options)
+        return search.recall(self._stream, query, wanted, conversation, chosen(options))
 
     # Reading.
 
@@ -386,6 +352,7 @@ class Project:
 
     # Episodes.
 
+    @mutation
     def record_episode(
         self,
         kind: str,
@@ -398,16 +365,14 @@ class Project:
         keywords: Sequence[str] | None = None,
         vector: "Numbers" = None,
         occurred: "int | datetime.datetime | None" = None,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        **options: Unpack[MutationOptions],
     ) -> Episode:
         """Record what was tried and how it ended (success, failure or discovery); return the episode.
 
         ``keywords=None`` takes those of the three texts.
         """
         said = (kind, session, task, approach, outcome, tools, keywords, vector, occurred)
-        return search.record(self._stream, *said, Options(expected, request_id, sources))
+        return search.record(self._stream, *said, chosen(options))
 
     def search_episodes(
         self,

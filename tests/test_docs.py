@@ -2,11 +2,13 @@
 
 import doctest
 import importlib
+import pkgutil
 import re
 import struct
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import msgspec
@@ -20,6 +22,7 @@ from tests.rigs.test_tamper import TABLE
 from tests.support.paths import ROOT
 
 ENGINE = ROOT / "engine"
+SOURCE = ENGINE / "refold"
 PAGES = ("README.md", "engine/TUTORIAL.md", "engine/FORMAT.md")
 FORMAT = (ENGINE / "FORMAT.md").read_text(encoding="utf-8")
 
@@ -291,3 +294,62 @@ def test_a_bound_that_a_page_names_is_the_one_of_the_code(page: str, phrase: str
 
 def test_the_version_has_an_entry_in_the_changelog() -> None:
     assert f"\n## {refold.__version__}\n" in (ENGINE / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+# ARCHITECTURE.md and the pages of docs/ against the code.
+
+
+DESIGN_PAGES = ("ARCHITECTURE.md", "docs/internals.md")
+
+
+@pytest.mark.parametrize("page", DESIGN_PAGES)
+def test_every_name_and_path_on_a_page_of_the_design_exists(page: str) -> None:
+    text = (ENGINE / page).read_text(encoding="utf-8")
+    names = set(re.findall(r"`(refold(?:\.\w+)+)`", text))
+    paths = set(re.findall(r"`((?:\w+/)+\w+\.\w+)`", text))
+    assert names or paths
+    assert [name for name in sorted(names) if not is_name(name)] == []
+    assert [path for path in sorted(paths) if not any((top / path).exists() for top in (ROOT, ENGINE, SOURCE))] == []
+
+
+def is_name(dotted: str) -> bool:
+    try:
+        pkgutil.resolve_name(dotted)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def calls_of(use: Callable[[], object]) -> list[str]:
+    """Return the dotted names of the functions of refold that a call passes through, in their order."""
+    calls: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(SOURCE):
+            module = ".".join(path.relative_to(ENGINE).with_suffix("").parts)
+            calls.append(f"{module}.{frame.f_code.co_qualname}")
+
+    sys.setprofile(note)
+    try:
+        use()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_the_lives_of_a_write_and_a_read_are_those_of_the_code(tmp_path: Path) -> None:
+    text = (ENGINE / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    write, read = (
+        [row[1].split("`")[1] for row in table_after(part, "step", "function")]
+        for part in (text, text[text.index("## The life of a read") :])
+    )
+    with Memory(tmp_path / "store") as memory:
+        memory.conversation("a").append("user", "Hello!")
+        memory.project("p").add("The port is 8080.")
+        for steps, use in (
+            (write, lambda: memory.conversation("b").append("user", "Hello!")),
+            (read, lambda: memory.project("p").search("which port?")),
+        ):
+            calls = iter(calls_of(use))
+            assert [step for step in steps if step not in calls] == []

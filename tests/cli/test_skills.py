@@ -8,7 +8,7 @@ import pytest
 from refold import Memory
 from refold.cli import skills
 from refold.skills import library_of
-from refold.skills.skill import PHASES, SOURCES
+from refold.skills.format import PHASES, SOURCES
 from refold.views.skills import STATUSES
 from tests.support.command import Run, running
 

@@ -15,8 +15,16 @@ from refold.limits import (
     SKILL_NESTING_COUNT_MAX,
 )
 from refold.skills import format as skills_format
-from refold.skills.format import normalize_name, parse_skill, render_skill, validate_skill
-from refold.skills.skill import HookAction, HookRule, Skill, SkillHooks
+from refold.skills.format import (
+    HookAction,
+    HookRule,
+    Skill,
+    SkillHooks,
+    normalize_name,
+    parse_skill,
+    render_skill,
+    validate_skill,
+)
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from refold import Memory
 from refold.errors import InvalidInput, ReadOnly
+from refold.skills.format import Skill, summary_of
 from refold.skills.library import library_of
 from refold.skills.selection import SkillMatch
-from refold.skills.skill import Skill, summary_of
 from refold.views.skills import SkillUsage
 from tests.support.memories import refused, remembering
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from refold.errors import InvalidInput, NotFound
 from refold.index.ranking import Ranking
+from refold.skills.format import Detection, Skill
 from refold.skills.selection import (
     DetectedSkill,
     SeedScorer,
@@ -28,8 +29,7 @@ from refold.skills.selection import (
     match_of,
     text_of,
 )
-from refold.skills.skill import Detection, Skill, token_set, tokens
-from refold.skills.sources import SkillIndex
+from refold.skills.sources import SkillIndex, token_set, tokens
 
 
 def skill(name: str, description: str = "about", body: str = "body", **fields: Any) -> Skill:

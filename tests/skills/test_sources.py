@@ -9,7 +9,7 @@ import pytest
 from refold import limits
 from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreError
 from refold.skills import files as skills_files
-from refold.skills.skill import Detection
+from refold.skills.format import Detection
 from refold.skills.sources import RefreshStats, SkillIndex, SkillLoader, SkillRoots
 
 pytest.importorskip("yaml", reason="PyYAML is not installed")

@@ -412,8 +412,8 @@ def extract(
     erased = _erased_seqs(chat)
     read = chat.session.extracted_seq()
     fresh = unread(chat) if messages is None else [message for message in messages if message.seq > read]
-    told = _summary(chat) if summary is None else summary
-    if not fresh and not (told.key_findings and _has_findings(chat, read)):
+    session = _summary(chat) if summary is None else summary
+    if not fresh and not (session.key_findings and _has_findings(chat, read)):
         return Extracted()
     store = memory.project(project or chat.project or "default")
     echoes = _echoes(store, chat, read)
@@ -422,7 +422,7 @@ def extract(
     waiting = pages[:EXTRACTION_PAGES_COUNT_MAX]
     while waiting:
         page = waiting.pop(0)
-        question = [{"role": "user", "content": prompt(told, page, known_memories(store))}]
+        question = [{"role": "user", "content": prompt(session, page, known_memories(store))}]
         answer = provider.complete_json(question, [SYSTEM], SCHEMA, timeout_seconds=timeout_seconds)
         if not isinstance(cast("object", answer), JsonResult):
             raise ProviderFailed(
@@ -448,7 +448,7 @@ def extract(
         )
         if ids is None:
             erased, ids, lessons = _erased_seqs(chat), (), Lessons((), (_ERASED,))
-            told = _summary(chat) if summary is None else summary
+            session = _summary(chat) if summary is None else summary
             rest = ([message for message in each if message.seq not in erased] for each in (page, *waiting))
             waiting = [each for each in rest if each]
         result = Extracted(

@@ -217,8 +217,8 @@ def calls_of(tool_calls: Sequence[dict[str, Any]] | None) -> tuple[Call, ...]:
     for call in tool_calls or ():
         function: Any = call.get("function")
         fields = cast("dict[str, Any]", function) if isinstance(function, dict) else {}
-        given = Call(call.get("id") or "", fields.get("name") or "", fields.get("arguments") or "")
-        calls.append(_storable_call(given))
+        arguments = fields.get("arguments") or ""
+        calls.append(_storable_call(Call(call.get("id") or "", fields.get("name") or "", arguments)))
     return tuple(calls)
 
 

@@ -1,10 +1,10 @@
 """Skills: written instructions for a kind of task, found in files or learned, and put before a model when they help.
 
-``skills_of(memory, SkillRoots(project="."))`` is the handle on all of them. Hooks of skill files are read and
-shown, and never run.
+`skills_of(memory, SkillRoots(project="."))` is the handle on all of them. Hooks of skill files are read and shown, and
+never run.
 """
 
-from refold.skills.format import parse_skill, render_skill, validate_skill
+from refold.skills.format import Detection, Diagnostic, Skill, SkillSummary, parse_skill, render_skill, validate_skill
 from refold.skills.library import Generation, SkillLibrary, library_of
 from refold.skills.selection import (
     SelectionPolicy,
@@ -14,7 +14,6 @@ from refold.skills.selection import (
     inject_message,
     inject_skills,
 )
-from refold.skills.skill import Detection, Diagnostic, Skill, SkillSummary
 from refold.skills.skills import RestrictedRegistry, Skills, skill_tool, skills_of
 from refold.skills.sources import RefreshStats, SkillIndex, SkillLoader, SkillRoots
 

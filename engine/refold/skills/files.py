@@ -55,7 +55,7 @@ class Omission(NamedTuple):
     reason: str
 
 
-class Walk(NamedTuple):
+class Listing(NamedTuple):
     """The files below a root, sorted by path, and the omissions."""
 
     files: tuple[FileStat, ...]
@@ -67,7 +67,7 @@ def is_markdown(name: str) -> bool:
     return name.lower().endswith(".md")
 
 
-def walk(root: str, *, matches: Callable[[str], bool] = is_markdown) -> Walk:
+def walk(root: str, *, matches: Callable[[str], bool] = is_markdown) -> Listing:
     """Find the files below a directory whose names match; none below a path that is no directory.
 
     Files higher up come before deeper ones, so that it is the depths that are left out over a bound.
@@ -89,8 +89,8 @@ class _Walker:
         self._linked: deque[tuple[str, str, int]] = deque()
         """The same behind links: entered last, so that their targets come under their own names."""
 
-    def walk(self) -> Walk:
-        """Walk the whole tree."""
+    def walk(self) -> Listing:
+        """Listing the whole tree."""
         for count in range(SKILL_DIRECTORIES_COUNT_MAX + 1):
             waiting = self._waiting or self._linked
             if not waiting or self._is_full():
@@ -103,7 +103,7 @@ class _Walker:
         if self._is_full():
             bound = f"SKILL_FILES_COUNT_MAX = {SKILL_FILES_COUNT_MAX}"
             self._omit("", f"more Markdown files than {bound}; the rest is left out")
-        return Walk(tuple(sorted(self._files[:SKILL_FILES_COUNT_MAX])), tuple(sorted(self._omissions)))
+        return Listing(tuple(sorted(self._files[:SKILL_FILES_COUNT_MAX])), tuple(sorted(self._omissions)))
 
     def _is_full(self) -> bool:
         return len(self._files) > SKILL_FILES_COUNT_MAX

@@ -1,4 +1,4 @@
-"""The format of skill files: frontmatter, lenient reading, strict validation, and writing."""
+"""Skills and the format of their files: frontmatter, lenient reading, strict validation, and writing."""
 
 import re
 import unicodedata
@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from msgspec import Struct
+
 from refold import checks
 from refold.agent.tools import is_storable
 from refold.errors import InvalidInput, LimitExceeded
-from refold.event import pack_json
+from refold.event import pack_json, unpack_json
 from refold.limits import (
     SKILL_COMPATIBILITY_CHARS_MAX,
     SKILL_DESCRIPTION_CHARS_MAX,
@@ -19,10 +21,148 @@ from refold.limits import (
     SKILL_NAME_CHARS_MAX,
     SKILL_NESTING_COUNT_MAX,
 )
-from refold.skills.skill import ERROR, NOTE, WARNING, Diagnostic, HookAction, HookRule, Skill, SkillHooks
 from refold.text import sha256
 
 SKILL_FILE: Final = "SKILL.md"
+
+SOURCES: Final = ("builtin", "external", "user", "project", "generated")
+"""The sources of skills, in the order of their priorities; generated ones live in the log."""
+
+PHASES: Final = ("planning", "implementation", "retry")
+"""When a skill may be put before a model."""
+
+ALWAYS: Final = "always"
+"""All phases."""
+
+ERROR: Final = "error"
+WARNING: Final = "warning"
+NOTE: Final = "note"
+
+
+class Diagnostic(Struct, frozen=True, order=True):
+    """One problem of a skill file: the file, the line (0: the whole file), its severity, and the reason.
+
+    An `error` keeps the file from being loaded, a `warning` is a departure that was skipped, a `note` is for readers.
+    """
+
+    path: str
+    line: int
+    severity: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.severity}: {self.reason}"
+
+
+class HookAction(Struct, frozen=True):
+    """A command of a hook of a skill file. It is data: refold never runs it."""
+
+    type: str
+    command: str
+
+
+class HookRule(Struct, frozen=True):
+    """The hooks for the tools whose names a pattern matches."""
+
+    matcher: str
+    hooks: tuple[HookAction, ...]
+
+
+class SkillHooks(Struct, frozen=True):
+    """The hooks of a skill file, by their moments."""
+
+    pre_tool_use: tuple[HookRule, ...] = ()
+    post_tool_use: tuple[HookRule, ...] = ()
+    stop: tuple[HookAction, ...] = ()
+
+
+class Detection(Struct, frozen=True):
+    """When a skill applies to a project: one of the files exists and has one of the patterns, if there are any."""
+
+    files: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+
+
+class Skill(Struct, frozen=True, kw_only=True):
+    """A skill: the content of its file, its source, and its priority.
+
+    `id` is the normalized name with the first 12 digits of the SHA-256 of its content. `allowed_tools`, if there are
+    any, are the only tools that may be used along with it. `front` is the whole frontmatter, packed.
+    """
+
+    id: str
+    name: str
+    description: str
+    body: str
+    path: str
+    hash: str
+    version: str | None = None
+    tags: tuple[str, ...] = ()
+    user_invocable: bool = False
+    model_invocable: bool = True
+    allowed_tools: tuple[str, ...] = ()
+    license: str | None = None
+    compatibility: str | None = None
+    hooks: SkillHooks | None = None
+    front: bytes = b"\x80"
+    is_convention: bool = False
+    modified_ns: int | None = None
+    source: str = "project"
+    source_name: str = ""
+    priority: int = 0
+    detect: Detection | None = None
+    inject_into: tuple[str, ...] = (ALWAYS,)
+    enabled: bool = True
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Its `metadata`, and every key of its frontmatter that has no meaning here, fresh at each access."""
+        front: dict[str, Any] = unpack_json(self.front)
+        declared = front.pop("metadata", None)
+        unknown = {key: value for key, value in front.items() if key not in KNOWN_KEYS}
+        return unknown | declared if isinstance(declared, dict) else unknown
+
+    @property
+    def source_label(self) -> str:
+        """The name of its source with the kind, or the kind alone."""
+        return f"{self.source_name} ({self.source})" if self.source_name else self.source
+
+
+KNOWN_KEYS: Final = frozenset(
+    (
+        *("name", "description", "version", "tags", "license", "compatibility", "metadata", "hooks"),
+        *("allowed-tools", "user-invocable", "disable-model-invocation"),
+    )
+)
+"""The keys of a frontmatter that mean something here; every other one is part of `Skill.metadata`."""
+
+
+class SkillSummary(Struct, frozen=True, kw_only=True):
+    """A skill without its body, for listings."""
+
+    id: str
+    name: str
+    description: str
+    version: str | None
+    tags: tuple[str, ...]
+    source: str
+    source_name: str
+    priority: int
+    enabled: bool
+    detected: bool
+    user_invocable: bool
+    model_invocable: bool
+    has_hooks: bool
+    inject_into: tuple[str, ...]
+    path: str
+
+
+def summary_of(skill: Skill, *, detected: bool = False) -> SkillSummary:
+    """Summarize a skill without its body."""
+    computed: dict[str, Any] = {"detected": detected, "has_hooks": skill.hooks is not None}
+    fields = {field: getattr(skill, field) for field in SkillSummary.__struct_fields__ if field not in computed}
+    return SkillSummary(**fields, **computed)
+
 
 # Frontmatter: the YAML block between two lines `---` at the head of a skill file.
 #

@@ -18,9 +18,8 @@ from refold.index.ranking import Query, Ranking, ranking_of
 from refold.index.text import Text, TextIndex
 from refold.limits import SKILL_FILE_BYTES_MAX, SKILL_SCORERS_COUNT_MAX, SKILL_WORDS_COUNT_MAX
 from refold.skills import files
-from refold.skills.format import as_list
-from refold.skills.skill import ALWAYS, PHASES, Detection, Skill, SkillSummary, summary_of, token_set, tokens
-from refold.skills.sources import SkillIndex
+from refold.skills.format import ALWAYS, PHASES, Detection, Skill, SkillSummary, as_list, summary_of
+from refold.skills.sources import SkillIndex, token_set, tokens
 
 if TYPE_CHECKING:
     from numpy import float32
@@ -166,7 +165,7 @@ def detect_skills(skills: Iterable[Skill], project: str) -> tuple[DetectedSkill,
                     skill.inject_into,
                 )
             )
-    return tuple(sorted(detected, key=lambda found: (-found.priority, found.name)))
+    return tuple(sorted(detected, key=lambda skill: (-skill.priority, skill.name)))
 
 
 def _content(project: str, name: str, contents: dict[str, bytes | None]) -> bytes | None:

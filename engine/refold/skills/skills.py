@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 
+import msgspec
 from msgspec import Struct
 
 from refold import checks
@@ -20,13 +21,33 @@ from refold.agent.hooks import (
 )
 from refold.agent.providers import JsonProvider
 from refold.agent.tools import FORBIDDEN, FunctionTool, Tool, ToolContext, ToolDefinition, ToolRegistry, ToolResult
-from refold.errors import InvalidInput, NotFound
+from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.limits import SOURCES_COUNT_MAX
-from refold.memory.options import Door
+from refold.memory.options import Door, MutationOptions, mutation
 from refold.results import SessionSummary
 from refold.skills import files, selection
-from refold.skills.format import SKILL_FILE, check_name, render_skill, skill_id
-from refold.skills.library import CompleteJson, Generation, MutationOptions, SkillLibrary, maybe_generate
+from refold.skills.format import (
+    SKILL_FILE,
+    SOURCES,
+    Diagnostic,
+    Skill,
+    SkillSummary,
+    check_name,
+    render_skill,
+    skill_id,
+)
+from refold.skills.library import (
+    CALLS_COUNT_MIN,
+    SCHEMA,
+    SIMILAR_COSINE,
+    SYSTEM,
+    CompleteJson,
+    Generation,
+    SkillLibrary,
+    check_calls,
+    make_valid,
+    parse_answer,
+)
 from refold.skills.selection import (
     DetectedSkill,
     SelectionPolicy,
@@ -36,7 +57,6 @@ from refold.skills.selection import (
     text_of,
     with_settings,
 )
-from refold.skills.skill import SOURCES, Diagnostic, Skill, SkillSummary
 from refold.skills.sources import SKILL_DIRECTORIES, RefreshStats, SkillIndex, SkillLoader, SkillRoots
 from refold.text import sha256
 from refold.views.skills import ACTIVE, LearnedSkill, Selection
@@ -215,6 +235,7 @@ class Skills:
             is_enabled=lambda skill: skill.enabled and skill.model_invocable,
         )
 
+    @mutation
     def choose(
         self,
         query: str,
@@ -403,20 +424,52 @@ class Skills:
         succeeded: bool = True,
         sources: Sequence[Any] = (),
     ) -> Generation:
-        """Learn a skill from a session that went well; see `refold.skills.library.maybe_generate`."""
-        pending = [skill for skill in self.library.list() if skill.status != ACTIVE]
-        existing = [text_of(skill) for skill in (*self.index().skills, *map(_as_skill, pending))]
-        return maybe_generate(
-            self.library,
-            complete_json,
-            summary=summary,
-            tool_calls=tool_calls,
-            existing=existing,
-            vectors=self._vectors,
-            session=session,
-            succeeded=succeeded,
-            sources=sources,
-        )
+        """Learn a skill from a session if it went well, took three tool calls, and no similar skill is known.
+
+        `tool_calls` are names with short descriptions. The model is asked once, and only where the first two hold; the
+        skill waits for its review. An answer that the schema does not allow is a reason, not an error; an exception of
+        `complete_json` is passed on, and nothing is written.
+        """
+        self.library.check_writable()
+        calls = check_calls(tool_calls)
+        if not checks.flag(succeeded, "succeeded"):
+            return Generation(None, "the session did not succeed")
+        if len(calls) < CALLS_COUNT_MIN:
+            return Generation(None, f"the session took {len(calls)} tool calls, fewer than {CALLS_COUNT_MIN}")
+        lines = "\n".join(f"- {' '.join(name.split())}: {' '.join(about.split())}" for name, about in calls)
+        # Nothing inside can end the record.
+        texts = [text.replace("<", "&lt;") for text in (checks.text(summary, "summary"), lines)]
+        messages = [{"role": "user", "content": f"<session>\n{texts[0]}\n\nTool calls:\n{texts[1]}\n</session>"}]
+        try:
+            if isinstance(complete_json, JsonProvider):
+                result: Any = complete_json.complete_json(messages, [SYSTEM], SCHEMA)
+            else:
+                result = complete_json([{"role": "system", "content": SYSTEM}, *messages], SCHEMA)
+            answer = parse_answer(getattr(result, "value", result))
+        except msgspec.ValidationError as error:
+            return Generation(None, f"the model's answer is no skill ({error})")
+        pending = [_as_skill(skill) for skill in self.library.list() if skill.status != ACTIVE]
+        known = [text_of(skill) for skill in (*self.index().skills, *pending)]
+        nearest = 0.0
+        if known:
+            rows = self._vectors([f"{answer.name}. {answer.description}", *known])
+            nearest = float((rows[1:] @ rows[0]).max())
+        if nearest >= SIMILAR_COSINE:
+            reason = f"a similar skill is known (cosine {nearest:.2f} of at most {SIMILAR_COSINE})"
+            return Generation(None, reason, nearest)
+        answer = make_valid(answer)
+        try:
+            skill = self.library.learn(
+                answer.name,
+                answer.description,
+                answer.body,
+                tags=answer.tags,
+                sessions=() if session is None else (session,),
+                sources=sources,
+            )
+        except (InvalidInput, LimitExceeded) as error:
+            return Generation(None, f"the model's answer is no valid skill: {error}", nearest)
+        return Generation(skill, "learned; it waits for its review", nearest)
 
 
 def skills_of(memory: Any, roots: SkillRoots | None = None, *, library: str = "default") -> Skills:

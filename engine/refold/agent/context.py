@@ -26,7 +26,7 @@ from refold.limits import (
 )
 from refold.memory.conversation import Conversation, rendered
 from refold.memory.memory import Memory
-from refold.memory.options import Door, day_at, days_before
+from refold.memory.options import Door, day_at, days_before, door_of
 from refold.message import Message, plain_message
 from refold.text import sha256
 from refold.views.contexts import ContextShown
@@ -318,9 +318,8 @@ def context(
 
 def _at_one_seq(memory: Memory, door: Door, chat: Conversation) -> tuple[Memory, Conversation]:
     """Freeze both at the same seq where one of them is frozen: a context is never of two times."""
-    # Whether they are of one log, and frozen where, is nothing that their users ask.
-    own = chat._door  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    frozen = (memory._at, chat._at)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    own, at = door_of(chat)
+    frozen = (door_of(memory)[1], at)
     if (own.engine, own.branch) != (door.engine, door.branch):
         checks.invalid(f"conversation {chat.id!r} is of another memory; make its context with that one")
     seqs = {seq for seq in frozen if seq is not None}

@@ -663,6 +663,11 @@ class Claims:
             self.is_settled = True
 
 
+def door_of(handle: Any) -> tuple[Door, int | None]:
+    """Return the door of a handle and the seq at which it is frozen, for the layers above."""
+    return handle._door, handle._at  # noqa: SLF001 - no part of what users of a handle need
+
+
 def refuse_attribute(handle: object, name: str, former: Mapping[str, str]) -> NoReturn:
     """Raise ``AttributeError``, with what a verb of an earlier version is called now."""
     advice = f"; use {former[name]}" if name in former else ""

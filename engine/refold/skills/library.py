@@ -18,7 +18,7 @@ from refold.errors import InvalidInput, NotFound
 from refold.event import Event
 from refold.fold import State
 from refold.limits import NAME_BYTES_MAX, SKILL_DESCRIPTION_CHARS_MAX, SKILL_NAME_CHARS_MAX
-from refold.memory.options import Door, Handle, MutationOptions, mutation
+from refold.memory.options import Door, Handle, MutationOptions, door_of, mutation
 from refold.skills.format import as_list, normalize_name, render_skill
 from refold.skills.selection import SkillMatch, checked_phase
 from refold.views.skills import (
@@ -303,9 +303,7 @@ class SkillLibrary(Handle):
 
 def library_of(memory: Any, name: str = "default") -> SkillLibrary:
     """Make a handle on the library of a memory, frozen where the memory is."""
-    door: Door = memory._door  # noqa: SLF001 - the handles of one memory share it; layers above have no other way
-    at: int | None = memory._at  # noqa: SLF001 - as above
-    return SkillLibrary(door, at, name)
+    return SkillLibrary(*door_of(memory), name)
 
 
 def _content(

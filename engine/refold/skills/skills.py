@@ -23,7 +23,7 @@ from refold.agent.providers import JsonProvider
 from refold.agent.tools import FORBIDDEN, FunctionTool, Tool, ToolContext, ToolDefinition, ToolRegistry, ToolResult
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.limits import SOURCES_COUNT_MAX
-from refold.memory.options import Door, MutationOptions, mutation
+from refold.memory.options import Door, MutationOptions, door_of, mutation
 from refold.results import SessionSummary
 from refold.skills import files, selection
 from refold.skills.format import (
@@ -474,9 +474,7 @@ class Skills:
 
 def skills_of(memory: Any, roots: SkillRoots | None = None, *, library: str = "default") -> Skills:
     """Make a handle on the skills of a memory, with files below some roots; frozen where the memory is."""
-    door: Door = memory._door  # noqa: SLF001 - the handles of one memory share it; layers above have no other way
-    at: int | None = memory._at  # noqa: SLF001 - as above
-    return Skills(door, at, roots=roots, library=library)
+    return Skills(*door_of(memory), roots=roots, library=library)
 
 
 def _as_skill(learned: LearnedSkill) -> Skill:

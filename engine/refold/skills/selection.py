@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold import checks
-from refold.agent.tools import disarm, skill_block
+from refold.agent.tools import disarm, one_line, skill_block, strip_controls
 from refold.errors import InvalidInput, NotFound
 from refold.index.ranking import Query, Ranking, ranking_of
 from refold.index.text import Text, TextIndex
@@ -348,7 +348,6 @@ _RULE: Final = re.compile(r"^[ \t]{0,3}(?:(?:-[ \t]*+){3,}+|(?:=[ \t]*+){3,}+)$"
 _HEADING: Final = re.compile(r"^([ \t]{0,3})(#{1,3})(?=[ \t]|$)")
 _SOURCE: Final = re.compile(r"^([ \t]{0,3})\*(?=Source:)")
 _TAG: Final = re.compile(r"<(?=\s*(?:/\s*)?(?:skill|available_skills))", re.IGNORECASE)
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def inject_skills(matches: Sequence[SkillMatch], policy: SelectionPolicy | None = None) -> str:
@@ -364,24 +363,20 @@ def inject_skills(matches: Sequence[SkillMatch], policy: SelectionPolicy | None 
     for match in matches:
         skill = match.skill
         source = f"{skill.source_name} ({skill.source})" if skill.source_name else skill.source
-        about = f"*Source: {_line(source)} | Priority: {skill.priority}*"
+        about = f"*Source: {one_line(source)} | Priority: {skill.priority}*"
         text = truncate(_plain_lines(match.body), bounds.max_content_lines, bounds.max_chars)
-        parts.append(f"### {_line(skill.name)}\n{about}\n\n{text}\n\n---\n")
+        parts.append(f"### {one_line(skill.name)}\n{about}\n\n{text}\n\n---\n")
     return "\n".join((_HEAD, "", _LEAD, "", *parts))
-
-
-def _line(text: str) -> str:
-    return " ".join(_CONTROLS.sub(" ", text).split())
 
 
 def _plain_lines(body: str) -> str:
     """Rewrite the lines of a body that are rules or headings of the section around it."""
     lines: list[str] = []
-    for line in _CONTROLS.sub("", body).strip().splitlines():
+    for line in strip_controls(body).splitlines():
         if _RULE.match(line):
             lines.append("* * *")
             continue
-        lowered = _HEADING.sub(lambda found: f"{found[1]}###{found[2]}", line)
+        lowered = _HEADING.sub(lambda match: f"{match[1]}###{match[2]}", line)
         lines.append(_SOURCE.sub(r"\1\\*", lowered))
     return "\n".join(lines)
 
@@ -454,11 +449,11 @@ def catalog(skills: Iterable[SkillSummary | Skill]) -> str:
 
 def activation(skill: Skill, resources: Sequence[str] = ()) -> str:
     """Render a skill that a model uses: its body and the names of the files in its directory."""
-    body = _TAG.sub("&lt;", _CONTROLS.sub("", skill.body).strip())
+    body = _TAG.sub("&lt;", strip_controls(skill.body))
     names = "".join(f"<file>{_xml(name)}</file>\n" for name in resources)
     listing = f"<skill_resources>\n{names}</skill_resources>\n" if names else ""
-    return f"<skill_content name={quoteattr(_line(skill.name))}>\n{body}\n{listing}</skill_content>"
+    return f"<skill_content name={quoteattr(one_line(skill.name))}>\n{body}\n{listing}</skill_content>"
 
 
 def _xml(text: str) -> str:
-    return escape(_line(text))
+    return escape(one_line(text))

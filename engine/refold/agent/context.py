@@ -368,6 +368,7 @@ def _build(memory: Memory, door: Door, chat: Conversation, request: _Request, se
 
 def _skill(skill: object) -> tuple[str, str, float]:
     """Return name, text and score of a skill: of a match, or of texts without a score, which rank first."""
+    whole = skill
     if isinstance(skill, (tuple, list)):
         items = cast("Sequence[Any]", skill)
         name, body, score = (*items, float("1e9"))[:3] if len(items) in (2, 3) else (None, None, None)
@@ -376,7 +377,7 @@ def _skill(skill: object) -> tuple[str, str, float]:
         name, body, score = (getattr(owner, "name", None), getattr(skill, "body", None), getattr(skill, "score", None))
     if name is None or not isinstance(score, (int, float)) or not isfinite(score):
         shape = "a (name, text), a (name, text, score), or has a name, a body and a score"
-        checks.invalid(f"a skill is {shape}, unlike {checks.shown(skill)}")
+        checks.invalid(f"a skill is {shape}, unlike {checks.shown(whole)}")
     return checks.text(name, "a skill's name"), checks.text(body, "a skill's text"), float(score)
 
 

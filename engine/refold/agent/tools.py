@@ -255,7 +255,7 @@ def decode_arguments(arguments: object) -> dict[str, Any]:
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
             decoded = None
         # The model learns from the check of the schema which fields are missing.
-        arguments = decoded if isinstance(decoded, dict) else {}
+        arguments = cast("object", decoded) if isinstance(decoded, dict) else {}
     if not isinstance(arguments, dict):
         checks.invalid(f"arguments must be a JSON object, not {type(arguments).__name__}")
     fields = cast("dict[str, Any]", arguments)

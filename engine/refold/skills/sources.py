@@ -399,6 +399,11 @@ def _is_convention_name(name: str) -> bool:
     return name.lower() in _CONVENTIONS
 
 
+def _own_file(files: Sequence[FileStat]) -> Iterator[FileStat]:
+    """Yield the `SKILL.md` of the directory itself."""
+    return (file for file in files if is_skill_name(file.path))
+
+
 def _loose_files(files: Sequence[FileStat]) -> Iterator[FileStat]:
     """Yield every `SKILL.md`, and other Markdown files that are no part of another skill."""
     owned = {os.path.dirname(file.path) for file in files if is_skill_name(os.path.basename(file.path))}
@@ -419,8 +424,8 @@ def _convention_files(files: Sequence[FileStat]) -> Iterator[FileStat]:
             yield file
 
 
-_EVERY_SKILL: Final = _Filter(is_skill_name, lambda files: files)
-_OWN_SKILL: Final = _Filter(is_skill_name, lambda files: (file for file in files if is_skill_name(file.path)))
+_EVERY_SKILL: Final = _Filter(is_skill_name, tuple)
+_OWN_SKILL: Final = _Filter(is_skill_name, _own_file)
 _LOOSE: Final = _Filter(skill_files.is_markdown, _loose_files)
 _CONVENTION: Final = _Filter(_is_convention_name, _convention_files)
 

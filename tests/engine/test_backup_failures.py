@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refold import InvalidInput, Memory, RefoldError, StoreBusy, StoreCorrupt
-from refold.engine import history
+from refold.engine import verify as engine_verify
 from refold.log.site import SITE_SUFFIX
 from tests.engine.test_backup import names_in
 from tests.engine.test_transfer import branch, fill
@@ -85,13 +85,13 @@ def test_what_progress_raises_leaves_nothing(source: Path, tmp_path: Path) -> No
 def test_a_place_that_is_taken_meanwhile_is_not_replaced(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verify = history.verify
+    verify = engine_verify.verify
 
     def take(*arguments: object) -> object:
         (tmp_path / "backup" / "mine").mkdir(parents=True)
         return verify(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(history, "verify", take)
+    monkeypatch.setattr(engine_verify, "verify", take)
     with Memory(source) as memory, pytest.raises(InvalidInput, match="is there already"):
         memory.backup(tmp_path / "backup")
     assert names_in(tmp_path / "backup") == {"mine"}

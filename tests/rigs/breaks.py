@@ -284,7 +284,7 @@ def forget_sweeps() -> None:
     def is_unswept(engine: Engine) -> bool:
         return engine.reader.log.row("meta", UNSWEPT_KEY) == b""
 
-    erasure._is_unswept = is_unswept
+    setattr(Engine, "is_unswept", property(is_unswept))  # noqa: B010 - a property is no attribute to assign
 
 
 def back_up_in_place() -> None:

@@ -12,12 +12,13 @@ from typing import Final
 
 import msgspec
 
-from refold.engine import history
+from refold.engine import history, verify
 from refold.engine.engine import Engine, open_engine
 from refold.engine.reader import STORE_ID_KEY
 from refold.engine.repair import Rebuild, Repair, check_end, seeds
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import Mutation
+from refold.engine.verify import MANIFEST_FILE
 from refold.engine.walk import Walk, swept
 from refold.errors import NotFound, RefoldError, StoreCorrupt, StoreVersion
 from refold.event import Erased
@@ -31,7 +32,6 @@ from refold.results import DAMAGE, Backup, Recovered, Report
 
 Progress = Callable[[int, int], None]
 
-MANIFEST_FILE: Final = "backup.json"
 _FORMAT: Final = 1
 
 
@@ -106,7 +106,7 @@ def opened(
 
 def checked(copy: Engine, progress: Progress | None) -> Report:
     """Return what ``verify`` says of a copy; ``StoreCorrupt`` if that is not that all is well."""
-    report = history.verify(copy, 0, progress)
+    report = verify.verify(copy, 0, progress)
     if not report.ok:
         first = report.findings[0]
         more = f" and {len(report.findings) - 1} findings more" if len(report.findings) > 1 else ""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
@@ -10,7 +10,7 @@ from weakref import WeakSet
 from refold.engine.reader import HASH_KEY, STORE_ID_KEY, UNSWEPT_KEY, Reader
 from refold.engine.transaction import Transaction
 from refold.engine.writer import Writer
-from refold.errors import InvalidInput, StoreFull
+from refold.errors import InvalidInput, StoreError, StoreFull
 from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
 from refold.log.protocol import Log, Row, Turn
 
@@ -197,6 +197,25 @@ class Engine:
         if self._subscriptions is not None:
             self._subscriptions.disown()
 
+    @property
+    def is_unswept(self) -> bool:
+        """Whether the file may still hold bytes of what was erased."""
+        return self.reader.log.row("meta", UNSWEPT_KEY) is not None
+
+    def sweep(self) -> None:
+        """Replace the file by a clean copy; the store is held alone. Without room for it, a later opening does it."""
+        with self.reader.state_lock:
+            self.reader.log.sweep()
+            self.reader.log.write_rows([("meta", UNSWEPT_KEY, None)])
+
+    def sweep_again(self) -> None:
+        """Do what an erasure that was cut off has left to do, if the store can be had alone and has the room."""
+        if self.reader.log.readonly or not self.is_unswept:
+            return
+        # Where somebody else has it open, or there is no room, the row stays, and the next opening tries again.
+        with suppress(StoreError), self.exclusive():
+            self.reader.log.alone(self.sweep)
+
     def reload(self) -> None:
         """Forget everything that is in RAM and read it again; for those who changed rows below the engine."""
         with self.exclusive(), self.reader.state_lock:
@@ -222,10 +241,7 @@ def open_engine(
         engine = Engine(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
         if witness is not None:
             engine.watch(witness)
-        if log.row("meta", UNSWEPT_KEY) is not None:
-            from refold.engine.erasure import sweep_again  # noqa: PLC0415 - hardly ever is there something to do
-
-            sweep_again(engine)
+        engine.sweep_again()
     except BaseException:
         log.close()
         raise

@@ -366,7 +366,7 @@ def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Rece
         known = bases(engine)
         reached = plan(known)
         seqs = sorted({*reached.asked, *reached.derived})
-        if not (seqs or reached.renamed or _is_unswept(engine)):
+        if not (seqs or reached.renamed or engine.is_unswept):
             return _receipt(engine, reached, set(), 0)
         markers = _markers(engine, seqs, reached.renamed)
         try:
@@ -380,42 +380,16 @@ def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Rece
     return _receipt(engine, reached, markers, rows)
 
 
-def _is_unswept(engine: Engine) -> bool:
-    return engine.reader.log.row("meta", UNSWEPT_KEY) is not None
-
-
 def _finish(engine: Engine) -> None:
     """Store what the erasure packed anew, and sweep; the store is held alone."""
     try:
         engine.settle()
-        sweep(engine)
+        engine.sweep()
     except StoreError as error:
         raise type(error)(
             f"the events are erased, but the file is not yet rewritten without their bytes: {error}; that is done "
             f"by whoever erases something, or opens the store to write, once the disk allows it"
         ) from error
-
-
-def sweep(engine: Engine) -> None:
-    """Replace the file by a clean copy; the store is held alone. Where there is no room, a later opening does it."""
-    engine.reader.log.sweep()
-    engine.reader.log.write_rows([("meta", UNSWEPT_KEY, None)])
-
-
-def sweep_again(engine: Engine) -> None:
-    """Do what an erasure that was cut off has left to do, if the store can be had alone and has the room."""
-    if engine.reader.log.readonly or not _is_unswept(engine):
-        return
-    try:
-        with engine.exclusive():
-            engine.reader.log.alone(partial(_sweep_alone, engine))
-    except StoreError:
-        return  # Somebody else has it open, or there is no room: the row stays, and the next opening tries again.
-
-
-def _sweep_alone(engine: Engine) -> None:
-    with engine.reader.state_lock:
-        sweep(engine)
 
 
 def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], known: Sequence[Base]) -> int:

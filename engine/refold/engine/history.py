@@ -1,7 +1,6 @@
 """Questions to the whole log: hashes, differences, counts, and whether everything is as it should be."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, cast
 
 import msgspec
@@ -11,8 +10,7 @@ from refold.engine.engine import Engine
 from refold.engine.loader import Loader
 from refold.engine.reader import Side
 from refold.engine.streams import STORE_STREAM, Checkpoints, Streams, key_of
-from refold.log.protocol import Turn
-from refold.results import Change, Finding, Report, Stats
+from refold.results import Change, Stats
 from refold.text import sha256
 from refold.views.store import SETTINGS
 from refold.views.switches import SWITCHES
@@ -82,7 +80,7 @@ def state_hash(engine: Engine, branch: int, at: int | None) -> str:
     with engine.reader.state_lock:
         engine.reader.current_head()
         names = engine.reader.streams.names(branch)
-        return _hash((name, engine.reader.digests_of(key_of(branch, name), at)) for name in names)
+        return hash_of((name, engine.reader.digests_of(key_of(branch, name), at)) for name in names)
 
 
 def replay_hash(engine: Engine, branch: int, at: int | None) -> str:
@@ -93,7 +91,7 @@ def replay_hash(engine: Engine, branch: int, at: int | None) -> str:
         streams, loader = from_zero(engine, until)
         states = loader.replayed(until, engine.reader.bounds(branch, until))
         named = ((streams.name_of(number), state) for number, state in states.items())
-        return _hash((name, fold.digests(state)) for name, state in named)
+        return hash_of((name, fold.digests(state)) for name, state in named)
 
 
 def from_zero(engine: Engine, until: int) -> tuple[Streams, Loader]:
@@ -104,7 +102,8 @@ def from_zero(engine: Engine, until: int) -> tuple[Streams, Loader]:
     return streams, Loader(engine.reader.log, streams, checkpoints)
 
 
-def _hash(streams: Iterable[tuple[str, list[tuple[str, bytes]]]]) -> str:
+def hash_of(streams: Iterable[tuple[str, list[tuple[str, bytes]]]]) -> str:
+    """Return the state hash of streams, of each its name and the digests of its views."""
     rows = [(name, view, digest) for name, digests in streams if name != STORE_STREAM for view, digest in digests]
     return sha256(_ENCODE(sorted(rows))).hex()
 
@@ -138,53 +137,3 @@ def stats(engine: Engine, branch: int, path: str | None, at: int | None) -> Stat
         engine.reader.read(key_of(branch, STORE_STREAM), lambda state: dict(state.part(SWITCHES).usage), at),
         counts["board"],
     )
-
-
-def verify(
-    engine: Engine, branch: int, progress: Callable[[int, int], None] | None = None, witness: str | None = None
-) -> Report:
-    """Return what is wrong with the log, its rows and the live states; all writers of all processes wait meanwhile.
-
-    All branches are looked at, whichever one's hash is in the report. The log is held against the ``witness``, or
-    against that of the engine.
-    """
-    with engine.exclusive():
-        engine.reader.check_open()
-        return engine.reader.log.in_stillness(partial(_verified, engine, branch, progress or _silent, witness))
-
-
-def _verified(
-    engine: Engine, branch: int, progress: Callable[[int, int], None], witness: str | None, turn: Turn
-) -> Report:
-    from refold.engine.verify import Inspection  # noqa: PLC0415 - loaded only by those who verify
-
-    with engine.reader.state_lock:
-        if turn.moved:
-            engine.reader.catch_up()
-        inspection = Inspection(engine, lambda: from_zero(engine, engine.reader.head))
-        findings = (*_witnessed(engine, witness), *inspection.findings(progress))
-        hashed = "" if findings else _hash_of(engine, branch, inspection.digests)
-        return Report.of(findings, events=engine.reader.head, streams=inspection.streams, state_hash=hashed)
-
-
-def _hash_of(engine: Engine, branch: int, digests: Mapping[int, list[tuple[str, bytes]]]) -> str:
-    """Return the state hash of a branch whose streams were folded anew; a fork inherits some of them."""
-    if branch:
-        return state_hash(engine, branch, None)
-    streams = engine.reader.streams
-    return _hash((streams.name_of(number), digests[number]) for number in digests if not streams.branch_of(number))
-
-
-def _witnessed(engine: Engine, path: str | None) -> Sequence[Finding]:
-    """Return what a witness says against the log, the given one or the engine's own, if there is any."""
-    if path is None and engine.witness is not None:
-        path = engine.witness.path
-    if path is None:
-        return ()
-    from refold.engine import witness  # noqa: PLC0415 - loaded only by those who ask
-
-    return witness.findings(engine.reader, path)
-
-
-def _silent(done: int, whole: int) -> None:
-    """Show no progress."""

@@ -1,7 +1,7 @@
 """Verification: every promise of the log checked against its bytes, and every cache against the fold."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
@@ -10,8 +10,7 @@ from typing import Final
 import msgspec
 
 from refold import fold
-from refold.engine import streams
-from refold.engine.backup import MANIFEST_FILE
+from refold.engine import history, streams
 from refold.engine.cache import digests_of
 from refold.engine.engine import Engine
 from refold.engine.loader import Loader, decoded
@@ -44,7 +43,7 @@ from refold.limits import (
 from refold.log.directory import WRITER_LOCK, holds_store, open_directory
 from refold.log.lmdb_file import DATA_FILE, problems
 from refold.log.lmdb_log import LmdbLog
-from refold.log.protocol import Log, scan
+from refold.log.protocol import Log, Turn, scan
 from refold.log.record import BRANCH, SEQ, STAMP, STREAM
 from refold.results import CACHE, DAMAGE, WRITER, Finding, Report
 
@@ -478,9 +477,9 @@ def _advance(loader: Loader, slot: Stream, state: fold.State, after: int, until:
 class Inspection:
     """One pass over a log and its rows; ``findings`` says what is wrong."""
 
-    def __init__(self, engine: Engine, replayed: Callable[[], tuple[Streams, Loader]]) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._refold = partial(Refolding, engine, replayed)
+        self._refold = partial(Refolding, engine, lambda: history.from_zero(engine, engine.reader.head))
         self._refolding: Refolding | None = None
         self._failure: Finding | None = None
         """What kept the log from being folded anew."""
@@ -586,6 +585,52 @@ def unreadable(check: str, error: Exception, fault: str = DAMAGE) -> Finding:
     return Finding(check, 0, f"what is stored cannot be read: {type(error).__name__}: {error}", fault)
 
 
+def verify(
+    engine: Engine, branch: int, progress: Callable[[int, int], None] | None = None, witness: str | None = None
+) -> Report:
+    """Return what is wrong with the log, its rows and the live states; all writers of all processes wait meanwhile.
+
+    All branches are looked at, whichever one's hash is in the report. The log is held against the ``witness``, or
+    against that of the engine.
+    """
+    with engine.exclusive():
+        engine.reader.check_open()
+        return engine.reader.log.in_stillness(partial(_verified, engine, branch, progress or _silent, witness))
+
+
+def _verified(
+    engine: Engine, branch: int, progress: Callable[[int, int], None], witness: str | None, turn: Turn
+) -> Report:
+    with engine.reader.state_lock:
+        if turn.moved:
+            engine.reader.catch_up()
+        inspection = Inspection(engine)
+        findings = (*_witnessed(engine, witness), *inspection.findings(progress))
+        hashed = "" if findings else _state_hash(engine, branch, inspection.digests)
+        return Report.of(findings, events=engine.reader.head, streams=inspection.streams, state_hash=hashed)
+
+
+def _state_hash(engine: Engine, branch: int, digests: Mapping[int, list[tuple[str, bytes]]]) -> str:
+    """Return the state hash of a branch whose streams were folded anew; a fork inherits some of them."""
+    if branch:
+        return history.state_hash(engine, branch, None)
+    streams = engine.reader.streams
+    return history.hash_of(
+        (streams.name_of(number), digests[number]) for number in digests if not streams.branch_of(number)
+    )
+
+
+def _witnessed(engine: Engine, path: str | None) -> Sequence[Finding]:
+    """Return what a witness says against the log, the given one or the engine's own, if there is any."""
+    if path is None and engine.witness is not None:
+        path = engine.witness.path
+    if path is None:
+        return ()
+    from refold.engine import witness  # noqa: PLC0415 - loaded only by those who ask
+
+    return witness.findings(engine.reader, path)
+
+
 def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None] | None = None) -> Report:
     """Return what is wrong with a store whose opening has raised ``reason``, which comes first; it is never sound.
 
@@ -614,6 +659,10 @@ def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None
     concluded = Report.of(found, events=events, streams=streams, state_hash="")
     opening = Finding("opening", 0, str(reason), concluded.fault or (CACHE if streams else DAMAGE))
     return Report.of([opening, *found], events=events, streams=streams, state_hash="")
+
+
+MANIFEST_FILE: Final = "backup.json"
+"""What a backup holds beside its data."""
 
 
 def was_store(path: str) -> bool:

@@ -6,7 +6,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
-from refold.engine import backup, erasure
+from refold.engine import backup
 from refold.engine.engine import Engine
 from refold.engine.reader import UNSWEPT_KEY
 from refold.errors import StoreError
@@ -73,7 +73,7 @@ def forget_sweeps() -> None:
     def is_unswept(engine: Engine) -> bool:
         return engine.reader.log.row("meta", UNSWEPT_KEY) == b""
 
-    erasure._is_unswept = is_unswept
+    setattr(Engine, "is_unswept", property(is_unswept))  # noqa: B010 - a property is no attribute to assign
 
 
 def back_up_in_place() -> None:

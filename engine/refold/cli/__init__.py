@@ -1,4 +1,4 @@
-"""The command ``refold``: where it starts, and what it says where its two libraries are not installed."""
+"""The command ``refold``: its start, and its message where its two libraries are not installed."""
 
 import os
 import sys
@@ -11,8 +11,6 @@ EXIT_ERROR: Final = 1
 EXIT_INTEGRITY: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
-
-# The command ``refold``: where it starts, and what it says where its two libraries are not installed.
 
 _STANDARD: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 

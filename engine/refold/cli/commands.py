@@ -1,4 +1,4 @@
-"""The verbs of the command line; importing them is cheap, what a verb needs is loaded when it is called."""
+"""The verbs of the command line; importing them is cheap: a verb loads its needs when it is called."""
 
 from refold.cli import bench, memories, sessions, skills, store
 from refold.cli.root import run

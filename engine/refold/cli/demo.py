@@ -32,7 +32,7 @@ _CHILD_SECONDS: Final = 60
 
 
 def demonstrate(path: str, console: Console) -> dict[str, Any]:
-    """Run the demonstration in a new store and return what it found; ``ok`` when everything held."""
+    """Run the demonstration in a new store and return its facts; ``ok`` when everything is as promised."""
     facts: dict[str, Any] = {}
     console.line(("refold: state is the fold of a log; a replay folds it again.", "bold"))
     with opened(path, window_tokens=_WINDOW_TOKENS) as memory:
@@ -134,7 +134,7 @@ def _without_id(text: str) -> str:
 
 
 def _crash(path: str, console: Console) -> dict[str, Any]:
-    """Kill a writer inside a commit, and return what it was told before."""
+    """Kill a writer inside a commit, and return the seqs that were acknowledged before."""
     _heading(console, "6. Crash: another process appends and is killed with SIGKILL in the middle of a commit")
     command = [sys.executable, "-P", "-m", "refold.cli.demo", path, _CRASH, str(_ACKNOWLEDGED)]
     acknowledged: list[int] = []

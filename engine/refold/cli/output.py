@@ -78,7 +78,7 @@ def token_bar(tokens: int, window_tokens: int) -> str:
 
 
 def shortened(text: str, chars: int = _TEXT_CHARS) -> str:
-    """Return a text on one line, cut to a length, without what could steer a terminal."""
+    """Return a text on one line, cut to a length, without control characters."""
     words = " ".join(text[: 4 * chars].split())
     visible = "".join(character if character.isprintable() else "?" for character in words)
     return visible if len(visible) <= chars else f"{visible[: chars - 3]}..."
@@ -117,7 +117,7 @@ def _call_name(call: dict[str, Any]) -> str:
 
 
 def _field(value: object, name: str) -> Any:
-    """Return a field of what may be an object; what others wrote may be anything."""
+    """Return a field of a value that may be no object."""
     return cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
 
 

@@ -160,7 +160,7 @@ def _hook_texts(skill: "Skill") -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Return a text without what could steer a terminal, on its own lines."""
+    """Return a text on its own lines, without control characters."""
     return "".join(character if character.isprintable() or character in "\n\t" else "?" for character in text)
 
 

@@ -291,7 +291,7 @@ _DAY: Final = "%Y/%m/%d (%a) %H:%M"
 
 
 class Labelled(msgspec.Struct, frozen=True):
-    """A line of a file of queries: what is asked, and the seqs or ids of the messages, or memories, that answer it."""
+    """A line of a file of queries: the query, and the seqs or ids of the messages, or memories, that answer it."""
 
     query: str
     seqs: tuple[int, ...] = ()

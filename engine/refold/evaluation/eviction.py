@@ -42,7 +42,7 @@ class Piece(Struct, frozen=True):
 
 
 class Need(Struct, frozen=True):
-    """What is needed once so many pieces have arrived; ``ranked`` are those a search would give then, best first."""
+    """The evidence needed once so many pieces have arrived; ``ranked`` is the order of a search then, best first."""
 
     arrived: int
     evidence: frozenset[int]
@@ -93,7 +93,7 @@ CLAIRVOYANT_RECALL: Final = "clairvoyant-recall"
 
 
 class PolicyOutcome(Struct, frozen=True):
-    """What a policy did to a trace.
+    """The effect of a policy on a trace.
 
     ``survived`` has for each need with evidence the part of it that was there. ``held_tokens`` has for each need, and
     for the end, the tokens in front of the model then. ``regretted`` counts pieces of evidence that were not there when
@@ -172,7 +172,7 @@ class SimulatedWindow:
         return makers[-1] if makers else None
 
     def _admit(self, leader: int, piece: Piece) -> bool:
-        """Account for what is pinned, unless that would not fit any more."""
+        """Account for pinned pieces, unless they would not fit any more."""
         is_pinned = self._policy.keeps_pinned and (piece.pinned or piece.role in self._policy.pinned_roles)
         if leader in self._pinned:
             added = piece.tokens
@@ -247,7 +247,7 @@ class SimulatedWindow:
 
 
 def replay(trace: Trace, policy: Policy, window_tokens: int) -> PolicyOutcome:
-    """Let a trace pass through a window of so many tokens and return what happened.
+    """Let a trace pass through a window of so many tokens and return the outcome.
 
     Needs have to stand in the order in which they come. Changes nothing; the same arguments give the same outcome.
 
@@ -277,7 +277,7 @@ def replay(trace: Trace, policy: Policy, window_tokens: int) -> PolicyOutcome:
 def _recall_pieces(
     trace: Trace, policy: Policy, window: SimulatedWindow, need: Need, window_tokens: int
 ) -> tuple[frozenset[int], int]:
-    """Return what a search puts beside the window into the rest of the budget, and its tokens."""
+    """Return the pieces that a search adds to the window in the rest of the budget, and their tokens."""
     if not policy.recall_share:
         return frozenset(), 0
     room = window_tokens - window.tokens
@@ -291,7 +291,7 @@ def _recall_pieces(
 
 
 def bounds(trace: Trace, window_tokens: int) -> dict[str, tuple[float, ...]]:
-    """Return for each need what the best choice of messages could have kept of its evidence.
+    """Return for each need the part of its evidence that the best choice of messages could have kept.
 
     ``clairvoyant`` knows all that will be asked at a moment and fills one window for it: no policy without recall has
     a higher mean. ``clairvoyant-recall`` fills a window for each need alone: no policy has more at any need. A message
@@ -353,7 +353,7 @@ _LOOKING: Final = RANKINGS["lexical"]
 
 
 class Eviction(Struct, frozen=True):
-    """What a policy kept within a budget, over all needs of all traces.
+    """The result of a policy within a budget, over all needs of all traces.
 
     ``survival`` is the mean part of a need's evidence that was there, ``full`` the part of the needs with all of it,
     ``regret`` the part of all pieces of evidence that were not there. These are ``None`` where nothing was needed, and
@@ -375,7 +375,7 @@ class Eviction(Struct, frozen=True):
 
 
 def trace_of(embedded: Embedded, ranking: Ranking) -> Trace:
-    """Return a case as pieces and needs; what is recalled, and what a search would give, is looked up as it arrives."""
+    """Return a case as pieces and needs; recalls and searches are looked up as pieces arrive."""
     case = embedded.case
     texts = TextIndex()
     seen: set[str] = set()
@@ -434,7 +434,7 @@ def evictions(
     policies: Sequence[Policy] = POLICIES,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Eviction]:
-    """Yield what each policy kept within each budget, and after the policies of a budget its two bounds."""
+    """Yield the result of each policy within each budget, and after the policies of a budget its two bounds."""
     whole_count = len(budgets) * (len(policies) + 1)
     done = 0
     for budget in budgets:
@@ -469,7 +469,7 @@ def _measured(traces: Sequence[Trace], policy: Policy, budget: int) -> Eviction:
 
 
 def _append_ns(traces: Sequence[Trace], policy: Policy, budget: int) -> float | None:
-    """Return what one arrival takes, without anything that is needed, in nanoseconds."""
+    """Return the time of one arrival, without needs, in nanoseconds."""
     arriving = [Trace(trace.name, trace.pieces, ()) for trace in traces]
     begin = time.perf_counter_ns()
     for trace in arriving:

@@ -178,7 +178,7 @@ COMBINATIONS_MAX: Final = 10_000
 """So many settings can be swept in one pass: the places of all evidence are kept for each."""
 
 _DECIMALS: Final = 6
-"""Scores that are equal to so many decimals stand in the order of their rows, as in ``refold.index.ranking.best``."""
+"""Scores that are equal to so many decimals are in the order of their rows, as in ``refold.index.ranking.best``."""
 
 
 def _stemmed(text: str) -> tuple[str, ...]:
@@ -207,7 +207,7 @@ SYSTEMS: Final = (
     System(name="bm25, no dates", ranking=RANKINGS["bm25"], is_dated=False),
     System(name="cosine", ranking=Ranking(name="cosine", cosine=1.0)),
 )
-"""What is compared unless rankings are named: the presets, and the baselines of earlier studies."""
+"""The systems that are compared unless rankings are named: the presets, and the baselines of earlier studies."""
 
 _PLAIN: Final = System(name="plain", ranking=RANKINGS["hybrid"])
 
@@ -224,7 +224,7 @@ class Answer(Struct, frozen=True):
 
 
 class Figures(Struct, frozen=True):
-    """What a system found for the questions of a category: means over questions, and the interval of the recall."""
+    """The figures of a system for the questions of a category: means over questions, and the interval of the recall."""
 
     system: str
     category: str
@@ -284,7 +284,7 @@ def asked(embedded: Embedded, system: System) -> Iterator[tuple[Question, Query,
 
 
 def ranks(total: "NDArray[float32]", texts: TextIndex, embedded: Embedded, question: Question) -> tuple[int, ...]:
-    """Return where the evidence stands, in no order; a unit stands where its best item does.
+    """Return the ranks of the evidence, in no order; a unit has that of its best item.
 
     What comes after the question is not known yet: an agent's own call is answered from what was said before it.
     """
@@ -297,7 +297,7 @@ def ranks(total: "NDArray[float32]", texts: TextIndex, embedded: Embedded, quest
 
 
 def _counted(total: "NDArray[float32]", texts: TextIndex, question: Question) -> tuple[int, ...]:
-    """Return the ranks of items by counting who stands before each, as ``best`` orders them."""
+    """Return the ranks of items by counting those before each, as ``best`` orders them."""
     import numpy  # noqa: PLC0415 - loads when the first query comes
 
     points = numpy.round(total[: question.arrived].astype(numpy.float64), _DECIMALS)

@@ -118,7 +118,7 @@ _NOON_HOURS: Final = 12
 
 
 def occurred_ns(value: object) -> int | None:
-    """Return a date in nanoseconds since 1970, ``None`` for what is none; without a time zone it is taken as UTC."""
+    """Return a date in nanoseconds since 1970, ``None`` if it is none; without a time zone it is taken as UTC."""
     if isinstance(value, str):
         try:
             moment = dates.datetime.fromisoformat(value.strip())

@@ -162,7 +162,7 @@ def _locomo(file: BinaryIO) -> Iterator[SourceConversation]:
 
 
 def samples(file: BinaryIO) -> Iterator[tuple[str, Fields]]:
-    """Return the samples of a file, each with the place at which it stands."""
+    """Return the samples of a file, each with its place."""
     document = whole(file)
     listed = cast("list[object]", document) if isinstance(document, list) else [document]
     for number, sample in enumerate(listed, 1):
@@ -340,7 +340,7 @@ def _openai_message(message: Fields, conversation: Fields, began_ns: int | None)
 
 
 def _take_date(fields: Fields) -> int | None:
-    """Take the first field that is a date out of a message's fields; what only has the name of one stays."""
+    """Take the first field that is a date out of a message's fields; a field that only has the name of one stays."""
     for key in _DATE_KEYS:
         moment_ns = occurred_ns(fields.get(key))
         if moment_ns is not None:

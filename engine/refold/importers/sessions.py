@@ -65,7 +65,7 @@ FORMATS: Final = (*(reader.name for reader in _READERS[1:]), REFOLD.name)
 """The names of the formats that can be imported."""
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called with what is done and what there is in all: bytes of a file, or events of an export."""
+"""Called with (done, all): bytes of a file, or events of an export."""
 
 _HEAD_BYTES: Final = 1 << 18
 _PAGE_MESSAGES: Final = 10_000
@@ -116,7 +116,7 @@ def reader_of(path: Path, readers: Sequence[FormatType], formats: tuple[str, ...
 
 
 def open_source(path: Path) -> BinaryIO:
-    """Open a file to import; raises ``NotFound`` and ``InvalidInput`` for what is no file that can be read."""
+    """Open a file to import; raises ``NotFound`` and ``InvalidInput`` for a path that cannot be read as one."""
     if not path.exists():
         raise NotFound(f"there is no file {path} to import; give the path of a session file")
     if not path.is_file():

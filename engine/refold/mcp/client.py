@@ -442,7 +442,7 @@ class McpToolset:
 
 
 class _LazyCall:
-    """A call that is made when it is awaited; one that nobody comes to await is none."""
+    """A call that is made when it is awaited, and never if it is not."""
 
     def __init__(self, toolset: McpToolset, *call: Any) -> None:
         self._toolset = toolset

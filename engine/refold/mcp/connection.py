@@ -100,7 +100,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
 
 
 def _public(url: str) -> str:
-    """Return a URL without what may be secret in it: a user, a password, and the query."""
+    """Return a URL without its user, password and query, which may be secret."""
     scheme, slashes, rest = url.partition("://")
     if not slashes:
         return "..."
@@ -299,7 +299,7 @@ _POLLS: Final = 100
 
 
 class ServerProcess:
-    """The process of a server while it runs, and what is known of it after it ended."""
+    """The process of a server: its streams while it runs, and its last words after it ended."""
 
     def __init__(self) -> None:
         self.complaint = ""
@@ -666,7 +666,7 @@ async def _accept(_name: str, _result: object) -> None:
 
 
 def _is_of_network(error: BaseException) -> bool:
-    """Return whether nobody answered, rather than something that makes no sense."""
+    """Return whether the network failed, rather than the protocol."""
     from httpx2 import TransportError  # noqa: PLC0415 - comes with the extra `mcp`
 
     is_closed = getattr(error, "code", None) == _CONNECTION_CLOSED

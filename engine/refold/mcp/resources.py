@@ -428,7 +428,7 @@ _LIST: Final = ""
 
 
 class _Watcher:
-    """A connection, or all streams: how it is notified, of which addresses, and what waits to be sent."""
+    """A connection, or all streams: how it is notified, of which addresses, and which wait to be sent."""
 
     def __init__(self, send: Callable[[str], Awaitable[None]]) -> None:
         self.addresses: dict[str, Address] = {}

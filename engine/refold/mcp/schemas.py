@@ -28,7 +28,7 @@ from refold.limits import (
 # References of JSON schemas, in the words of their draft.
 
 _OLD_DRAFTS: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
-"""Those in which nothing beside a reference counts, and anchors are written as identifiers."""
+"""Drafts in which a reference is alone in its schema, and anchors are written as identifiers."""
 
 _OLDEST_DRAFTS: Final = ("draft-03", "draft-04")
 """Those in which an identifier is called ``id``, and ``const`` means nothing."""
@@ -51,7 +51,7 @@ class SchemaPlace(NamedTuple):
 
     @property
     def is_old(self) -> bool:
-        """Whether nothing beside a reference counts here."""
+        """Whether a reference is alone in its schema here."""
         return any(draft in self.draft for draft in _OLD_DRAFTS)
 
     @property
@@ -88,7 +88,7 @@ def root_of(schema: Mapping[str, Any]) -> SchemaPlace:
 
 
 def resolved(reference: object, place: SchemaPlace) -> tuple[Mapping[str, Any], SchemaPlace] | None:
-    """Return the schema that a reference leads to, and its place; ``None`` for what is not within the whole schema."""
+    """Return the schema that a reference leads to, and its place; ``None`` for one outside of the whole schema."""
     if not isinstance(reference, str):
         return None
     uri, _, fragment = reference.partition("#")
@@ -194,7 +194,7 @@ def merged(one: Schema, other: Schema) -> Schema:
 
 
 def union(branches: Sequence[Schema]) -> Schema:
-    """Return one schema of objects that accepts whatever one of several does; what differs is told, not checked."""
+    """Return one schema of objects that accepts whatever one of several does; differences go into the description."""
     names = dict.fromkeys(name for branch in branches for name in branch.get("properties", {}))
     if len(names) * len(branches) > MCP_ALTERNATIVES_COUNT_MAX:
         return noted({}, "one of more alternatives than are shown")
@@ -222,7 +222,7 @@ _UNITED: Final = frozenset({"type", "properties", "required", "additionalPropert
 
 
 def _property(name: str, branches: Sequence[Schema]) -> Schema:
-    """Return what a property may be in one of several objects, or in all of them."""
+    """Return the schema of a property that accepts its values in each of several objects."""
     known: list[Any] = []
     for branch in branches:
         held = branch.get("properties", {}).get(name)
@@ -243,7 +243,7 @@ def _property(name: str, branches: Sequence[Schema]) -> Schema:
 
 
 def intersection(one: Any, other: list[Any]) -> list[Any]:
-    """Return the values that stand in both lists; where there are none, those of the first."""
+    """Return the values of both lists; where there are none, those of the first."""
     if one is None:
         return other
     others = set(map(_frozen, other))
@@ -251,7 +251,7 @@ def intersection(one: Any, other: list[Any]) -> list[Any]:
 
 
 def _frozen(value: object) -> object:
-    """Return what two values share exactly if they are one in JSON, where 1 is 1.0 and true is no number."""
+    """Return a key that two values share exactly if JSON has them equal: 1 is 1.0, and true is no number."""
     if isinstance(value, list):
         return ("list", *map(_frozen, cast("list[object]", value)))
     if isinstance(value, dict):
@@ -280,7 +280,7 @@ def _properties(one: dict[str, Schema], other: dict[str, Schema]) -> dict[str, S
 
 
 def _others(one: Any, other: Any) -> Any:
-    """Return what both allow of further properties."""
+    """Return the further properties that both allow."""
     if one is False or other is False:
         return False
     if one is True or other is True:
@@ -420,7 +420,7 @@ class _SchemaReader:
         return self._joined(given, place.inside(given))
 
     def _joined(self, schema: Mapping[str, Any], place: SchemaPlace) -> Schema:
-        """Return what a schema says by itself, by its reference, and by all that it is joined of."""
+        """Join the rules of a schema, of its reference, and of its parts."""
         is_alone = "$ref" in schema and place.is_old
         found = _outline(schema, described_only=True) if is_alone else self._own(schema, place)
         if "$ref" in schema:
@@ -434,7 +434,7 @@ class _SchemaReader:
         return found
 
     def _own(self, schema: Mapping[str, Any], place: SchemaPlace) -> Schema:
-        """Return what a schema says by itself."""
+        """Return the rules of a schema itself."""
         found: Schema = {}
         for key, value in schema.items():
             if _is_kept(key, value):
@@ -467,7 +467,7 @@ class _SchemaReader:
         return found
 
     def _referred(self, reference: object, place: SchemaPlace) -> Schema:
-        """Return what a reference leads to; where that is itself, or elsewhere, what can be said of it."""
+        """Return the schema of a reference; of a recursive one, or of one that is not here, an outline."""
         found, name = resolved(reference, place), str(reference)
         if found is None:
             return noted({}, f"as {name[:MCP_NOTE_CHARS_MAX]}, which is not here")
@@ -493,7 +493,7 @@ def _outline(schema: Mapping[str, Any], *, described_only: bool = False) -> Sche
 
 
 def _alternatives(branches: list[Schema]) -> Schema:
-    """Return alternatives as one schema where there is one beside null, else as ``anyOf``."""
+    """Return alternatives as one schema where there is one besides null, else as ``anyOf``."""
     others = [branch for branch in branches if branch.get("type") != "null"]
     if len(others) == len(branches):
         return branches[0] if len(branches) == 1 else {"anyOf": branches}

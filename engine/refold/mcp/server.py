@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _ID: Final = "conversation"
 _ID_SCHEMA: Final = {"type": "string", "description": "Id of the conversation; omit for the one of this session"}
 _AT_ONCE: Final = "memory_read"
-"""It reads what is in RAM, so that a hop to a thread would cost more than the call."""
+"""It reads RAM alone, so that a hop to a thread would cost more than the call."""
 
 
 def registry_of(binding: Binding) -> ToolRegistry:

@@ -179,7 +179,7 @@ class MirrorDirectory:
     # Writing.
 
     def replace(self, name: str, content: bytes, read: FileContent) -> FileVersion | None:
-        """Replace what was read of a name, durably; return the new version, ``None`` if something else is there by now.
+        """Replace a file that was read, durably; return the new version, ``None`` if something else is there by now.
 
         Raises ``StoreFull`` and ``StoreError``; the present file stays whole.
         """

@@ -136,7 +136,7 @@ _NUMBER: Final = object()
 
 
 def file_of(day: str) -> str | None:
-    """Return the name of a day's file, ``None`` for what is no day and must name no file."""
+    """Return the name of a day's file, ``None`` for a text that is no day."""
     if not _DAY.fullmatch(day):
         return None
     compact = day.replace("-", "")
@@ -214,7 +214,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _compared(lines: Iterable[str]) -> list[str]:
-    """Return lines as they are compared: what editors trim, at their ends and around them, does not count."""
+    """Return lines as they are compared: without the spaces and empty lines that editors trim."""
     trimmed = [line.rstrip() for line in lines]
     places = [place for place, line in enumerate(trimmed) if line]
     return trimmed[places[0] : places[-1] + 1] if places else []

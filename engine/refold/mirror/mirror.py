@@ -63,7 +63,7 @@ _LEAVES: Final = "was edited by hand, and this mirror takes no edits; `refold mi
 
 @contextmanager
 def _collect(name: str, problems: list[MirrorProblem]) -> Generator[None]:
-    """Collect what the disk refuses to do with a file; the others go on."""
+    """Collect the failure of one file, so that the others go on."""
     try:
         yield
     except StoreError as error:
@@ -110,7 +110,7 @@ class Rounds:
         """The version of each file as it was seen last, and its digest; empty for what could not be read."""
 
     def _leftovers(self) -> Iterable[MirrorConflict]:
-        """Copy what a crash left of replaced files, unless it is known."""
+        """Copy the replaced files that a crash left, unless they are known."""
         for name, content in self.directory.leftovers():
             if digest(content) not in {base.digest for base in self._state.known(name)}:
                 yield MirrorConflict(name, "", None, None, self.directory.copy(name, content), _LEFTOVER)
@@ -126,7 +126,7 @@ class Rounds:
     # A round.
 
     def check(self) -> MirrorReport:
-        """Return what a round would do."""
+        """Return the report of a round without doing it."""
         log = self._log.read()
         plans = self._plans(log, self.directory.walk(), ())
         return self._report(log, plans, [plan.name for plan in plans if self._is_behind(log, plan)])
@@ -169,7 +169,7 @@ class Rounds:
         )
 
     def _copy_late(self) -> None:
-        """Copy what was written into replaced files after they had been read; the next round reports it."""
+        """Copy late writes into replaced files; the next round reports them."""
         for name, content in self.directory.late():
             is_erased = name in self._erased_bases
             hand = hand_side(name, content, self._erased_bases[name]) if is_erased else content
@@ -216,7 +216,7 @@ class Rounds:
         return [plan for plan in plans if plan is not None]
 
     def _settle_taking(self) -> None:
-        """Find out whether the log got what a round was about to take when it was cut off."""
+        """Find out whether the log got the edits of a round that was cut off."""
         state = self._state
         recorded = self._memory.events(after=state.taking_after) if state.taking else ()
         if were_taken(state.taking_edits, recorded, self.streams[1]):
@@ -324,7 +324,7 @@ class Rounds:
         return replace(report, problems=(*report.problems, *problems)), not problems and len(written) == len(behind)
 
     def _announce(self, log: LogState, plans: Iterable[FilePlan], behind: Collection[FilePlan]) -> None:
-        """Record what the files held when they were read, and what is about to be in them."""
+        """Record the contents of the files as they were read, and as they are about to be."""
         state = self._state
         bases = {plan.name: self._log.base(log, plan.name) for plan in behind}
         for plan in plans:
@@ -354,7 +354,7 @@ class Rounds:
         return version is not None
 
     def _conclude(self, log: LogState, written: Collection[str]) -> None:
-        """Record what the files hold, and forget what was known of erased texts."""
+        """Record the contents of the files, and forget the digests of erased texts."""
         state = self._state
         for name in written:
             base = state.coming.get(name)

@@ -292,7 +292,7 @@ def test_only_a_seq_of_a_context_can_be_built_again(memory: Memory) -> None:
     with pytest.raises(InvalidInput):
         memory.rebuild(10_000)
     with pytest.raises(InvalidInput, match="show takes a Context"):
-        memory.show("text")  # type: ignore[arg-type]
+        memory.show("text")
 
 
 def test_a_frozen_memory_shows_nothing_and_a_batch_neither(memory: Memory) -> None:

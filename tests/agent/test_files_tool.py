@@ -17,7 +17,8 @@ PLAN = "/memories/plan.md"
 def called(memory: Memory, **arguments: Any) -> ToolResult:
     if memory.tools.get("memory") is None:
         memory.tools.register(files_tool())
-    return memory.tools.execute("memory", arguments)
+    result: ToolResult = memory.tools.execute("memory", arguments)
+    return result
 
 
 def test_every_wire_takes_it_in_its_own_form(memory: Memory) -> None:

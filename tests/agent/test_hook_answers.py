@@ -24,7 +24,8 @@ from tests.support.memories import assert_sound
 
 
 def begun(memory: Memory) -> HookContext:
-    return memory.hooks.context(memory.conversation("s1"))
+    context: HookContext = memory.hooks.context(memory.conversation("s1"))
+    return context
 
 
 FIRED: dict[str, tuple[Any, ...]] = {

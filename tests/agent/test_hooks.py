@@ -25,7 +25,8 @@ from refold.skills import SkillRoots
 
 def begun(memory: Memory) -> HookContext:
     chat = memory.conversation("s1", project="acme")
-    return memory.hooks.context(chat, provider_name="scripted", model_name="tiny")
+    context: HookContext = memory.hooks.context(chat, provider_name="scripted", model_name="tiny")
+    return context
 
 
 def test_hook_chain_three_hooks_run_in_order_at_session_end(memory: Memory) -> None:

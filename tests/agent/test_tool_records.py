@@ -15,7 +15,8 @@ from tests.support.memories import assert_sound, nested
 def given(memory: Memory, function: Any, schema: Any = None) -> ToolContext:
     """A context, with a tool ``t`` of a function."""
     memory.tools.register(FunctionTool("t", "d", schema or {}, function))
-    return memory.tools.context(memory.conversation("c"))
+    context: ToolContext = memory.tools.context(memory.conversation("c"))
+    return context
 
 
 def records(memory: Memory) -> list[Any]:

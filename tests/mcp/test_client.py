@@ -72,7 +72,8 @@ def remote() -> Iterator[McpToolset]:
 
 def called(remote: McpToolset, tool: str, **arguments: Any) -> ToolResult:
     memory: Memory = remote.memory  # type: ignore[attr-defined]
-    return memory.tools.execute(wire_name("s", tool), arguments)
+    result: ToolResult = memory.tools.execute(wire_name("s", tool), arguments)
+    return result
 
 
 # What works.

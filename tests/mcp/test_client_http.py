@@ -100,7 +100,8 @@ def web(url: str, **fields: Any) -> McpServer:
 
 
 def called(memory: Memory, tool: str, **arguments: Any) -> ToolResult:
-    return memory.tools.execute(f"mcp__web__{tool}", arguments)
+    result: ToolResult = memory.tools.execute(f"mcp__web__{tool}", arguments)
+    return result
 
 
 @pytest.mark.parametrize("protocol", ["auto", "legacy"])

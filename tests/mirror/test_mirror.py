@@ -474,7 +474,8 @@ def test_a_read_only_memory_only_follows(tmp_path: Path, directory: Path) -> Non
 
 
 def opened(memory: Memory, path: object) -> Mirror:
-    return memory.mirror(path)  # type: ignore[arg-type]
+    mirror: Mirror = memory.mirror(path)  # type: ignore[arg-type]
+    return mirror
 
 
 REFUSED: dict[str, tuple[Callable[[Memory, Path], object], type[Exception], str]] = {

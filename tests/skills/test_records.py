@@ -110,7 +110,7 @@ def test_no_model_is_asked_for_what_cannot_be_written(tmp_path: Path) -> None:
             memory.at(1).skills.maybe_generate(asked, summary="x", tool_calls=CALLS)
         for calls in (["a", "b", "c"], "abc", [("a", "b", "c")] * 3):
             with refused(memory, InvalidInput, "tool_calls"):
-                memory.skills.maybe_generate(asked, summary="x", tool_calls=calls)  # type: ignore[arg-type]
+                memory.skills.maybe_generate(asked, summary="x", tool_calls=calls)
     with Memory(tmp_path / "store", readonly=True) as closed, pytest.raises(ReadOnly):
         closed.skills.maybe_generate(asked, summary="x", tool_calls=CALLS)
 

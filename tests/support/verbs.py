@@ -82,7 +82,8 @@ def _skills(world: World) -> Skills:
     """Return skills with files of their own."""
     if "roots" not in world.things:
         world.things["roots"] = SkillRoots(project=str(world.new_path()))
-    return world.memory.skills.below(world.things["roots"])
+    skills: Skills = world.memory.skills.below(world.things["roots"])
+    return skills
 
 
 def _write_skill(world: World) -> None:

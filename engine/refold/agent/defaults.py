@@ -184,7 +184,7 @@ def default_hooks(
             messages = [message for message in unread(context.conversation) if message.seq <= until]
             extract(context.conversation, provider, memory=context.memory, messages=messages, project=context.project)
 
-    hooks = memory.hooks
+    hooks: Hooks = memory.hooks
     hooks.register(SESSION_START, load_memories)
     hooks.register(USER_MESSAGE, obey_command)
     if callable(skills):

@@ -58,7 +58,7 @@ def registry_of(binding: Binding) -> ToolRegistry:
 
     There a search leaves no trace.
     """
-    tools = binding.memory.tools
+    tools: ToolRegistry = binding.memory.tools
     if not binding.readonly:
         return tools
     reading = ToolRegistry(binding.memory)

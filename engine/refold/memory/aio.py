@@ -7,7 +7,7 @@ write are coroutines. What many tasks write at the same time travels together: o
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial, wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, Unpack
 
 from refold.engine import batch as batches
 from refold.engine.batch import Batch
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from refold.agent.context import Context, Rebuilt
-    from refold.agent.hooks import AsyncHooks
     from refold.embedders import Embedder
 
 
@@ -510,19 +508,19 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
         return AsyncSettings(self.door, self.plain.settings)
 
     @property
-    def hooks(self) -> "AsyncHooks":
+    def hooks(self) -> Any:
         """The functions that are called at eight points of a session; the points are awaited."""
-        return cast("AsyncHooks", memory.call_extension("async_hooks", self.plain))
+        return memory.call_extension("async_hooks", self.plain)
 
-    async def context(self, chat: AsyncConversation, **options: Any) -> "Context":
+    async def context(self, chat: AsyncConversation, **options: Any) -> Any:
         """Return what a model is to be shown; takes what ``Memory.context`` takes. A thread embeds the query."""
         return await self._hop("building a context", partial(self.plain.context, chat.plain, **options))
 
-    async def show(self, context: "Context") -> int:
+    async def show(self, context: Any) -> int:
         """Record that a context was shown to a model; return the seq of that."""
         return await self._hop("showing a context", partial(self.plain.show, context))
 
-    async def rebuild(self, seq: int) -> "Rebuilt":
+    async def rebuild(self, seq: int) -> Any:
         """Return the context that was shown at a seq, built again from the log."""
         return await self._hop("building a context again", partial(self.plain.rebuild, seq))
 

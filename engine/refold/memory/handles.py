@@ -2,7 +2,7 @@
 
 import datetime
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -10,12 +10,24 @@ from refold import checks
 from refold.engine import batch as batches
 from refold.engine import reader
 from refold.engine.streams import STORE_STREAM
-from refold.engine.transaction import ANY, Decide
+from refold.engine.transaction import Decide
 from refold.errors import InvalidInput
 from refold.event import ConversationOpened, Event, Recorded, pack_json, unpack_json
 from refold.fold import State, is_open
 from refold.limits import NAME_BYTES_MAX
-from refold.memory.options import Door, Sources, day_at, day_of, days_before, deleting, nanoseconds, setting
+from refold.memory.options import (
+    Door,
+    Handle,
+    MutationOptions,
+    chosen,
+    day_at,
+    day_of,
+    days_before,
+    deleting,
+    mutation,
+    nanoseconds,
+    setting,
+)
 from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
 from refold.views.base import Keyed
@@ -40,7 +52,7 @@ def _facts(state: State) -> Keyed[str]:
     return state.part(PROFILE).entries
 
 
-class Profile:
+class Profile(Handle):
     """A handle on one profile: flat key/value facts, in the order in which they were first set.
 
     >>> from refold import Memory
@@ -50,13 +62,11 @@ class Profile:
     [('theme', 'dark mode')]
     """
 
-    __slots__ = ("_at", "_door", "_stream", "name")
+    __slots__ = ("name",)
 
     def __init__(self, door: Door, name: str, at: int | None) -> None:
+        super().__init__(door, f"profile/{name}", at)
         self.name = name
-        self._door = door
-        self._stream = f"profile/{name}"
-        self._at = at
 
     def __repr__(self) -> str:
         """Return the handle with its count."""
@@ -65,55 +75,35 @@ class Profile:
         counts = self._door.counts(lambda: f"keys={len(self.items())}")
         return f"Profile({self.name!r}, {counts})"
 
-    def set(
-        self,
-        key: str,
-        value: str,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
-    ) -> None:
+    @mutation
+    def set(self, key: str, value: str, **options: Unpack[MutationOptions]) -> None:
         """Set a fact; a key that exists keeps its place. Setting the value it has appends nothing."""
         key, value = checks.key(key), checks.text(value, "value")
-        cited = self._door.sources(sources)
+        cited = self._cited(options)
 
         decide = setting(_facts, key, value, lambda prior, _: ProfileSet(cited, prior, key, value))
-        asked = ("set", key, value)
-        self._door.note(self._stream, decide, at=self._at, asked=asked, expected=expected, request_id=request_id)
+        self._write(decide, ("set", key, value), options)
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a fact, or ``default``."""
         key = checks.key(key)
-        return self._door.read(
-            self._stream, lambda state: state.part(PROFILE).entries.values.get(key, default), self._at
-        )
+        return self._read(lambda state: state.part(PROFILE).entries.values.get(key, default))
 
-    def delete(
-        self,
-        key: str,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
-    ) -> bool:
+    @mutation
+    def delete(self, key: str, **options: Unpack[MutationOptions]) -> bool:
         """Remove a fact; return whether it was there."""
         key = checks.key(key)
-        cited = self._door.sources(sources)
+        cited = self._cited(options)
 
         decide = deleting(_facts, key, lambda prior, _: ProfileDeleted(cited, prior, key))
-        asked = ("delete", key)
-        noted = self._door.note(
-            self._stream, decide, at=self._at, asked=asked, expected=expected, request_id=request_id
-        )
-        return noted is not None
+        return self._write(decide, ("delete", key), options) is not None
 
     def items(self) -> list[tuple[str, str]]:
         """Return the facts as (key, value), in the order in which the keys were first set."""
-        return self._door.read(self._stream, lambda state: list(state.part(PROFILE).entries.values.items()), self._at)
+        return self._read(lambda state: list(state.part(PROFILE).entries.values.items()))
 
 
-class Journal:
+class Journal(Handle):
     """A handle on one journal: append-only notes by day.
 
     >>> from refold import Memory
@@ -124,32 +114,28 @@ class Journal:
     ['Chose LMDB.']
     """
 
-    __slots__ = ("_at", "_door", "_stream", "name")
+    __slots__ = ("name",)
 
     def __init__(self, door: Door, name: str, at: int | None) -> None:
+        super().__init__(door, f"journal/{name}", at)
         self.name = name
-        self._door = door
-        self._stream = f"journal/{name}"
-        self._at = at
 
     def __repr__(self) -> str:
         """Return the handle with its counts."""
-        counts = self._door.counts(self._counts)
-        return f"Journal({self.name!r}, {counts})"
+        return f"Journal({self.name!r}, {self._door.counts(self._counts)})"
 
     def _counts(self) -> str:
-        days = self._door.read(self._stream, lambda state: list(map(len, state.part(JOURNAL).days.values())), self._at)
+        days = self._read(lambda state: list(map(len, state.part(JOURNAL).days.values())))
         return f"notes={sum(days)}, days={len(days)}"
 
+    @mutation
     def append(
         self,
         text: str,
         *,
         day: "str | datetime.date | None" = None,
         occurred: "int | datetime.datetime | None" = None,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        **options: Unpack[MutationOptions],
     ) -> Note:
         """Append a note to a day, by default the day on which it happened in the memory's time zone; return it."""
         text = checks.text(text, "text")
@@ -157,17 +143,9 @@ class Journal:
         occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
         when_ns = door.engine.reader.now_ns() if occurred_ns is None else occurred_ns
         written = day_at(when_ns, door.timezone) if day is None else day_of(day, "day")
-        event = JournalAppended(door.sources(sources), written, text)
-        asked = ("append", None if day is None else written, text, occurred_ns)
-        noted = door.note(
-            self._stream,
-            event,
-            at=self._at,
-            asked=asked,
-            occurred_ns=occurred_ns,
-            expected=expected,
-            request_id=request_id,
-        )
+        event = JournalAppended(self._cited(options), written, text)
+        request = ("append", None if day is None else written, text, occurred_ns)
+        noted = self._write(event, request, options, occurred_ns=occurred_ns)
         assert noted is not None, "a journal note always appends"
         written_event, stamp = noted
         assert isinstance(written_event, JournalAppended), written_event
@@ -175,10 +153,8 @@ class Journal:
 
     def day(self, day: "str | datetime.date") -> list[Note]:
         """Return the notes of a day, in the order in which they were written."""
-        wanted = day_of(day, "day")
-        return self._door.read(
-            self._stream, lambda state: [note for _, note in state.part(JOURNAL).days.get(wanted, [])], self._at
-        )
+        checked = day_of(day, "day")
+        return self._read(lambda state: [note for _, note in state.part(JOURNAL).days.get(checked, [])])
 
     def recent(self, days: int = 3) -> list[Note]:
         """Return the notes of the last ``days`` calendar days, today included, oldest first.
@@ -191,7 +167,7 @@ class Journal:
         engine = self._door.engine
         now_ns = engine.reader.now_ns() if self._at is None else reader.time_at_seq(engine.reader.log, self._at)
         first = days_before(day_at(now_ns, self._door.timezone), days - 1)
-        return self._door.read(self._stream, lambda state: state.part(JOURNAL).since(first), self._at)
+        return self._read(lambda state: state.part(JOURNAL).since(first))
 
 
 # The state of a conversation as a mapping of JSON values, by the lifetimes that the keys' prefixes name.
@@ -208,7 +184,7 @@ def _values(state: State) -> Keyed[bytes]:
     return state.part(STATE).entries
 
 
-class ScopedState:
+class ScopedState(Handle):
     """A mapping of JSON values: ``temp:`` until the round ends, ``session:`` (or no prefix), ``project:`` beyond.
 
     >>> from refold import Memory
@@ -219,16 +195,13 @@ class ScopedState:
     ['plan', 'project:language']
     """
 
-    __slots__ = ("_at", "_door", "_opening", "_project", "_stream")
+    __slots__ = ("_project",)
 
     def __init__(
         self, door: Door, stream: str, opening: ConversationOpened, project: str | None, at: int | None
     ) -> None:
-        self._door = door
-        self._stream = stream
-        self._opening = opening
+        super().__init__(door, stream, at, opening)
         self._project = project
-        self._at = at
 
     def _place(self, key: str) -> tuple[str, str]:
         """Return the stream that a key lives in, and the key there."""
@@ -239,32 +212,25 @@ class ScopedState:
             raise InvalidInput(f"{checks.shown(key)} needs a project; open the conversation with project=...")
         return f"project/{self._project}", key.removeprefix(PROJECT)
 
-    def _note(self, stream: str, decide: Any, asked: tuple[Any, ...], expected: object, request_id: str | None) -> bool:
-        opening = self._opening if stream == self._stream else None
-        door = self._door
-        noted = door.note(
-            stream, decide, at=self._at, asked=asked, opening=opening, expected=expected, request_id=request_id
-        )
-        return noted is not None
+    def _change(self, stream: str, decide: Decide, request: tuple[Any, ...], options: MutationOptions) -> bool:
+        """Write to the conversation's stream or to the project's; return whether that changed anything."""
+        if stream == self._stream:
+            return self._write(decide, request, options) is not None
+        expected, request_id, _ = chosen(options)
+        door, at = self._door, self._at
+        return door.note(stream, decide, at=at, asked=request, expected=expected, request_id=request_id) is not None
 
-    def set(
-        self,
-        key: str,
-        value: Any,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
-    ) -> None:
+    @mutation
+    def set(self, key: str, value: Any, **options: Unpack[MutationOptions]) -> None:
         """Set a key to a JSON value; setting the value it has appends nothing."""
         stream, held = self._place(key)
         if not held:
             raise InvalidInput(f"key {checks.shown(key)} is only a prefix; give it a name behind the colon")
         packed = checks.packed_json(value, "value")
-        cited = self._door.sources(sources)
+        cited = self._cited(options)
 
         decide = setting(_values, held, packed, lambda prior, place: StateSet(cited, prior, place, held, packed))
-        self._note(stream, decide, ("state.set", held, packed), expected, request_id)
+        self._change(stream, decide, ("state.set", held, packed), options)
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a key, fresh, or ``default``."""
@@ -272,20 +238,14 @@ class ScopedState:
         packed = self._door.read(stream, lambda state: state.part(STATE).entries.values.get(held), self._at)
         return default if packed is None else unpack_json(packed)
 
-    def delete(
-        self,
-        key: str,
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
-    ) -> bool:
+    @mutation
+    def delete(self, key: str, **options: Unpack[MutationOptions]) -> bool:
         """Remove a key; return whether it was there."""
         stream, held = self._place(key)
-        cited = self._door.sources(sources)
+        cited = self._cited(options)
 
         decide = deleting(_values, held, lambda prior, place: StateDeleted(cited, prior, place, held))
-        return self._note(stream, decide, ("state.delete", held), expected, request_id)
+        return self._change(stream, decide, ("state.delete", held), options)
 
     def _keys(self) -> list[str]:
         def query(state: State) -> list[str]:
@@ -383,7 +343,7 @@ MARKER: Final = "[SESSION_MEMORY_V1]"
 _COUNT_MAX: Final = 2**53
 
 
-class SessionMemory:
+class SessionMemory(Handle):
     """A handle on what one conversation has worked on; it lives in the conversation's stream.
 
     >>> from refold import Memory
@@ -393,50 +353,42 @@ class SessionMemory:
     ['The tests need a clock.']
     """
 
-    __slots__ = ("_at", "_door", "_opening", "_stream")
+    __slots__ = ()
 
     def __init__(self, door: Door, stream: str, opening: ConversationOpened, at: int | None) -> None:
-        self._door = door
-        self._stream = stream
-        self._opening = opening
-        self._at = at
+        super().__init__(door, stream, at, opening)
 
     def __repr__(self) -> str:
         """Return the handle with its counts."""
         return f"SessionMemory({self._stream.partition('/')[2]!r})"
 
-    def _note(self, make: Event | Decide, asked: tuple[Any, ...], **options: Any) -> None:
-        self._door.note(self._stream, make, at=self._at, asked=asked, opening=self._opening, **options)
-
-    def _read(self, query: Callable[[Work], T]) -> T:
-        return self._door.read(self._stream, lambda state: query(state.part(WORK)), self._at)
+    def _look(self, query: Callable[[Work], T]) -> T:
+        return self._read(lambda state: query(state.part(WORK)))
 
     def check_writable(self) -> None:
         """Raise ``ReadOnly`` where nothing can be recorded: of a frozen handle, or of a memory that is only read."""
         self._door.refuse_frozen(self._stream, self._at)
         self._door.engine.reader.check_writable()
 
-    def describe_task(
-        self, text: str, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
-    ) -> None:
+    @mutation
+    def describe_task(self, text: str, **options: Unpack[MutationOptions]) -> None:
         """Say what the session is about; the same text again appends nothing."""
         text = checks.text(text, "text")
-        cited = self._door.sources(sources)
+        cited = self._cited(options)
 
         def decide(state: State) -> Event | None:
             return None if state.part(WORK).task == text else TaskDescribed(cited, text)
 
-        self._note(decide, ("describe_task", text), expected=expected, request_id=request_id)
+        self._write(decide, ("describe_task", text), options)
 
+    @mutation
     def note_file(
         self,
         path: str,
         *,
         lines: int = 0,
         size_bytes: int = 0,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        **options: Unpack[MutationOptions],
     ) -> None:
         """Remember that a file was read; what is known of it already appends nothing."""
         path = checks.key(path, "path")
@@ -445,27 +397,27 @@ class SessionMemory:
             checks.integer(lines, "lines", 0, _COUNT_MAX, "the most lines"),
             checks.integer(size_bytes, "size_bytes", 0, _COUNT_MAX, "the most bytes"),
         )
-        cited = self._door.sources(sources)
+        cited = self._cited(options)
 
         def decide(state: State) -> Event | None:
             held = state.part(WORK).files.get(path)
             return None if held is not None and held[1] == said else FileRead(cited, path, said.lines, said.size_bytes)
 
         asked = ("note_file", path, said.lines, said.size_bytes)
-        self._note(decide, asked, expected=expected, request_id=request_id)
+        self._write(decide, asked, options)
 
-    def note_finding(
-        self, text: str, *, expected: object = ANY, request_id: str | None = None, sources: Sequence[Any] = ()
-    ) -> None:
+    @mutation
+    def note_finding(self, text: str, **options: Unpack[MutationOptions]) -> None:
         """Remember what was found out; the same text again appends nothing."""
         text = checks.text(text, "text")
-        cited = self._door.sources(sources)
+        cited = self._cited(options)
 
         def decide(state: State) -> Event | None:
             return None if text in state.part(WORK).findings else FindingNoted(cited, text)
 
-        self._note(decide, ("note_finding", text), expected=expected, request_id=request_id)
+        self._write(decide, ("note_finding", text), options)
 
+    @mutation
     def record_call(
         self,
         name: str,
@@ -474,9 +426,7 @@ class SessionMemory:
         *,
         outcome: str = "ok",
         call_id: str = "",
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        **options: Unpack[MutationOptions],
     ) -> None:
         """Record a call of a tool: its arguments and its result, JSON values both."""
         said = (
@@ -486,9 +436,10 @@ class SessionMemory:
             _json(result, "result"),
             checks.text(outcome, "outcome", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
         )
-        event = ToolExecuted(self._door.sources(sources), *said)
-        self._note(event, ("record_call", *said), expected=expected, request_id=request_id)
+        event = ToolExecuted(self._cited(options), *said)
+        self._write(event, ("record_call", *said), options)
 
+    @mutation
     def record_extraction(
         self,
         provider: str,
@@ -496,9 +447,7 @@ class SessionMemory:
         dropped: Sequence[str],
         *,
         seq: int,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sequence[Any] = (),
+        **options: Unpack[MutationOptions],
     ) -> None:
         """Record that a model read the session up to a seq: which memories were made of it, and why others were not."""
         said = (
@@ -507,8 +456,8 @@ class SessionMemory:
             checks.name(provider, "provider"),
             tuple(checks.text(reason, "a reason") for reason in dropped),
         )
-        event = MemoriesExtracted(self._door.sources(sources), *said)
-        self._note(event, ("record_extraction", *said), expected=expected, request_id=request_id)
+        event = MemoriesExtracted(self._cited(options), *said)
+        self._write(event, ("record_extraction", *said), options)
 
     def provenance(self, *, opens: bool = True) -> tuple[Any, ...]:
         """Return what to cite for a write in the name of the conversation, so that an erasure of it reaches that.
@@ -535,7 +484,7 @@ class SessionMemory:
 
     def extracted_seq(self) -> int:
         """Return up to which seq a model has read the session, 0 while none has."""
-        return self._read(lambda work: work.extracted)
+        return self._look(lambda work: work.extracted)
 
     def now_ns(self) -> int:
         """Return the time that an event of the session would get now."""
@@ -543,19 +492,19 @@ class SessionMemory:
 
     def task(self) -> str:
         """Return what the session is about, empty while nobody has said it."""
-        return self._read(lambda work: work.task)
+        return self._look(lambda work: work.task)
 
     def files(self) -> list[ReadFile]:
         """Return the files that were read, the one read last at the end."""
-        return self._read(lambda work: [file for _, file in work.files.values()])
+        return self._look(lambda work: [file for _, file in work.files.values()])
 
     def findings(self) -> list[str]:
         """Return what was found out, in order."""
-        return self._read(lambda work: list(work.findings))
+        return self._look(lambda work: list(work.findings))
 
     def calls(self) -> dict[str, int]:
         """Return how often each tool was called, by name, in order of their names."""
-        return self._read(lambda work: dict(sorted(work.calls.items())))
+        return self._look(lambda work: dict(sorted(work.calls.items())))
 
     def summary(self, *, success: bool = True) -> SessionSummary:
         """Return what the session was: all that hooks are told at its end; it looks through the whole stream."""
@@ -573,7 +522,7 @@ class SessionMemory:
                 session_id, work.task, files, tuple(work.findings), calls, len(seen) + inherited, success
             )
 
-        return self._door.read(self._stream, query, self._at)
+        return self._read(query)
 
     def _heard(self) -> set[str]:
         """Return the ids of all messages of the user in the stream, evicted ones too."""
@@ -582,7 +531,7 @@ class SessionMemory:
 
     def to_text(self) -> str:
         """Return the session's memory as a model is shown it, empty where there is none."""
-        return rendered(self._door.read(self._stream, lambda state: state.part(WORK), self._at))
+        return self._look(rendered)
 
 
 def _led(window: Sequence[Message]) -> Iterator[Message]:
@@ -634,7 +583,7 @@ _SCORE_MAX: Final = 1e12
 USAGES: Final = ("memory_extracted", "memory_injected", "skill_matched", "skill_used")
 
 
-class Settings:
+class Settings(Handle):
     """A handle on the settings of a store: each has a default, and a change of one is an event.
 
     >>> from refold import Memory
@@ -644,11 +593,10 @@ class Settings:
     (5, True)
     """
 
-    __slots__ = ("_at", "_door")
+    __slots__ = ()
 
     def __init__(self, door: Door, at: int | None) -> None:
-        self._door = door
-        self._at = at
+        super().__init__(door, STORE_STREAM, at)
 
     def __repr__(self) -> str:
         """Return the handle with what differs from the defaults."""
@@ -661,17 +609,15 @@ class Settings:
 
     def items(self) -> list[tuple[str, bool | int]]:
         """Return every setting as (name, value), always in the same order."""
-        values = self._door.read(STORE_STREAM, lambda state: dict(state.part(SWITCHES).values), self._at)
+        values = self._read(lambda state: dict(state.part(SWITCHES).values))
         return [(name, unpack_json(values[name]) if name in values else value) for name, value in DEFAULTS.items()]
 
+    @mutation
     def set(
         self,
         name: str,
         value: bool | int,  # noqa: FBT001 - the value of a switch is one
-        *,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sources = (),
+        **options: Unpack[MutationOptions],
     ) -> None:
         """Change a setting; the value that it has appends nothing. ``InvalidInput`` for a value of another type."""
         default = DEFAULTS[_known(name)]
@@ -679,16 +625,16 @@ class Settings:
             value = checks.flag(value, name)
         else:
             value = checks.integer(value, name, 0, _NUMBER_MAX, "the most of a setting")
-        cited, packed = self._door.sources(sources), pack_json(value)
+        cited, packed = self._cited(options), pack_json(value)
 
         def decide(state: State) -> Event | None:
             held = state.part(SWITCHES).values.get(name)
             is_same = packed == (pack_json(default) if held is None else held)
             return None if is_same else SettingChanged(cited, name, packed)
 
-        asked = ("settings.set", name, value)
-        self._door.note(STORE_STREAM, decide, at=self._at, asked=asked, expected=expected, request_id=request_id)
+        self._write(decide, ("settings.set", name, value), options)
 
+    @mutation
     def count_usage(
         self,
         kind: str,
@@ -698,9 +644,7 @@ class Settings:
         score: float = 0.0,
         conversation: str = "",
         project: str = "",
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sources = (),
+        **options: Unpack[MutationOptions],
     ) -> None:
         """Record that memories were extracted or injected, or a skill was matched or used; 0 of them appends nothing.
 
@@ -711,13 +655,12 @@ class Settings:
         texts = [checks.text(text, what) for text, what in ((name, "name"), (conversation, "conversation"))]
         counted = checks.integer(count, "count", 0, _NUMBER_MAX, "the most of a count")
         said = (kind, counted, texts[0], _score(score), texts[1], checks.text(project, "project"))
-        event = UsageCounted(self._door.sources(sources), *said)
+        event = UsageCounted(self._cited(options), *said)
 
         def decide(_: State) -> Event | None:
             return event if counted else None
 
-        asked = ("settings.count_usage", *said)
-        self._door.note(STORE_STREAM, decide, at=self._at, asked=asked, expected=expected, request_id=request_id)
+        self._write(decide, ("settings.count_usage", *said), options)
 
 
 def _score(score: object) -> float:

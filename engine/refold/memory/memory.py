@@ -4,19 +4,18 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, Unpack, cast
 
 from refold import checks
 from refold.engine import history
 from refold.engine.batch import Batch
 from refold.engine.engine import open_engine
-from refold.engine.transaction import ANY
 from refold.errors import NotFound, ReadOnly
 from refold.event import Recorded
 from refold.limits import MEMORY_BYTES_DEFAULT, WINDOW_TOKENS_DEFAULT
 from refold.memory import options, store
 from refold.memory.conversation import Conversation
-from refold.memory.options import Claims, Door, Options, Progress, Sources, seq_at, zone
+from refold.memory.options import Claims, Door, MutationOptions, Progress, chosen, mutation, seq_at, zone
 from refold.memory.snapshot import Snapshot
 from refold.memory.store import side_of
 from refold.results import Backup, Change, Loaded, Receipt, Report, Stats
@@ -25,9 +24,6 @@ from refold.text import ByteClassCounter, TokenCounter
 if TYPE_CHECKING:
     import datetime
 
-    from refold.agent.context import Context, Rebuilt
-    from refold.agent.hooks import Hooks
-    from refold.agent.tools import ToolRegistry
     from refold.embedders import Embedder
     from refold.engine.subscriptions import Subscriber, Subscription
     from refold.memory.aio import AsyncMemory
@@ -35,9 +31,7 @@ if TYPE_CHECKING:
     from refold.memory.files import Files
     from refold.memory.handles import Journal, Profile, Settings
     from refold.memory.project import Project
-    from refold.mirror import Mirror
     from refold.results import Reembedded
-    from refold.skills import Skills
 
 
 # Handles and verbs of this room that are loaded only by those who use them: each name, and where it lives.
@@ -329,39 +323,40 @@ class Memory:
         return cached_extension(name, self._made, lambda: Memory._behind(self._door, self._at))
 
     @property
-    def tools(self) -> "ToolRegistry":
-        """The tools that a model may call: the built-in ones, and those that were registered with this handle."""
-        return cast("ToolRegistry", self._kept("tools"))
+    def tools(self) -> Any:
+        """A ``refold.agent.ToolRegistry``: the built-in tools, and those that were registered with this handle."""
+        return self._kept("tools")
 
     @property
-    def hooks(self) -> "Hooks":
-        """The functions that are called at eight points of a session, those that were registered with this handle."""
-        return cast("Hooks", self._kept("hooks"))
+    def hooks(self) -> Any:
+        """A ``refold.agent.Hooks``: the functions that this handle has for the eight points of a session."""
+        return self._kept("hooks")
 
     @property
-    def skills(self) -> "Skills":
-        """Skills that were learned, switched, selected, used, as of this memory; ``below(roots)`` reads files too."""
-        return cast("Skills", self._kept("skills"))
+    def skills(self) -> Any:
+        """A ``refold.skills.Skills``: those learned, switched, selected, used; ``below(roots)`` reads files too."""
+        return self._kept("skills")
 
     def context(
         self, chat: Conversation, *, query: str | None = None, project: str | None = None, **options: Any
-    ) -> "Context":
+    ) -> Any:
         """Return what a model is to be shown of a conversation, without a trace; takes also ``budget``, ``skills``."""
         said = {"query": query, "project": project, **options}
-        return cast("Context", call_extension("context", self, self._door, chat, **said))
+        return call_extension("context", self, self._door, chat, **said)
 
-    def show(self, context: "Context") -> int:
+    def show(self, context: Any) -> int:
         """Record that a context was shown to a model, so that it can be built again; return the seq of that."""
-        return cast("int", call_extension("show", self, self._door, context))
+        seq: int = call_extension("show", self, self._door, context)
+        return seq
 
-    def rebuild(self, seq: int) -> "Rebuilt":
+    def rebuild(self, seq: int) -> Any:
         """Return the context that was shown at a seq, built again from the log, and whether it is the same bytes."""
-        return cast("Rebuilt", call_extension("rebuild", self, self._door, seq))
+        return call_extension("rebuild", self, self._door, seq)
 
-    def mirror(self, directory: "str | os.PathLike[str]", **options: Any) -> "Mirror":
+    def mirror(self, directory: "str | os.PathLike[str]", **options: Any) -> Any:
         """Keep profile and journal in files that people may edit; takes also ``profile``, ``journal`` and ``edits``."""
         self._refuse_frozen("mirror")
-        return cast("Mirror", call_extension("mirror", self, self._door, directory, **options))
+        return call_extension("mirror", self, self._door, directory, **options)
 
     # The whole through time.
 
@@ -374,34 +369,27 @@ class Memory:
         """Return the memory as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
         return Memory._behind(self._door, seq_at(self._door.engine, at, self.head))
 
-    def snapshot(
-        self, name: str | None = None, *, expected: object = ANY, request_id: str | None = None, sources: Sources = ()
-    ) -> Snapshot:
+    @mutation
+    def snapshot(self, name: str | None = None, **options: Unpack[MutationOptions]) -> Snapshot:
         """Return a pointer to the present state of everything; a named one is recorded and kept.
 
         ``expected`` compares with ``head``, here and in ``restore`` and ``fork``: the version of a whole memory.
         """
-        return store.snapshot(self._door, name, self._at, Options(expected, request_id, sources))
+        return store.snapshot(self._door, name, self._at, chosen(options))
 
-    def restore(
-        self, snapshot: Snapshot | str, *, expected: object = ANY, request_id: str | None = None, sources: Sources = ()
-    ) -> None:
+    @mutation
+    def restore(self, snapshot: Snapshot | str, **options: Unpack[MutationOptions]) -> None:
         """Bring everything back to a snapshot of this memory or of a fork, in one commit; history stays.
 
         Raises ``NotFound`` for a name that does not exist, ``InvalidInput`` for what is no snapshot of this store's
         whole memory, ``StoreBusy`` if others never stop writing.
         """
         self._refuse_frozen("restore")
-        store.restore(self._door, snapshot, Options(expected, request_id, sources))
+        store.restore(self._door, snapshot, chosen(options))
 
+    @mutation
     def fork(
-        self,
-        name: str,
-        *,
-        at: "int | datetime.datetime | None" = None,
-        expected: object = ANY,
-        request_id: str | None = None,
-        sources: Sources = (),
+        self, name: str, *, at: "int | datetime.datetime | None" = None, **options: Unpack[MutationOptions]
     ) -> "Memory":
         """Return the fork of that name; a new one begins from everything as it is, or as it was at ``at``.
 
@@ -412,7 +400,7 @@ class Memory:
         >>> memory.profile().get("theme"), memory.fork("what if").profile().get("theme")
         (None, 'light')
         """
-        forked = store.fork_from(self._door, name, self._at, at, Options(expected, request_id, sources))
+        forked = store.fork_from(self._door, name, self._at, at, chosen(options))
         return Memory._behind(forked, None)
 
     def events(self, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:

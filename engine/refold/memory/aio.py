@@ -4,14 +4,13 @@
 write are coroutines. What many tasks write at the same time travels together: one flush, one hop to a thread.
 """
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, Unpack
 
 from refold.engine import batch as batches
 from refold.engine.batch import Batch
-from refold.entry import Entry
 from refold.memory import memory
 from refold.memory.board import Board
 from refold.memory.conversation import Conversation, Scratchpad
@@ -20,14 +19,10 @@ from refold.memory.handles import Journal, Profile, ScopedState, SessionMemory, 
 from refold.memory.options import Door, MutationOptions, mutation, refuse_attribute
 from refold.memory.project import ManyHits, Project
 from refold.memory.snapshot import Snapshot
-from refold.results import Backup, Hits, Receipt, Reembedded, Upserted
 
 if TYPE_CHECKING:
     import datetime
-    import os
     from collections.abc import Sequence
-
-    from refold.embedders import Embedder
 
 
 # Verbs of plain handles made into those of handles for asyncio: written, done by a thread, or answered at once.
@@ -35,6 +30,7 @@ if TYPE_CHECKING:
 H = TypeVar("H")
 P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A")
 
 
 class AsyncHandle(Generic[H]):
@@ -71,12 +67,18 @@ def writing(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[AsyncH
     return write
 
 
-def hopping(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
-    """Return a verb that takes long, or that no batch can hold, as a coroutine that waits for a thread to do it."""
+def hopping(
+    verb: Callable[Concatenate[H, P], R], what: str = ""
+) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
+    """Return a verb that takes long, or that no batch can hold, as a coroutine that waits for a thread to do it.
+
+    ``what`` names it where an open batch refuses it.
+    """
 
     @wraps(verb)
     async def hop(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
-        batches.refuse(self.door.engine, f"a {verb.__name__}")  # Before the hop: the thread knows no batch of ours.
+        # Before the hop: the thread knows no batch of this task.
+        batches.refuse(self.door.engine, what or f"a {verb.__name__}")
         result: R = await self.door.async_writer.run(partial(verb, self.plain, *arguments, **options))
         return result
 
@@ -91,6 +93,32 @@ def reading(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[AsyncH
         return verb(self.plain, *arguments, **options)
 
     return read
+
+
+def opening(
+    kind: Callable[[Door, R], A], verb: Callable[Concatenate[H, P], R]
+) -> Callable[Concatenate[AsyncHandle[H], P], A]:
+    """Return a verb that returns a handle as one that returns the handle for asyncio."""
+
+    @wraps(verb)
+    def open_(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> A:
+        return kind(self.door, verb(self.plain, *arguments, **options))
+
+    return open_
+
+
+def embedding(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
+    """Return a verb that needs the vector of its first argument: a thread embeds that before it is written."""
+    write = writing(verb)
+
+    @wraps(verb)
+    async def embed(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
+        text: Any = arguments[0] if arguments else options.get("content", options.get("query"))
+        if options.get("vector") is None and text:
+            await self.door.async_writer.run(partial(self.door.embedding.of, text))  # Where the verb looks for it.
+        return await write(self, *arguments, **options)
+
+    return embed
 
 
 # The files of a model for asyncio.
@@ -223,34 +251,14 @@ class AsyncProject(AsyncHandle[Project]):
 
     __slots__ = ()
 
-    async def _embedded(self, text: str, options: dict[str, Any]) -> None:
-        """Embed a text where that holds up no task; the verb that follows finds its vector."""
-        if options.get("vector") is None and text:
-            await self.door.async_writer.run(partial(self.door.embedding.of, text))
-
-    async def add(self, content: str, **options: Any) -> Entry:
-        """Add a memory; takes what ``Project.add`` takes."""
-        await self._embedded(content, options)
-        return await self._add(content, **options)
-
-    async def upsert(self, content: str, **options: Any) -> Upserted:
-        """Merge or add a memory; takes what ``Project.upsert`` takes."""
-        await self._embedded(content, options)
-        return await self._upsert(content, **options)
-
-    async def recall(self, query: str, **options: Any) -> Hits:
-        """Search and record what was found; takes what ``Project.recall`` takes."""
-        await self._embedded(query, options)
-        return await self._recall(query, **options)
-
     async def search_many(self, queries: "Sequence[str]", **options: Any) -> ManyHits:
         """Answer many queries in a thread, in a batch at once; takes what ``Project.search_many`` takes."""
         verb = partial(self.plain.search_many, queries, **options)
         return verb() if batches.active(self.door.engine) is not None else await self.door.async_writer.run(verb)
 
-    _add = writing(Project.add)
-    _upsert = writing(Project.upsert)
-    _recall = writing(Project.recall)
+    add = embedding(Project.add)
+    upsert = embedding(Project.upsert)
+    recall = embedding(Project.recall)
     unmerge = writing(Project.unmerge)
     update = writing(Project.update)
     delete = writing(Project.delete)
@@ -361,6 +369,7 @@ class AsyncConversation(AsyncHandle[Conversation]):
     clear_window = writing(Conversation.clear_window)
     end_round = writing(Conversation.end_round)
     end = writing(Conversation.end)
+    _fork = hopping(Conversation.fork)
     _restore = writing(Conversation.restore)
     _restore_and_resize = hopping(Conversation.restore)
     close = writing(Conversation.close)
@@ -422,12 +431,12 @@ class AsyncConversation(AsyncHandle[Conversation]):
         else:
             await self._restore(snapshot, keep_budget=keep_budget, **options)
 
-    async def fork(self, new_id: str, **options: Any) -> "AsyncConversation":
-        """Begin another conversation from this one's state; takes what ``Conversation.fork`` takes."""
-        batches.refuse(self.door.engine, "a fork")
-        return AsyncConversation(
-            self.door, await self.door.async_writer.run(partial(self.plain.fork, new_id, **options))
-        )
+    @mutation
+    async def fork(
+        self, new_id: str, *, at: "int | datetime.datetime | None" = None, **options: Unpack[MutationOptions]
+    ) -> "AsyncConversation":
+        """Begin another conversation from this one's state, as ``Conversation.fork`` does."""
+        return AsyncConversation(self.door, await self._fork(new_id, at=at, **options))
 
 
 class AsyncBatch:
@@ -478,29 +487,22 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
         """Close the memory."""
         await self.close()
 
-    def conversation(self, conversation_id: str, **options: Any) -> AsyncConversation:
-        """Return a handle on a conversation; takes what ``Memory.conversation`` takes."""
-        return AsyncConversation(self.door, self.plain.conversation(conversation_id, **options))
-
-    def project(self, name: str = "default") -> AsyncProject:
-        """Return a handle on a project."""
-        return AsyncProject(self.door, self.plain.project(name))
-
-    def profile(self, name: str = "default") -> AsyncProfile:
-        """Return a handle on a profile."""
-        return AsyncProfile(self.door, self.plain.profile(name))
-
-    def journal(self, name: str = "default") -> AsyncJournal:
-        """Return a handle on a journal."""
-        return AsyncJournal(self.door, self.plain.journal(name))
-
-    def board(self, **whose: str | None) -> AsyncBoard:
-        """Return a handle on a board; takes what ``Memory.board`` takes."""
-        return AsyncBoard(self.door, self.plain.board(**whose))
-
-    def files(self, name: str = "default") -> AsyncFiles:
-        """Return a handle on the files that a model keeps."""
-        return AsyncFiles(self.door, self.plain.files(name))
+    conversation = opening(AsyncConversation, memory.Memory.conversation)
+    project = opening(AsyncProject, memory.Memory.project)
+    profile = opening(AsyncProfile, memory.Memory.profile)
+    journal = opening(AsyncJournal, memory.Memory.journal)
+    board = opening(AsyncBoard, memory.Memory.board)
+    files = opening(AsyncFiles, memory.Memory.files)
+    batch = opening(AsyncBatch, memory.Memory.batch)
+    forks = reading(memory.Memory.forks)
+    show = hopping(memory.Memory.show, "showing a context")
+    rebuild = hopping(memory.Memory.rebuild, "building a context again")
+    snapshot = hopping(memory.Memory.snapshot)
+    restore = hopping(memory.Memory.restore, "a restore of the whole memory")
+    erase = hopping(memory.Memory.erase, "an erasure")
+    backup = hopping(memory.Memory.backup)
+    reembed = hopping(memory.Memory.reembed, "embedding a memory anew")
+    _fork = hopping(memory.Memory.fork, "a fork of the memory")
 
     @property
     def settings(self) -> AsyncSettings:
@@ -513,60 +515,21 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
         return memory.call_extension("async_hooks", self.plain)
 
     async def context(self, chat: AsyncConversation, **options: Any) -> Any:
-        """Return what a model is to be shown; takes what ``Memory.context`` takes. A thread embeds the query."""
-        return await self._hop("building a context", partial(self.plain.context, chat.plain, **options))
+        """Build what a model is to be shown, as ``Memory.context`` does; a thread embeds the query."""
+        batches.refuse(self.door.engine, "building a context")
+        return await self.door.async_writer.run(partial(self.plain.context, chat.plain, **options))
 
-    async def show(self, context: Any) -> int:
-        """Record that a context was shown to a model; return the seq of that."""
-        return await self._hop("showing a context", partial(self.plain.show, context))
-
-    async def rebuild(self, seq: int) -> Any:
-        """Return the context that was shown at a seq, built again from the log."""
-        return await self._hop("building a context again", partial(self.plain.rebuild, seq))
-
-    async def snapshot(self, name: str | None = None, **options: Any) -> Snapshot:
-        """Return a pointer to the present state of everything; takes what ``Memory.snapshot`` takes."""
-        return await self._hop("a snapshot", partial(self.plain.snapshot, name, **options))
-
-    async def restore(self, snapshot: Snapshot | str, **options: Any) -> None:
-        """Bring everything back to a snapshot; takes what ``Memory.restore`` takes."""
-        await self._hop("a restore of the whole memory", partial(self.plain.restore, snapshot, **options))
-
-    async def fork(self, name: str, **options: Any) -> "AsyncMemory":
-        """Return the fork of that name, or a new one; takes what ``Memory.fork`` takes."""
-        fork = await self._hop("a fork of the memory", partial(self.plain.fork, name, **options))
-        return fork.aio
-
-    def forks(self, **options: Any) -> list[str]:
-        """Return the names of the memories that were forked from this one."""
-        return self.plain.forks(**options)
-
-    async def _hop(self, what: str, call: Callable[[], R]) -> R:
-        """Return what a verb of the whole memory returns; its thread would not know of this task's batch."""
-        batches.refuse(self.door.engine, what)
-        result: R = await self.door.async_writer.run(call)
-        return result
-
-    async def erase(self, seqs: Iterable[Any], **options: Any) -> Receipt:
-        """Erase the bytes of events; takes what ``Memory.erase`` takes."""
-        return await self._hop("an erasure", partial(self.plain.erase, seqs, **options))
-
-    def batch(self) -> AsyncBatch:
-        """Return a context for ``async with`` in which this task's mutations are collected into one commit."""
-        return AsyncBatch(self.door, self.plain.batch())
+    @mutation
+    async def fork(
+        self, name: str, *, at: "int | datetime.datetime | None" = None, **options: Unpack[MutationOptions]
+    ) -> "AsyncMemory":
+        """Return the fork of that name, or begin it, as ``Memory.fork`` does."""
+        return (await self._fork(name, at=at, **options)).aio
 
     @property
     def head(self) -> int:
         """The seq of the last event."""
         return self.plain.head
-
-    async def backup(self, path: "str | os.PathLike[str]") -> Backup:
-        """Copy the whole store to a path where nothing is; what this loop writes waits for it."""
-        return await self._hop("a backup", partial(self.plain.backup, path))
-
-    async def reembed(self, embedder: "Embedder | None" = None) -> Reembedded:
-        """Give everything a vector of an embedder; what this loop writes waits for it."""
-        return await self._hop("embedding a memory anew", partial(self.plain.reembed, embedder))
 
     async def flush(self) -> None:
         """Store the checkpoints of all that was touched."""

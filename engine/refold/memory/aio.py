@@ -199,7 +199,7 @@ class AsyncBoard(AsyncHandle[Board]):
 
     @property
     def place(self) -> tuple[str, int]:
-        """The board's stream and the seq at which the handle stands."""
+        """The board's stream and the seq of the handle."""
         return self.plain.place
 
     def at(self, at: "int | datetime.datetime") -> "AsyncBoard":
@@ -288,7 +288,7 @@ class AsyncProject(AsyncHandle[Project]):
 
     @property
     def place(self) -> tuple[str, int]:
-        """The project's stream and the seq at which the handle stands."""
+        """The project's stream and the seq of the handle."""
         return self.plain.place
 
     def at(self, at: "int | datetime.datetime") -> "AsyncProject":

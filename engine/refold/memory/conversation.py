@@ -206,7 +206,7 @@ class Conversation(Handle):
 
     @property
     def place(self) -> tuple[str, int]:
-        """The conversation's stream and the seq at which the handle stands: what a diff compares."""
+        """The conversation's stream and the seq of the handle, for ``diff``."""
         return self._stream, self._door.engine.reader.current_head() if self._at is None else self._at
 
     # The window.
@@ -311,7 +311,7 @@ class Conversation(Handle):
                 return None
             if window.pinned_tokens > window_tokens:
                 raise LimitExceeded(
-                    f"pinned messages hold {window.pinned_tokens} tokens, over the asked-for {window_tokens}; "
+                    f"pinned messages hold {window.pinned_tokens} tokens, over the new budget of {window_tokens}; "
                     f"give at least that many, or clear_window() first"
                 )
             return WindowResized(cited, window_tokens)
@@ -385,7 +385,7 @@ class Conversation(Handle):
 
     @mutation
     def snapshot(self, name: str | None = None, **options: Unpack[MutationOptions]) -> Snapshot:
-        """Return a pointer to the present state; a named one is recorded and kept, an unnamed one writes nothing.
+        """Take a pointer to the present state; a named one is recorded, an unnamed one writes nothing.
 
         A named one takes ``expected``, ``request_id`` and ``sources`` like every mutation.
         """
@@ -401,13 +401,13 @@ class Conversation(Handle):
         Raises ``NotFound`` for a name that does not exist, ``InvalidInput`` for a state that does not add up.
         """
         decide = memory_snapshot.restoration(self._door, self._stream, self._opening, snapshot, self._cited(options))
-        asked = memory_snapshot.asked_for(self._door, snapshot) if chosen(options).request_id is not None else ()
+        request = memory_snapshot.request_of(self._door, snapshot) if chosen(options).request_id is not None else ()
         if not checks.flag(keep_budget, "keep_budget"):
-            self._write(decide, ("restore", *asked), options)
+            self._write(decide, ("restore", *request), options)
             return
         engine, window_tokens = self._door.engine, self.window_tokens
         with nullcontext() if batches.active(engine) is not None else batches.Batch(engine):
-            self._write(decide, ("restore", *asked, "keep_budget"), options)
+            self._write(decide, ("restore", *request, "keep_budget"), options)
             self.set_window_tokens(window_tokens, sources=options.get("sources", ()))
 
     @mutation

@@ -174,10 +174,10 @@ class Journal(Handle):
 
 
 def _without_session(key: str) -> str:
-    held = key.removeprefix(SESSION)
-    if held != key and held.startswith((TEMP, SESSION, PROJECT)):
+    name = key.removeprefix(SESSION)
+    if name != key and name.startswith((TEMP, SESSION, PROJECT)):
         raise InvalidInput(f"key {checks.shown(key)} has two prefixes; give one of temp:, session:, project:, or none")
-    return held
+    return name
 
 
 def _values(state: State) -> Keyed[bytes]:
@@ -223,29 +223,29 @@ class ScopedState(Handle):
     @mutation
     def set(self, key: str, value: Any, **options: Unpack[MutationOptions]) -> None:
         """Set a key to a JSON value; setting the value it has appends nothing."""
-        stream, held = self._place(key)
-        if not held:
+        stream, name = self._place(key)
+        if not name:
             raise InvalidInput(f"key {checks.shown(key)} is only a prefix; give it a name behind the colon")
         packed = checks.packed_json(value, "value")
         cited = self._cited(options)
 
-        decide = setting(_values, held, packed, lambda prior, place: StateSet(cited, prior, place, held, packed))
-        self._change(stream, decide, ("state.set", held, packed), options)
+        decide = setting(_values, name, packed, lambda prior, place: StateSet(cited, prior, place, name, packed))
+        self._change(stream, decide, ("state.set", name, packed), options)
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a key, fresh, or ``default``."""
-        stream, held = self._place(key)
-        packed = self._door.read(stream, lambda state: state.part(STATE).entries.values.get(held), self._at)
+        stream, name = self._place(key)
+        packed = self._door.read(stream, lambda state: state.part(STATE).entries.values.get(name), self._at)
         return default if packed is None else unpack_json(packed)
 
     @mutation
     def delete(self, key: str, **options: Unpack[MutationOptions]) -> bool:
         """Remove a key; return whether it was there."""
-        stream, held = self._place(key)
+        stream, name = self._place(key)
         cited = self._cited(options)
 
-        decide = deleting(_values, held, lambda prior, place: StateDeleted(cited, prior, place, held))
-        return self._change(stream, decide, ("state.delete", held), options)
+        decide = deleting(_values, name, lambda prior, place: StateDeleted(cited, prior, place, name))
+        return self._change(stream, decide, ("state.delete", name), options)
 
     def _keys(self) -> list[str]:
         def query(state: State) -> list[str]:
@@ -372,7 +372,7 @@ class SessionMemory(Handle):
 
     @mutation
     def describe_task(self, text: str, **options: Unpack[MutationOptions]) -> None:
-        """Say what the session is about; the same text again appends nothing."""
+        """Set the session's task; the same text again appends nothing."""
         text = checks.text(text, "text")
         cited = self._cited(options)
 
@@ -390,9 +390,9 @@ class SessionMemory(Handle):
         size_bytes: int = 0,
         **options: Unpack[MutationOptions],
     ) -> None:
-        """Remember that a file was read; what is known of it already appends nothing."""
+        """Record that a file was read; the same again appends nothing."""
         path = checks.key(path, "path")
-        said = ReadFile(
+        file = ReadFile(
             path,
             checks.integer(lines, "lines", 0, _COUNT_MAX, "the most lines"),
             checks.integer(size_bytes, "size_bytes", 0, _COUNT_MAX, "the most bytes"),
@@ -400,15 +400,16 @@ class SessionMemory(Handle):
         cited = self._cited(options)
 
         def decide(state: State) -> Event | None:
-            held = state.part(WORK).files.get(path)
-            return None if held is not None and held[1] == said else FileRead(cited, path, said.lines, said.size_bytes)
+            known = state.part(WORK).files.get(path)
+            return (
+                None if known is not None and known[1] == file else FileRead(cited, path, file.lines, file.size_bytes)
+            )
 
-        asked = ("note_file", path, said.lines, said.size_bytes)
-        self._write(decide, asked, options)
+        self._write(decide, ("note_file", path, file.lines, file.size_bytes), options)
 
     @mutation
     def note_finding(self, text: str, **options: Unpack[MutationOptions]) -> None:
-        """Remember what was found out; the same text again appends nothing."""
+        """Record a finding; the same text again appends nothing."""
         text = checks.text(text, "text")
         cited = self._cited(options)
 
@@ -429,15 +430,15 @@ class SessionMemory(Handle):
         **options: Unpack[MutationOptions],
     ) -> None:
         """Record a call of a tool: its arguments and its result, JSON values both."""
-        said = (
+        fields = (
             checks.text(call_id, "call_id", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
             checks.key(name, "name"),
             _json(arguments, "arguments"),
             _json(result, "result"),
             checks.text(outcome, "outcome", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
         )
-        event = ToolExecuted(self._cited(options), *said)
-        self._write(event, ("record_call", *said), options)
+        event = ToolExecuted(self._cited(options), *fields)
+        self._write(event, ("record_call", *fields), options)
 
     @mutation
     def record_extraction(
@@ -450,17 +451,17 @@ class SessionMemory(Handle):
         **options: Unpack[MutationOptions],
     ) -> None:
         """Record that a model read the session up to a seq: which memories were made of it, and why others were not."""
-        said = (
+        fields = (
             checks.integer(seq, "seq", 0, self._door.engine.reader.head, "the head"),
             tuple(checks.text(memory_id, "an id") for memory_id in ids),
             checks.name(provider, "provider"),
             tuple(checks.text(reason, "a reason") for reason in dropped),
         )
-        event = MemoriesExtracted(self._cited(options), *said)
-        self._write(event, ("record_extraction", *said), options)
+        event = MemoriesExtracted(self._cited(options), *fields)
+        self._write(event, ("record_extraction", *fields), options)
 
     def provenance(self, *, opens: bool = True) -> tuple[Any, ...]:
-        """Return what to cite for a write in the name of the conversation, so that an erasure of it reaches that.
+        """Find what a write in the name of the conversation cites, so that an erasure of it reaches that write.
 
         It is the newest message of the user and the calls that the model made since; where neither is an event of this
         very conversation, its first event is among them, which nothing erases alone. With ``opens`` a conversation
@@ -483,7 +484,7 @@ class SessionMemory(Handle):
         return self.provenance(opens=False) if noted is None else (Recorded(*noted),)
 
     def extracted_seq(self) -> int:
-        """Return up to which seq a model has read the session, 0 while none has."""
+        """Return the seq up to which a model has read the session, 0 for not at all."""
         return self._look(lambda work: work.extracted)
 
     def now_ns(self) -> int:
@@ -491,7 +492,7 @@ class SessionMemory(Handle):
         return self._door.engine.reader.now_ns()
 
     def task(self) -> str:
-        """Return what the session is about, empty while nobody has said it."""
+        """Return what the session is about; empty by default."""
         return self._look(lambda work: work.task)
 
     def files(self) -> list[ReadFile]:
@@ -499,7 +500,7 @@ class SessionMemory(Handle):
         return self._look(lambda work: [file for _, file in work.files.values()])
 
     def findings(self) -> list[str]:
-        """Return what was found out, in order."""
+        """Return the findings, in order."""
         return self._look(lambda work: list(work.findings))
 
     def calls(self) -> dict[str, int]:
@@ -507,7 +508,7 @@ class SessionMemory(Handle):
         return self._look(lambda work: dict(sorted(work.calls.items())))
 
     def summary(self, *, success: bool = True) -> SessionSummary:
-        """Return what the session was: all that hooks are told at its end; it looks through the whole stream."""
+        """Summarise the session for the hooks at its end; reads the whole stream."""
         seen = self._heard()
 
         def query(state: State) -> SessionSummary:
@@ -628,9 +629,8 @@ class Settings(Handle):
         cited, packed = self._cited(options), pack_json(value)
 
         def decide(state: State) -> Event | None:
-            held = state.part(SWITCHES).values.get(name)
-            is_same = packed == (pack_json(default) if held is None else held)
-            return None if is_same else SettingChanged(cited, name, packed)
+            known = state.part(SWITCHES).values.get(name, pack_json(default))
+            return None if known == packed else SettingChanged(cited, name, packed)
 
         self._write(decide, ("settings.set", name, value), options)
 
@@ -654,13 +654,13 @@ class Settings(Handle):
             checks.invalid(f"kind is {checks.shown(kind)}; give one of {', '.join(USAGES)}")
         texts = [checks.text(text, what) for text, what in ((name, "name"), (conversation, "conversation"))]
         counted = checks.integer(count, "count", 0, _NUMBER_MAX, "the most of a count")
-        said = (kind, counted, texts[0], _score(score), texts[1], checks.text(project, "project"))
-        event = UsageCounted(self._cited(options), *said)
+        fields = (kind, counted, texts[0], _score(score), texts[1], checks.text(project, "project"))
+        event = UsageCounted(self._cited(options), *fields)
 
         def decide(_: State) -> Event | None:
             return event if counted else None
 
-        self._write(decide, ("settings.count_usage", *said), options)
+        self._write(decide, ("settings.count_usage", *fields), options)
 
 
 def _score(score: object) -> float:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from refold.results import Reembedded
 
 
-# Handles and verbs of this room that are loaded only by those who use them: each name, and where it lives.
+# Handles and verbs that load when they are first used.
 
 _HANDLES: Final[dict[str, tuple[str, str]]] = {
     "aio": ("refold.memory.aio", "AsyncMemory"),
@@ -49,13 +49,13 @@ _HANDLES: Final[dict[str, tuple[str, str]]] = {
 
 
 def lazy_verb(name: str) -> Any:
-    """Return what stands behind a name, importing its module now."""
+    """Import the class or function behind a name."""
     module, found = _HANDLES[name]
     return getattr(import_module(module), found)
 
 
 def lazy_handle(kind: str, door: Door, name: object, at: int | None) -> Any:
-    """Return a handle on what a name stands for; raises ``InvalidInput`` for a name that cannot be."""
+    """Make a handle on a named stream; raises ``InvalidInput`` for a name that cannot be."""
     return lazy_verb(kind)(door, checks.name(name, "name"), at)
 
 
@@ -78,10 +78,8 @@ class Shortcut:
         return getattr(lazy_verb("project") if memory is None else memory.project(), self._name)
 
 
-# What a memory offers from the rooms above this one: each name, and the function that makes it.
-#
-# A room imports only rooms below it, and tools, hooks and contexts are built of the public verbs. So the memory knows
-# them by name alone and finds them when they are first asked for; without that room every other verb works as before.
+# What a memory offers from the layers above this one, which it may not import: tools, hooks and contexts are built of
+# the public verbs. It knows them by name alone, and works without them where they are not installed.
 
 _EXTENSIONS: Final[dict[str, tuple[str, str]]] = {
     "async_hooks": ("refold.agent.hooks", "async_hooks_of"),
@@ -97,9 +95,9 @@ _EXTENSIONS: Final[dict[str, tuple[str, str]]] = {
 
 
 def call_extension(name: str, memory: "Memory", *arguments: Any, **options: Any) -> Any:
-    """Return what the function behind a name makes of a memory and of what its caller gave.
+    """Call the function behind a name with a memory and further arguments.
 
-    Raises ``NotFound`` where this installation lacks the room that the function lives in.
+    Raises ``NotFound`` where this installation lacks its module.
     """
     module, function = _EXTENSIONS[name]
     try:
@@ -114,7 +112,7 @@ def call_extension(name: str, memory: "Memory", *arguments: Any, **options: Any)
 
 
 def cached_extension(name: str, made: dict[str, Any], handle: Callable[[], "Memory"]) -> Any:
-    """Return what is made once for a memory and then kept, as ``tools`` is: what was registered stays.
+    """Return what is made once for a memory, as ``tools`` is, so that what was registered stays.
 
     It gets a handle of its own, so that the memory that keeps it is in no circle of references.
     """
@@ -317,7 +315,7 @@ class Memory:
         """Return the names of the memories forked from this one and from its forks, sorted."""
         return store.forks(self._door, self._at, after, limit)
 
-    # What the rooms above make of a memory.
+    # From the layers above.
 
     def _kept(self, name: str) -> Any:
         return cached_extension(name, self._made, lambda: Memory._behind(self._door, self._at))
@@ -340,9 +338,8 @@ class Memory:
     def context(
         self, chat: Conversation, *, query: str | None = None, project: str | None = None, **options: Any
     ) -> Any:
-        """Return what a model is to be shown of a conversation, without a trace; takes also ``budget``, ``skills``."""
-        said = {"query": query, "project": project, **options}
-        return call_extension("context", self, self._door, chat, **said)
+        """Build a ``Context`` of a conversation for a model, without a trace; takes also ``budget`` and ``skills``."""
+        return call_extension("context", self, self._door, chat, query=query, project=project, **options)
 
     def show(self, context: Any) -> int:
         """Record that a context was shown to a model, so that it can be built again; return the seq of that."""
@@ -371,7 +368,7 @@ class Memory:
 
     @mutation
     def snapshot(self, name: str | None = None, **options: Unpack[MutationOptions]) -> Snapshot:
-        """Return a pointer to the present state of everything; a named one is recorded and kept.
+        """Take a pointer to the present state of everything; a named one is recorded.
 
         ``expected`` compares with ``head``, here and in ``restore`` and ``fork``: the version of a whole memory.
         """
@@ -408,7 +405,7 @@ class Memory:
         return store.events(self._door, self._at, after, until)
 
     def diff(self, a: Any, b: Any) -> list[Change]:
-        """Return what differs between two states, each a seq, an aware datetime, a Memory, Conversation or Snapshot."""
+        """Compare two states, each a seq, an aware datetime, a Memory, Conversation or Snapshot."""
         return history.diff(self._door.engine, side_of(self._door, self.head, a), side_of(self._door, self.head, b))
 
     def batch(self) -> Batch:
@@ -442,7 +439,7 @@ class Memory:
         return history.replay_hash(self._door.engine, self._door.branch, seq)
 
     def verify(self, progress: Progress = None, *, witness: "str | os.PathLike[str] | None" = None) -> Report:
-        """Return what is wrong with chain, order, bodies, checkpoints and states; calls ``progress(done, all)``.
+        """Check chain, order, bodies, checkpoints and states; calls ``progress(done, all)``.
 
         A report is of the whole store, its forks included; its hash is this memory's. The log is also held against
         ``witness``, or against the one that the memory was opened with. Raises ``NotFound`` if that is not there.

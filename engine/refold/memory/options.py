@@ -235,8 +235,8 @@ def setting(entries: Callable[[State], Keyed[V]], key: str, value: V, event: Cal
     """Return the decision to set a key; ``event(prior, place)`` is made only if the value is another one."""
 
     def decide(state: State) -> Event | None:
-        held = entries(state)
-        return None if held.values.get(key) == value else event(*held.prior(key))
+        keyed = entries(state)
+        return None if keyed.values.get(key) == value else event(*keyed.prior(key))
 
     return decide
 
@@ -262,7 +262,7 @@ Progress: TypeAlias = Callable[[int, int], None] | None
 
 
 class Options(NamedTuple):
-    """What every mutation takes beside its own arguments."""
+    """The three options of every mutation."""
 
     expected: object = ANY
     request_id: str | None = None
@@ -302,7 +302,7 @@ def mutation(verb: Function) -> Function:
 
 
 class Released:
-    """What stands in the place of the engine once the handle on a fork was closed."""
+    """Takes the place of the engine once the handle on a fork is closed."""
 
     is_closed = True
 
@@ -376,7 +376,7 @@ class Door:
         return self.embedding_at(None)
 
     def embedding_at(self, at: int | None) -> "Embedding":
-        """Return what made vectors of texts at a seq, as far as this memory has seen it change."""
+        """Return the embedding that was in use at a seq, as far as this memory has seen it change."""
         main = self._main
         if main._unsettled is not None:  # noqa: SLF001 - its own kind
             main._settle_switch()  # noqa: SLF001
@@ -452,7 +452,7 @@ class Door:
         return key_of(self.branch, stream)
 
     def read(self, stream: str, query: Callable[[fold.State], T], at: int | None) -> T:
-        """Return what ``query`` makes of a stream's state: at a seq, in this context's batch, or live."""
+        """Apply ``query`` to a stream's state: at a seq, in this context's batch, or live."""
         if at is None:
             batch = batches.active(self.engine)
             if batch is not None:
@@ -461,7 +461,7 @@ class Door:
         return self.read_written(stream, query, at)
 
     def read_lightly(self, stream: str, query: Callable[[fold.State], T], at: int | None) -> T:
-        """Return what ``query`` makes of a stream's state, in a way that counts as no read of it by an open batch.
+        """Apply ``query`` to a stream's state, in a way that counts as no read of it by an open batch.
 
         It is the batch's own state where that has read and changed the stream, and otherwise the one past the batch.
         """
@@ -472,7 +472,7 @@ class Door:
         return self.read_written(stream, query, at)
 
     def read_written(self, stream: str, query: Callable[[fold.State], T], at: int | None = None) -> T:
-        """Return what ``query`` makes of a stream's state, past an open batch."""
+        """Apply ``query`` to a stream's committed state, past an open batch."""
         return self.engine.reader.read(self.key(stream), query, at)
 
     def note(

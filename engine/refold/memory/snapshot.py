@@ -95,7 +95,7 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
         return f"Snapshot(stream={self.stream!r}, seq={self.seq}{branch}{named})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what pickle keeps: the rendered state, so that a pickled snapshot is one that was handed over."""
+        """Pickle the rendered state: a pickled snapshot is independent of its store."""
         return Snapshot.from_bytes, (self.to_bytes(),)
 
     @property
@@ -201,7 +201,7 @@ def _check(carried: Carried) -> None:
         checks.invalid(f"the snapshot's messages have {tokens} tokens, over its own budget of {state.window_tokens}")
     from refold.engine import jsonl  # noqa: PLC0415 - only bytes from elsewhere need it
 
-    problem = "it stands at a seq below 0" if carried.seq < 0 else jsonl.problem_in(state)
+    problem = "its seq is below 0" if carried.seq < 0 else jsonl.problem_in(state)
     if problem is not None:
         checks.invalid(f"the snapshot bytes hold what no refold wrote: {problem}; hand them over again")
 
@@ -250,9 +250,9 @@ def snapshot(door: Door, stream: str, name: str | None, at: int | None, options:
         raise ReadOnly(
             f"{stream} is frozen at seq {at}; name a snapshot of the live handle, or take an unnamed one here"
         )
-    asked = ("snapshot", stream, name)
+    request = ("snapshot", stream, name)
     decide = _naming(door, stream, name, options)
-    noted = door.note(STORE_STREAM, decide, at=None, asked=asked, request_id=options.request_id)
+    noted = door.note(STORE_STREAM, decide, at=None, asked=request, request_id=options.request_id)
     if noted is not None and isinstance(noted[0], SnapshotNamed):
         return Snapshot(stream, noted[0].base_seq, name, engine, door.branch)
     return named(door, stream, name)
@@ -318,7 +318,7 @@ def version(door: Door, stream: str, at: int | None) -> int:
 
 
 def named(door: Door, stream: str, name: str) -> Snapshot:
-    """Return the snapshot of a stream that was kept under a name."""
+    """Return the named snapshot of a stream."""
     slot = door.engine.reader.slot(door.key(stream))
     found = door.read(STORE_STREAM, lambda state: _kept(door, state, slot, name), None)
     if found is None:
@@ -354,8 +354,8 @@ def restoration(
     return decide
 
 
-def asked_for(door: Door, snapshot: object) -> list[Any]:
-    """Return what tells one restored snapshot from another: its name, its place, or what it carries."""
+def request_of(door: Door, snapshot: object) -> list[Any]:
+    """Return the part of a restore's request that names the snapshot: its name, its place, or a hash of its bytes."""
     if not isinstance(snapshot, Snapshot):
         return [snapshot if isinstance(snapshot, str) else repr(snapshot)]
     place = [snapshot.stream, snapshot.seq, *([snapshot.branch] if snapshot.branch else [])]
@@ -416,8 +416,8 @@ def fork(door: Door, places: tuple[str, str], opening: ConversationOpened, seq: 
     """Begin a conversation, the second of the streams, from a state of the first."""
     parent, stream = places
     event = forking(door, parent, opening, stream, seq, door.sources(options.sources))
-    asked = ("fork", parent, seq)
-    door.note(stream, event, at=None, asked=asked, expected=options.expected, request_id=options.request_id)
+    request = ("fork", parent, seq)
+    door.note(stream, event, at=None, asked=request, expected=options.expected, request_id=options.request_id)
 
 
 def forking(

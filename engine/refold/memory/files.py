@@ -1,4 +1,4 @@
-"""Files of a model under ``/memories``: the verbs of Anthropic's memory tool, kept in the log."""
+"""Files of a model under ``/memories``: the verbs of Anthropic's memory tool, over the log."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Unpack
@@ -32,7 +32,7 @@ from refold.views.files import (
 # mirror or an export may bring these names to a file system one day.
 
 
-def placed(path: object, what: str = "path") -> str:
+def clean_path(path: object, what: str = "path") -> str:
     """Return a path in its one form: beginning with the root, without ``.``, ``..``, empty names and a last slash.
 
     Raises ``InvalidInput`` for a path that does not begin with the root, that leads out of it, or that holds
@@ -73,9 +73,9 @@ def _escaping(path: str) -> InvalidInput:
     return InvalidInput(f"Path {path} would escape {ROOT} directory")
 
 
-# What a model is shown of its files, and how a text becomes another one; pure.
+# The texts that a model gets of its files, and edits of a text; pure.
 #
-# The texts are a contract: models were trained on them, so that they stand here letter by letter as the reference
+# The texts are a contract: models were trained on them, so that they are, letter by letter, those of the reference
 # implementation of Anthropic's memory tool has them.
 
 LINES_COUNT_MAX: Final = 999_999
@@ -121,28 +121,30 @@ def _numbered(lines: Sequence[str], first: int) -> str:
 
 
 def shown_directory(path: str, tree: Tree, place: str) -> str:
-    """Return what a directory holds, two levels deep, names that begin with a dot left out."""
-    sizes = {held: len((tree.nodes[held].text or "").encode()) for held in tree.under(place)}
+    """Return the contents of a directory, two levels deep, without names that begin with a dot."""
+    sizes = {inner: len((tree.nodes[inner].text or "").encode()) for inner in tree.under(place)}
     lines = [f"{shown_size(sum(sizes.values()))}\t{path}"]
     for names, node in _listed(tree, place):
-        held = "/".join((place, *names))
-        size_bytes = sum(sizes[inner] for inner in tree.under(held)) if node.text is None else sizes[held]
+        below = "/".join((place, *names))
+        size_bytes = sum(sizes[inner] for inner in tree.under(below)) if node.text is None else sizes[below]
         lines.append(f"{shown_size(size_bytes)}\t{path}/{'/'.join(names)}{'/' if node.text is None else ''}")
     header = f"Here're the files and directories up to 2 levels deep in {path}, excluding hidden items:"
     return "\n".join((header, *lines))
 
 
 def _listed(tree: Tree, place: str) -> Iterator[tuple[list[str], Node]]:
-    """Yield the names below a directory and what stands there, each directory in front of what it holds."""
+    """Yield the names below a directory with their nodes, each directory before its contents."""
     begin = len(place) + 1
-    below = sorted((held[begin:].split("/"), node) for held, node in tree.nodes.items() if held.startswith(f"{place}/"))
+    below = sorted(
+        (inner[begin:].split("/"), node) for inner, node in tree.nodes.items() if inner.startswith(f"{place}/")
+    )
     for names, node in below:
         if len(names) <= SHOWN_DEPTH and not any(name.startswith(".") for name in names):
             yield names, node
 
 
 def replaced(path: str, text: str, old_str: str, new_str: str) -> tuple[str, int]:
-    """Return a text in which a piece that stands in it once was replaced, and where; else ``InvalidInput``."""
+    """Return a text after the replacement of a piece that occurs once, and where that was; else ``InvalidInput``."""
     count = text.count(old_str)
     if count == 0:
         raise InvalidInput(f"No replacement was performed, old_str `{old_str}` did not appear verbatim in {path}.")
@@ -166,7 +168,7 @@ def _lines_of(text: str, wanted: str) -> Iterator[int]:
 
 
 def snippet(text: str, place: int) -> str:
-    """Return what an edit has made of a text: the line that begins it, with two lines around."""
+    """Return the first line of an edit, with two lines around it."""
     lines = text.split("\n")
     changed = text.count("\n", 0, place)
     begin, end = max(0, changed - _AROUND_LINES), min(len(lines), changed + _AROUND_LINES + 1)
@@ -188,7 +190,7 @@ def inserted(text: str, insert_line: int, insert_text: str) -> str:
 
 
 def difference(before: str, after: str) -> tuple[int, int, str]:
-    """Return where two texts begin to differ, how much of the first one goes, and what comes in its place."""
+    """Return the start of the difference of two texts, the length that it replaces, and the text that replaces it."""
     begin = _alike(before, after)
     shorter = min(len(before), len(after)) - begin
     end = _alike(before[::-1][:shorter], after[::-1][:shorter])
@@ -233,7 +235,7 @@ class FileEntry(Struct, frozen=True):
 
 
 class Files:
-    """A handle on a tree of files: what each verb returns or raises is the text that a model is given.
+    """A handle on a tree of files; its verbs return and raise the texts that a model gets.
 
     >>> from refold import Memory
     >>> files = Memory().files()
@@ -267,17 +269,17 @@ class Files:
 
     def read(self, path: str) -> str:
         """Return the text of a file; ``NotFound`` where there is none, ``InvalidInput`` for a directory."""
-        place = placed(path)
+        place = clean_path(path)
         text: str = self._look(lambda tree: _file(tree, path, place).text)
         return text
 
     def view(self, path: str, view_range: Sequence[int] | None = None) -> str:
-        """Return a file with numbered lines, or what a directory holds, as a model is shown it.
+        """Return a file with numbered lines, or the contents of a directory, as a model gets them.
 
         ``view_range`` is the first and the last line, the last may be -1. Raises ``NotFound`` for a path that is not
         there.
         """
-        place, lines = placed(path), _range(view_range)
+        place, lines = clean_path(path), _range(view_range)
 
         def shown(tree: Tree) -> str:
             node = None if place == ROOT else _known(tree, place, _MISSING.format(path))
@@ -293,7 +295,7 @@ class Files:
     @mutation
     def create(self, path: str, file_text: str, **options: Unpack[MutationOptions]) -> str:
         """Write a file where nothing is, with the directories on the way; ``InvalidInput`` where something is."""
-        place, text = placed(path), _text(file_text, "file_text")
+        place, text = clean_path(path), _text(file_text, "file_text")
         cited, file_id = self._door.sources(options.get("sources", ())), self._door.engine.reader.new_id()
 
         def decide(state: State) -> Event:
@@ -308,11 +310,11 @@ class Files:
 
     @mutation
     def str_replace(self, path: str, old_str: str, new_str: str, **options: Unpack[MutationOptions]) -> str:
-        """Put a text in the place of another one that stands once in a file; return the lines around it.
+        """Replace a text that occurs once in a file; return the lines around it.
 
         Raises ``NotFound`` for a file that is not there, ``InvalidInput`` for a text that is not there, or not once.
         """
-        place, old, new = placed(path), _text(old_str, "old_str"), _text(new_str, "new_str")
+        place, old, new = clean_path(path), _text(old_str, "old_str"), _text(new_str, "new_str")
         cited, shown = self._door.sources(options.get("sources", ())), [EDITED]
 
         def decide(state: State) -> Event | None:
@@ -326,7 +328,7 @@ class Files:
         return self._snippet_of(noted, old) if shown == [EDITED] else shown[0]
 
     def _snippet_of(self, noted: Recorded | None, old: str) -> str:
-        """Return what a request that was answered before was told: the lines as they were then."""
+        """Return the answer to a request that is repeated: the lines as they were then."""
         if noted is None:
             return EDITED
         event, stamp = noted
@@ -335,7 +337,7 @@ class Files:
         def then(seq: int) -> str | None:
             return self._door.read(self._stream, lambda state: _text_with(state.part(FILES), event.id), seq)
 
-        # What was replaced stood there once; what came in its place may stand anywhere.
+        # The old text occurred once, the new one may occur anywhere.
         before, after = then(stamp.seq - 1), then(stamp.seq)
         return EDITED if before is None or after is None else snippet(after, before.find(old))
 
@@ -345,7 +347,7 @@ class Files:
 
         Raises ``NotFound`` for a file that is not there, ``InvalidInput`` for a line that it does not have.
         """
-        place, text = placed(path), _text(insert_text, "insert_text")
+        place, text = clean_path(path), _text(insert_text, "insert_text")
         if type(insert_line) is not int:
             checks.invalid(f"insert_line must be an int, not {type(insert_line).__name__}")
         cited = self._door.sources(options.get("sources", ()))
@@ -366,7 +368,7 @@ class Files:
 
         The log keeps it, and ``memory.at`` shows it, until it is erased.
         """
-        place, cited = placed(path), self._door.sources(options.get("sources", ()))
+        place, cited = clean_path(path), self._door.sources(options.get("sources", ()))
         if place == ROOT:
             raise InvalidInput(f"Cannot delete the {ROOT} directory itself")
 
@@ -385,7 +387,7 @@ class Files:
         Raises ``NotFound`` for an old path that is not there, ``InvalidInput`` for a new one that is, or that lies
         inside of the old one.
         """
-        old, new = placed(old_path, "old_path"), placed(new_path, "new_path")
+        old, new = clean_path(old_path, "old_path"), clean_path(new_path, "new_path")
         cited, move_id = self._door.sources(options.get("sources", ())), self._door.engine.reader.new_id()
         if old == ROOT:
             raise InvalidInput(f"Cannot rename the {ROOT} directory itself")
@@ -458,7 +460,7 @@ def _refuse_taken(tree: Tree, place: str, message: str) -> None:
 
 
 def _ids(tree: Tree, place: str) -> tuple[str, ...]:
-    return tuple(tree.nodes[held].id for held in tree.under(place))
+    return tuple(tree.nodes[inner].id for inner in tree.under(place))
 
 
 def _parents(place: str) -> "list[str]":
@@ -476,7 +478,7 @@ def _check_way(tree: Tree, place: str) -> None:
 
 
 def _check_room(tree: Tree, place: str, chars: int, *, count: int = 1) -> None:
-    """Refuse what would be more files, directories or characters than a tree holds."""
+    """Refuse more files, directories or characters than a tree holds."""
     count += len(tree.nodes) + sum(parent not in tree.nodes for parent in _parents(place))
     if count > FILES_COUNT_MAX:
         raise LimitExceeded(f"{count:,} files and directories are over FILES_COUNT_MAX = {FILES_COUNT_MAX:,}; {_FREE}")
@@ -484,17 +486,17 @@ def _check_room(tree: Tree, place: str, chars: int, *, count: int = 1) -> None:
 
 
 def _check_chars(tree: Tree, more: int) -> None:
-    held = sum(len(node.text or "") for node in tree.nodes.values()) + more
-    if held > FILES_CHARS_MAX:
+    chars = sum(len(node.text or "") for node in tree.nodes.values()) + more
+    if chars > FILES_CHARS_MAX:
         raise LimitExceeded(
-            f"the files would have {held:,} characters, over FILES_CHARS_MAX = {FILES_CHARS_MAX:,}; {_FREE}"
+            f"the files would have {chars:,} characters, over FILES_CHARS_MAX = {FILES_CHARS_MAX:,}; {_FREE}"
         )
 
 
 def _check_lengths(tree: Tree, old: str, new: str) -> None:
-    """Refuse a move that would make a path too long or too deep, so that nobody could name it any more."""
-    for held in tree.under(old):
-        moved = checks.text(new + held[len(old) :], "a path that is moved along", PATH_BYTES_MAX, "PATH_BYTES_MAX")
+    """Refuse a move that would make a path too long or too deep, which no verb could name then."""
+    for inner in tree.under(old):
+        moved = checks.text(new + inner[len(old) :], "a path that is moved along", PATH_BYTES_MAX, "PATH_BYTES_MAX")
         depth = moved.count("/") - 1
         if depth > PATH_DEPTH_MAX:
             message = f"a path that is moved along is {depth} names deep, over PATH_DEPTH_MAX = {PATH_DEPTH_MAX}"

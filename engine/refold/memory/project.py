@@ -55,7 +55,7 @@ class Project:
 
     @property
     def place(self) -> tuple[str, int]:
-        """The project's stream and the seq at which the handle stands: what a diff compares."""
+        """The project's stream and the seq of the handle, for ``memory.diff``."""
         return self._stream.name, self._door.engine.reader.current_head() if self._at is None else self._at
 
     # Writing.
@@ -80,8 +80,8 @@ class Project:
 
         ``keywords=None`` takes those of the content. ``source`` is a seq, a message or the name of a session; what it
         names counts as one of ``sources``. ``vector`` is taken as one of the memory's embedder; without, the content
-        is embedded. Raises ``InvalidInput`` for what is no memory, ``EmbeddingMismatch`` for a vector of another model
-        or dimension than the project's.
+        is embedded. Raises ``InvalidInput`` for values that are no memory, ``EmbeddingMismatch`` for a vector of
+        another model or dimension than the project's.
 
         >>> project.add("The API listens on port 8080.", source="chat-42").category
         'fact'
@@ -145,10 +145,10 @@ class Project:
 
     @mutation
     def unmerge(self, seq: int | Upserted, **options: Unpack[MutationOptions]) -> Entries:
-        """Take the merge at a seq apart; return the memory that had taken the other one in, and that one if it is back.
+        """Reverse the merge at a seq; return the memory that had taken the other one in, and that one if it is back.
 
-        Only what still holds the merged value is as before. Raises ``NotFound`` where there is no merge, or its memory
-        was deleted, ``InvalidInput`` if it was taken apart or erased, or another memory says by now what would be back.
+        Only fields that still have the merged value are reverted. Raises ``NotFound`` where there is no merge, or its
+        memory was deleted, ``InvalidInput`` if it was reversed or erased, or another memory has the old content by now.
         """
         return maintenance.unmerge(self._stream, seq, chosen(options))
 
@@ -165,7 +165,7 @@ class Project:
         vector: "Numbers" = None,
         **options: Unpack[MutationOptions],
     ) -> Entry:
-        """Change what is given of a memory and return it; another content is embedded anew. ``NotFound`` if unknown."""
+        """Change the given fields of a memory and return it; a new content is embedded. ``NotFound`` if unknown."""
         changes = FactChanges.checked(
             self._door,
             content=content,
@@ -308,7 +308,7 @@ class Project:
         conversation: "str | Conversation | None" = None,
         **options: Unpack[MutationOptions],
     ) -> Hits:
-        """Search, and record what was found, even nothing, and for which conversation; it counts as an access.
+        """Search, and record the hits, even none, and the conversation they are for; a hit counts as an access.
 
         The event's sources include the conversation's last message. Returns the memories as they were found.
         """

@@ -115,7 +115,7 @@ class TestTheRhythm:
             "with Memory(sys.argv[1], witness=sys.argv[2]) as memory:\n"
             "    for line in sys.stdin:\n"
             "        print(memory.conversation('chat').append('user', 'x', tokens=1).seq, flush=True)\n"
-            "        engine_of(memory).witness.keep_up()\n"
+            "        memory._door.engine.witness.keep_up()\n"
         )
         with Child(program, str(place.store), str(place.witness)) as child, place.open() as memory:
             last = 4

@@ -204,6 +204,7 @@ with Memory(sys.argv[1]) as memory:
 """
 
 
+@pytest.mark.slow
 def test_sixteen_threads_and_another_process_write_on(tmp_path: Path) -> None:
     """Each backup holds what was acknowledged before it, and ends where a commit ends."""
     store, stop = tmp_path / "store", threading.Event()

@@ -29,6 +29,7 @@ def said(memory: Memory, number: int) -> list[str]:
     return [str(message.content) for message in memory.conversation(f"chat-{number}").window()]
 
 
+@pytest.mark.slow
 def test_streams_leave_and_come_back_as_they_were(tmp_path: Path) -> None:
     draw = random.Random(7)
     expected: dict[int, list[str]] = {}
@@ -86,6 +87,7 @@ def test_forks_and_restores_of_cold_streams(tmp_path: Path) -> None:
         assert said(memory, 0) == ["the beginning"]
 
 
+@pytest.mark.slow
 def test_readers_and_writers_at_once_under_pressure(tmp_path: Path) -> None:
     with remembering(tmp_path / "store", memory_bytes=MEMORY_BYTES_MIN) as memory:
         failures: list[str] = []

@@ -151,7 +151,7 @@ with Memory(sys.argv[1]) as memory:
     for place in range(60):
         shared.append("user", f"{sys.argv[2]} {place}", tokens=1)
         own.append("user", f"{place}", tokens=1)
-        shared.set(sys.argv[2], str(place))
+        shared.scratchpad.set(sys.argv[2], str(place))
 """
 
 

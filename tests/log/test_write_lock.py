@@ -11,6 +11,7 @@ import pytest
 from refold import Memory, StoreError
 from refold.log.environment import TURN_LOCK, Turnstile
 from refold.log.lmdb_log import LmdbLog
+from tests.support.seams import log_of
 
 HOLD = """
 import sys
@@ -26,7 +27,6 @@ import sys
 import pytest
 
 from refold import Memory, StoreError
-from tests.support.seams import log_of
 memory = Memory(sys.argv[1])
 print("open", flush=True)
 sys.stdin.readline()
@@ -55,7 +55,7 @@ def is_free(path: Path) -> bool:
     return subprocess.run([sys.executable, "-c", program, str(path / TURN_LOCK)], check=False).returncode == 0
 
 
-def log_of(memory: Memory) -> LmdbLog:
+def lmdb_of(memory: Memory) -> LmdbLog:
     log = log_of(memory)
     assert isinstance(log, LmdbLog)
     return log
@@ -64,7 +64,7 @@ def log_of(memory: Memory) -> LmdbLog:
 def test_who_writes_alone_takes_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with Memory(path) as memory:
-        assert log_of(memory).in_turn(lambda _: is_free(path))
+        assert lmdb_of(memory).in_turn(lambda _: is_free(path))
         assert is_free(path)
 
 
@@ -72,19 +72,21 @@ def test_who_writes_beside_others_takes_it_for_its_turn(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with Memory(path) as memory:
         other = child(WRITE, path)
-        assert not log_of(memory).in_turn(lambda _: is_free(path))
+        assert not lmdb_of(memory).in_turn(lambda _: is_free(path))
         assert is_free(path)
         other.communicate("go\n")
         assert other.returncode == 0
         assert [message.content for message in memory.conversation("child").window()] == ["Hello!"]
     with Memory(path) as memory:
-        assert log_of(memory).in_turn(lambda _: is_free(path)), "whoever opens and finds nobody else writes alone again"
+        assert lmdb_of(memory).in_turn(lambda _: is_free(path)), (
+            "whoever opens and finds nobody else writes alone again"
+        )
 
 
 def test_a_reader_that_wants_everybody_to_stand_still_takes_it(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with Memory(path), Memory(path, readonly=True) as reader:
-        assert not log_of(reader).in_stillness(lambda _: is_free(path))
+        assert not lmdb_of(reader).in_stillness(lambda _: is_free(path))
         assert is_free(path)
 
 

@@ -118,7 +118,7 @@ class Recalls:
         }
 
     def detached(self) -> None:
-        """Let the rows be told of nothing any more, as before anybody searched."""
+        """Let the index follow no events any more, as before the first search."""
         slot = self.memory._door.engine.reader.find("project/benchmark")
         assert slot is not None
         if slot.stock is not None:

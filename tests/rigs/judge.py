@@ -12,7 +12,7 @@ from typing import Final
 from refold import Memory
 from refold.engine.reader import UNSWEPT_KEY
 from refold.log.clean_copy import COPY
-from refold.log.site import SITE_SUFFIX
+from refold.log.disk import SITE_SUFFIX
 from tests.support.seams import log_of
 
 LOCKS: Final = frozenset({"lock.mdb", "turn.lock"})

@@ -24,10 +24,10 @@ from refold.errors import NotFound, RefoldError, StoreCorrupt, StoreVersion
 from refold.event import Erased
 from refold.limits import MEMORY_BYTES_DEFAULT
 from refold.log.directory import open_directory
+from refold.log.disk import building
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import Log
 from refold.log.record import COMMIT, CommitRow
-from refold.log.site import building
 from refold.results import DAMAGE, Backup, Recovered, Report
 
 Progress = Callable[[int, int], None]

@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import lmdb
 
-from refold.errors import StoreError, StoreFull
+from refold.errors import StoreFull
 from refold.limits import RETRIES_COUNT_MAX
 from refold.log.directory import Ballast
+from refold.log.disk import disk_error, flush
 from refold.log.environment import Environment
-from refold.log.lmdb_file import DATA_FILE, FULL, open_alone, translated
-from refold.log.site import flush
+from refold.log.lmdb_file import DATA_FILE, open_alone, translated
 
 _COPYING: Final = "copying"
-"""Where the file is until it is whole, so that nobody takes a part of it for a store."""
+"""Where the file is until it is whole, so that no part of it is taken for a store."""
 
 _COMMIT_BYTES: Final = 16 * 1024**2
 """Bytes of rows that are held in RAM before they are written."""
@@ -85,7 +85,7 @@ COPY: Final = "sweep"
 
 
 def sweep(environment: Environment, ballast: Ballast) -> None:
-    """Replace the data file by a clean copy; the caller holds the store alone and lets nobody read meanwhile.
+    """Replace the data file by a clean copy; the caller holds the store alone and allows no reads meanwhile.
 
     Where that fails the old file stays, whole: ``StoreFull`` where there is no room for the copy, with the ballast's.
     """
@@ -110,9 +110,7 @@ def _sweep(environment: Environment) -> None:
         shutil.rmtree(directory)
         flush(environment.path)  # Before anybody says that nothing is left to be done.
     except OSError as error:
-        kind = StoreFull if error.errno in FULL else StoreError
-        raise kind(
-            f"sweeping {environment.path}: {error}; check that the directory is writable and has space"
-        ) from error
+        message = f"sweeping {environment.path}: {error}; check that the directory is writable and has space"
+        raise disk_error(error, message) from error
     finally:
         shutil.rmtree(directory, ignore_errors=True)

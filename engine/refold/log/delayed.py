@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from refold.errors import Closed, StoreCorrupt, StoreError
-from refold.limits import DELAY_MS_MAX, IDLE_FLUSHES_COUNT_MAX, LMDB_KEY_BYTES_MAX, TAIL_BYTES_MAX
+from refold.limits import DELAY_MS_MAX, LMDB_KEY_BYTES_MAX, TAIL_BYTES_MAX
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import TABLES, Erasing, Found, Row, Table
 from refold.log.record import last_seq_of
@@ -160,6 +160,9 @@ class DelayedTurn:
 
 T = TypeVar("T")
 
+_IDLE_ROUNDS_MAX: Final = 40
+"""The thread that flushes ends after this many rounds without anything to do."""
+
 FLUSH_SECONDS: Final = DELAY_MS_MAX / 2 / 1_000
 """How long a tail grows before it is flushed; the other half of the time is the disk's."""
 
@@ -172,7 +175,7 @@ class DelayedLog:
 
     def __init__(self, inner: LmdbLog) -> None:
         self.readonly = False
-        assert inner.exclusive, "a log that delays its writes has to be alone: nobody else sees its tail"
+        assert inner.exclusive, "a log that delays its writes has to be alone: no other process sees its tail"
         self._inner = inner
         self._owner = os.getpid()
         self._is_closed = False
@@ -232,7 +235,7 @@ class DelayedLog:
             self.flush()
             self._inner.check_writing()
         with self._state:
-            # Before the append, so that an interrupt between the two leaves no tail that nobody writes.
+            # Before the append, so that an interrupt between the two leaves no tail without a thread.
             if self._flusher is None or self._flusher.is_over:
                 self._flusher = Worker(self._run, "refold-flusher")
                 self._flusher.start()
@@ -317,7 +320,7 @@ class DelayedLog:
                 if self._failure is not None or self._tail_bytes():
                     idle_rounds = 0
                     self.flush()
-                elif idle_rounds >= IDLE_FLUSHES_COUNT_MAX and self._retire():
+                elif idle_rounds >= _IDLE_ROUNDS_MAX and self._retire():
                     return
                 else:
                     idle_rounds += 1
@@ -332,7 +335,7 @@ class DelayedLog:
             return True
 
     def write_rows(self, rows: Sequence[Row]) -> None:
-        """Put rows beside the log, durably, after all that was written before."""
+        """Put rows of tables, durably, after all that was written before."""
         with self.turns:
             self.flush()
             self._inner.write_rows(rows)
@@ -379,7 +382,7 @@ class DelayedLog:
         return self._durable
 
     def changed(self) -> bool:
-        """Return ``False``: nobody else may write here."""
+        """Return ``False``: no other process may write here."""
         self._check_usable()
         return False
 
@@ -500,7 +503,7 @@ class DelayedLog:
         self._inner.copy(into)
 
     def verify(self) -> list[str]:
-        """Return what LMDB's offline verifier finds in the file, once the tail is in it."""
+        """Return the findings of LMDB's offline verifier, once the tail is in the file."""
         self.flush()
         return self._inner.verify()
 
@@ -525,7 +528,7 @@ class DelayedLog:
         self._inner.close()
 
     def flush_at_exit(self) -> None:
-        """Write the tail of a log that nobody closed, unless it is another process's; raises what keeps it back."""
+        """Write the tail of a log that was not closed, unless it is another process's."""
         if not self._is_closed and os.getpid() == self._owner and self._tail_bytes():
             if self.is_stopped:
                 self.resume()
@@ -536,7 +539,7 @@ _open_logs: Final[WeakSet[DelayedLog]] = WeakSet()
 
 
 def _flush_all() -> None:
-    """Write the tails of logs that nobody closed before the program ended."""
+    """Write the tails of logs that were not closed before the program ended."""
     with ExitStack() as stack:
         for log in _open_logs:
             stack.callback(log.flush_at_exit)

@@ -1,7 +1,7 @@
 """The directory of a store: created atomically, opened, locked, with a reserve for a full disk.
 
-A store is made in a temporary directory beside its path, committed once, and renamed; its parent is flushed. Any
-number of processes may write to it in turns, except beside one that took it for itself alone.
+A store is made in a temporary directory next to its path, committed once, and renamed; its parent is flushed. Any
+number of processes may write to it in turns, unless one has opened it for itself alone.
 """
 
 import errno
@@ -12,15 +12,15 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFull, StoreVersion
+from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreVersion
 from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN, MAP_WAIT_SECONDS, OWNER_WAIT_SECONDS_MAX
+from refold.log.disk import disk_error, flush
 from refold.log.environment import TURN_LOCK, Environment, create_databases, open_lock, share, unshare
 from refold.log.lmdb_file import DATA_FILE
-from refold.log.site import flush
 
 # Ballast: bytes of the disk that a store reserves, so that erasing, which makes room, has room when the disk is full.
 #
-# It is a file beside the data. When erasing, or the clean copy that follows, meets a full disk, its bytes are given
+# It is a file next to the data. When erasing, or the clean copy that follows, meets a full disk, its bytes are given
 # back to the disk; they are taken again once the disk has room. No verb that only adds may have them: it would use
 # them up, and a full store could not be emptied any more. A disk without room for ballast is no reason to refuse a
 # store.
@@ -278,10 +278,8 @@ def _create(path: str, seed: dict[bytes, bytes]) -> None:
             _rename(made, path)
         flush(parent)
     except OSError as error:
-        kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
-        raise kind(
-            f"creating a store at {path}: {error}; check that the directory is writable and has space"
-        ) from error
+        message = f"creating a store at {path}: {error}; check that the directory is writable and has space"
+        raise disk_error(error, message) from error
 
 
 def _create_inside(made: str, seed: dict[bytes, bytes]) -> None:

@@ -3,7 +3,6 @@
 LMDB may open a file only once in a process, so read-only handles of the same process share the writer's environment.
 """
 
-import errno
 import fcntl
 import gc
 import io
@@ -18,15 +17,15 @@ from weakref import WeakSet
 import lmdb
 import msgspec
 
-from refold.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
+from refold.errors import StoreBusy, StoreCorrupt, StoreError, StoreVersion
 from refold.limits import (
     LMDB_KEY_BYTES_MAX,
-    MAP_SPARE_BYTES,
     MAP_STEP_BYTES_MIN,
     MAP_WAIT_SECONDS,
     RETRIES_COUNT_MAX,
     STRUCTURE_BYTES_MAX,
 )
+from refold.log.disk import disk_error, flush
 from refold.log.lmdb_file import (
     DATA_FILE,
     LOCK_FILE,
@@ -41,18 +40,17 @@ from refold.log.lmdb_file import (
 )
 from refold.log.protocol import TABLES
 from refold.log.record import FORMAT
-from refold.log.site import flush
 from refold.threads import uninterrupted
 
 # The turnstile: a lock before LMDB's own, for processes that write to one store at the same time.
 #
 # LMDB's mutex is robust against the death of its owner, and still loses a wake-up: if a waiter is killed between
-# being woken and taking the mutex, while somebody else has just taken it without knowing of waiters, then the next
+# being woken and taking the mutex, while another process has just taken it without knowing of waiters, then the next
 # waiter sleeps for ever on a mutex that is free. A record lock of the system has no such gap, and dies with its
-# process. With the turnstile in front, nobody ever waits at LMDB's mutex.
+# process. With the turnstile in front, no process ever waits at LMDB's mutex.
 #
 # A process that writes alone does not pay for it: a byte in the lock file, mapped by every writer, says whether there
-# are several. Whoever opens the store sets it, and clears it if it finds nobody else. The same byte says that an I/O
+# are several. Whoever opens the store sets it, and clears it if no other has it open. The same byte says that an I/O
 # error has stopped a writer, until one has opened the store and checked the end of the log: noting it in mapped
 # memory takes no call that a broken disk could refuse.
 
@@ -82,10 +80,10 @@ class Turnstile:
             raise self._failed("opening", error) from error
 
     def _failed(self, doing: str, error: OSError) -> StoreError:
-        kind = StoreFull if error.errno in {errno.ENOSPC, errno.EDQUOT} else StoreError
-        return kind(
+        return disk_error(
+            error,
             f"{doing} {TURN_LOCK} in {self._path}: {error}; check who owns it, that it is a file, that there is "
-            f"space, and that the file system knows record locks, then open the store again"
+            f"space, and that the file system knows record locks, then open the store again",
         )
 
     def enter(self) -> None:
@@ -137,6 +135,9 @@ def _allocate(file: int) -> None:
     else:
         os.ftruncate(file, 1)
 
+
+_MAP_SPARE_BYTES: Final = 64 * 1024**2
+"""Address space that a growing map leaves to everything else in the process."""
 
 FORMAT_KEY: Final = b"format"
 
@@ -191,7 +192,7 @@ class Environment:
         self.turnstile.close()
 
     def begin_write(self, *, always: bool = False) -> "lmdb.Transaction[bytes]":
-        """Return a write transaction, once nobody else has one; for this thread alone, which holds ``writing``.
+        """Return a write transaction, once no other is open; for this thread alone, which holds ``writing``.
 
         ``always`` takes the turnstile even where the store's writer may not know of this process.
         """
@@ -245,7 +246,7 @@ class Environment:
             _open_environments[self.identity] = self
 
     def recover(self, error: lmdb.Error) -> bool:
-        """Return whether what failed so may be tried again; here ends what is nobody's fault."""
+        """Return whether what failed with an error may be tried again."""
         if isinstance(error, lmdb.ReadersFullError):
             self.env.reader_check()
             return True
@@ -344,7 +345,7 @@ class Environment:
                 self.turnstile.enter()
 
     def _whole_bytes(self) -> int:
-        """Return what the map has to hold: all pages that any process has written."""
+        """Return the bytes of all pages that any process has written."""
         return (self.env.info()["last_pgno"] + 1) * self.env.stat()["psize"]
 
     def _is_readable(self) -> bool:
@@ -357,7 +358,7 @@ class Environment:
     def _enlarge(self, needed_bytes: int) -> bool:
         least_bytes = needed_bytes - self.map_bytes
         more_bytes = max(self.map_bytes, 2 * least_bytes)
-        while not is_granted(more_bytes + MAP_SPARE_BYTES):
+        while not is_granted(more_bytes + _MAP_SPARE_BYTES):
             if more_bytes == least_bytes:
                 return False
             more_bytes = max(more_bytes // 2, least_bytes)

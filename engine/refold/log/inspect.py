@@ -1,7 +1,7 @@
-"""Looking at a store's files without changing them: no lock is taken, nothing is padded, cleared or created.
+"""Facts about a store's files, read without changing them: no lock is taken, nothing is padded, cleared or created.
 
-Only in its own table, where there is one, does LMDB note us, as it does every reader. What opening a store would refuse
-or mend is told here instead, so that somebody can decide what to do.
+LMDB notes the reader in its own table, where there is one. What opening a store would refuse or mend is reported here
+instead.
 """
 
 import os
@@ -13,10 +13,10 @@ import lmdb
 
 from refold.errors import StoreCorrupt, StoreVersion
 from refold.log.directory import WRITER_LOCK
+from refold.log.disk import SITE_SUFFIX
 from refold.log.environment import FORMAT_KEY, LATER_NAMES, NAMES, share_open, unshare
 from refold.log.lmdb_file import DATA_FILE, open_to_look, problems, translated
 from refold.log.protocol import Table
-from refold.log.site import SITE_SUFFIX
 
 _META_PAGES: Final = 2
 _LOCKS: Final = "/proc/locks"
@@ -51,7 +51,7 @@ class Facts(NamedTuple):
     transaction: int
     readers: tuple[Reader, ...]
     problem: str
-    """What LMDB's offline verifier says of a file that is shorter, empty if it is sound; else it is not asked."""
+    """The first problem of a file that is shorter, by LMDB's offline verifier; empty for any other."""
     format: bytes | None
     last_record: bytes | None
     """The key of the last record of the log."""
@@ -60,7 +60,7 @@ class Facts(NamedTuple):
 
 
 def look(path: str, wanted: Sequence[tuple[Table, bytes]]) -> Facts:
-    """Return what a store's files say, with the wanted rows; ``StoreError`` if LMDB cannot read them."""
+    """Read a store's files, with the wanted rows, and return the facts; ``StoreError`` if LMDB cannot read them."""
     try:
         with _environment(path) as (env, databases):
             return _look(env, databases, path, wanted)
@@ -122,7 +122,7 @@ def _look(env: lmdb.Environment, databases: _Databases, path: str, wanted: Seque
 
 
 def problem(path: str) -> str:
-    """Return what is wrong with the pages of a store's file, empty if nothing is."""
+    """Verify the pages of a store's file; return the first problem, empty if there is none."""
     try:
         return next(iter(problems(path)), "")
     except StoreCorrupt as error:
@@ -149,7 +149,7 @@ class Site(NamedTuple):
 
 
 def sites(path: str) -> tuple[Site, ...]:
-    """Return what is being built beside a store, or was left there by a crash."""
+    """Return the directories that are being built next to a store, or were left there by a crash."""
     parent = os.path.dirname(os.path.realpath(path))
     names = sorted(name for name in os.listdir(parent) if name.startswith(".") and name.endswith(SITE_SUFFIX))
     found = [os.path.join(parent, name) for name in names]

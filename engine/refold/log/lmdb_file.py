@@ -18,24 +18,27 @@ import lmdb
 
 from refold.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
 from refold.limits import (
-    DATABASES_MAX,
-    DISK_FULL_BYTES,
-    LMDB_HEADER_BYTES,
     LOCK_BYTES,
     MAP_BYTES,
     MAP_BYTES_MIN,
     READERS_MAX,
 )
+from refold.log.disk import FULL, disk_error
 
-# What LMDB raises, in refold's errors: what failed, and the next step.
+_HEADER_BYTES: Final = 16
+"""The head of a page of LMDB 0.9 on a machine of 64 bits."""
 
-FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-"""Numbers of the system that say that there is no space."""
+_DATABASES_MAX: Final = 16
+
+_DISK_FULL_BYTES: Final = 1024**2
+"""With less than this free, an error of output is taken for one of space: LMDB does not tell them apart."""
+
+# LMDB's errors in refold's: what failed, and the next step.
 
 _NOT_OF_DISK: Final = FULL | {errno.ENOMEM, errno.EINVAL, errno.EAGAIN, errno.EACCES, errno.EPERM}
 """Numbers of the system, which are positive (LMDB's own are not), that say nothing of what reached the disk."""
 
-_TOLD: Final[tuple[tuple[tuple[type[lmdb.Error], ...], type[StoreError], str], ...]] = (
+_KINDS: Final[tuple[tuple[tuple[type[lmdb.Error], ...], type[StoreError], str], ...]] = (
     (
         (lmdb.MapFullError,),
         StoreFull,
@@ -73,14 +76,14 @@ def translated(error: lmdb.Error, doing: str, path: str) -> StoreError:
     """Return refold's error for one of LMDB's."""
     if is_full(error, path):
         return StoreFull(f"{doing} in {path}: {error}; {_FULL_NEXT}")
-    for kinds, told, following in _TOLD:
+    for kinds, kind, following in _KINDS:
         if isinstance(error, kinds):
-            return told(f"{doing} in {path}: {error}; {following}")
+            return kind(f"{doing} in {path}: {error}; {following}")
     return StoreError(f"{doing} in {path}: {error}; {_OTHER_NEXT}")
 
 
 def is_of_disk(error: lmdb.Error, path: str) -> bool:
-    """Return whether the disk failed, so that nobody knows what of a write has reached it."""
+    """Return whether the disk failed, so that it is unknown how much of a write has reached it."""
     code = getattr(error, "code", 0)
     return isinstance(error, lmdb.PanicError) or (code > 0 and code not in _NOT_OF_DISK and not is_full(error, path))
 
@@ -91,17 +94,17 @@ def is_full(error: lmdb.Error, path: str) -> bool:
 
 
 def of_unknown_outcome(error: lmdb.Error, doing: str, path: str) -> StoreError:
-    """Return what the caller of a write is told that may or may not have reached the disk."""
+    """Return the error of a write that may or may not have reached the disk."""
     return StoreError(f"{doing} in {path}: {error}; whether it was written is unknown: {_STOPPED_NEXT}")
 
 
 def of_unknown_place(error: OSError, path: str) -> StoreError:
-    """Return what the caller of a sweep is told whose clean copy has its name, though perhaps not on the disk."""
+    """Return the error of a sweep whose clean copy has its name, though perhaps not on the disk."""
     return StoreError(f"putting a clean copy of the file in place in {path}: {error}; {_STOPPED_NEXT}")
 
 
 def of_stopped(reason: str, path: str) -> StoreError:
-    """Return what those are told who want to write after an I/O error, whose words are the reason."""
+    """Return the error of a write after an I/O error, whose words are the reason."""
     return StoreError(f"nothing more is written to {path} since an I/O error ({reason}): {_STOPPED_NEXT}")
 
 
@@ -113,8 +116,8 @@ def _is_cut_short(error: lmdb.Error, path: str) -> bool:
     file = os.path.join(path, "data.mdb")
     size = os.stat(file).st_size if os.path.exists(file) else 0
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    is_at_limit = limit != resource.RLIM_INFINITY and size + DISK_FULL_BYTES > limit
-    return is_at_limit or disk.f_bavail * disk.f_frsize < DISK_FULL_BYTES
+    is_at_limit = limit != resource.RLIM_INFINITY and size + _DISK_FULL_BYTES > limit
+    return is_at_limit or disk.f_bavail * disk.f_frsize < _DISK_FULL_BYTES
 
 
 # LMDB's file opened, with as much address space as the system grants.
@@ -135,7 +138,7 @@ def open_lmdb(path: str) -> lmdb.Environment:
 
 
 def open_to_look(path: str) -> lmdb.Environment:
-    """Return the LMDB environment of a file that is there, without changing it; beside others as one more reader."""
+    """Return the LMDB environment of a file that is there, without changing it, as one more reader."""
     return _open(path, readonly=True, create=False, lock=os.path.exists(os.path.join(path, LOCK_FILE)))
 
 
@@ -148,22 +151,22 @@ def _open(path: str, **options: Any) -> lmdb.Environment:
     file = os.path.join(path, DATA_FILE)
     file_bytes = os.stat(file).st_size if os.path.exists(file) else None
     if file_bytes == 0:
-        # LMDB would make an empty database of it, and nobody would see any more that there was a store.
+        # LMDB would make an empty database of it, and hide that there was a store.
         raise StoreVersion(
             f"{path} cannot be opened as a store (its {DATA_FILE} is empty); restore a backup, or remove the file"
         )
     file_bytes = file_bytes or 0
     for map_bytes in (MAP_BYTES, 2 * file_bytes + MAP_BYTES_MIN, file_bytes + MAP_BYTES_MIN):
         try:
-            return lmdb.open(path, map_size=map_bytes, max_dbs=DATABASES_MAX, **options)
+            return lmdb.open(path, map_size=map_bytes, max_dbs=_DATABASES_MAX, **options)
         except lmdb.MemoryError:
             continue
         except OSError as error:
             raise StoreError(f"opening {path}: {error}; check the disk and who owns it, and open it again") from error
         except lmdb.Error as error:
-            told = translated(error, "opening", path)
-            if isinstance(told, (StoreBusy, StoreFull)) or is_of_disk(error, path):
-                raise told from error
+            known = translated(error, "opening", path)
+            if isinstance(known, (StoreBusy, StoreFull)) or is_of_disk(error, path):
+                raise known from error
             raise StoreVersion(
                 f"{path} cannot be opened as a store ({error}); run `python -m lmdb verify {path}`"
             ) from error
@@ -186,11 +189,9 @@ def allocate_lock_file(path: str) -> None:
         if os.fstat(descriptor).st_blocks * _BLOCK_BYTES < LOCK_BYTES:
             os.posix_fallocate(descriptor, 0, LOCK_BYTES)
     except OSError as error:
-        kind = StoreFull if error.errno in FULL else StoreError
-        step = "free disk space" if kind is StoreFull else "check the disk and who owns it"
-        raise kind(
-            f"opening {path}: {error} for {LOCK_BYTES} bytes of {LOCK_FILE}; {step} and open it again"
-        ) from error
+        step = "free disk space" if error.errno in FULL else "check the disk and who owns it"
+        message = f"opening {path}: {error} for {LOCK_BYTES} bytes of {LOCK_FILE}; {step} and open it again"
+        raise disk_error(error, message) from error
     finally:
         if descriptor >= 0:
             os.close(descriptor)
@@ -215,7 +216,7 @@ _BOUNDS: Final = Struct("=HH")
 
 
 def problems(path: str) -> list[str]:
-    """Return what is wrong with the structure of a store's data file, as it lies on the disk.
+    """Verify the structure of a store's data file, as it is on the disk, and return what is wrong.
 
     Raises ``StoreCorrupt`` where it is no LMDB file of this machine at all.
     """
@@ -229,7 +230,7 @@ def problems(path: str) -> list[str]:
 
 
 def check_structure(path: str, bytes_max: int) -> None:
-    """Raise ``StoreCorrupt`` where a data file of up to so many bytes would lead LMDB astray; nobody writes meanwhile.
+    """Raise ``StoreCorrupt`` where a data file of up to so many bytes would lead LMDB astray; without writes meanwhile.
 
     LMDB trusts what is in its file: a page of the wrong kind or a pointer out of its bounds ends the process.
     """
@@ -256,7 +257,7 @@ def _offline() -> Any:
 def _verifier() -> Any:
     """Return LMDB's verifier, quicker on plain pages, and stricter about separators and flags."""
     offline = _offline()
-    # The verifier has no other door; a test holds the two against each other.
+    # The verifier has no public way in; a test holds the two against each other.
     verifier: Any = offline._Verifier  # noqa: SLF001
     walk_leaf, walk_branch, walk_page = verifier._walk_leaf, verifier._walk_branch, verifier._walk_page  # noqa: SLF001
     check_named = verifier._validate_named_subdb  # noqa: SLF001
@@ -292,7 +293,7 @@ def _verifier() -> Any:
 
         def _walk_leaf(self, ctx: dict[str, Any], pgno: int, buf: bytes) -> None:
             keys, floor = None, ctx.get("floor", b"")
-            if ctx["key_cmp"] is lexical and not ctx["is_free"] and self.hdrsz == LMDB_HEADER_BYTES:
+            if ctx["key_cmp"] is lexical and not ctx["is_free"] and self.hdrsz == _HEADER_BYTES:
                 keys = plain_keys(buf, ctx["last_key"])
             if keys is not None and keys[0] >= floor:
                 ctx["last_key"] = keys[-1]
@@ -307,9 +308,9 @@ def _verifier() -> Any:
 
 def _separators(page: bytes) -> list[bytes]:
     """Return the keys of a page of branches as far as they lie within it, the first of which is empty."""
-    (lower,) = _BOUNDS.unpack_from(page, LMDB_HEADER_BYTES - _BOUNDS.size)[:1]
-    count = (min(lower, len(page)) - LMDB_HEADER_BYTES) // 2
-    places = _places(max(count, 0)).unpack_from(page, LMDB_HEADER_BYTES)
+    (lower,) = _BOUNDS.unpack_from(page, _HEADER_BYTES - _BOUNDS.size)[:1]
+    count = (min(lower, len(page)) - _HEADER_BYTES) // 2
+    places = _places(max(count, 0)).unpack_from(page, _HEADER_BYTES)
     return [_key_at(page, place) for place in places]
 
 
@@ -321,17 +322,17 @@ def _key_at(page: bytes, place: int) -> bytes:
 
 
 def _first_key(page: bytes) -> bytes:
-    return _key_at(page, _places(1).unpack_from(page, LMDB_HEADER_BYTES)[0])
+    return _key_at(page, _places(1).unpack_from(page, _HEADER_BYTES)[0])
 
 
 def plain_keys(page: bytes, before: bytes | None) -> list[bytes] | None:
     """Return the keys of a leaf page of plain rows behind the key ``before``; ``None`` where a closer look is due."""
-    lower, upper = _BOUNDS.unpack_from(page, LMDB_HEADER_BYTES - _BOUNDS.size)
+    lower, upper = _BOUNDS.unpack_from(page, _HEADER_BYTES - _BOUNDS.size)
     size, unpack = len(page), _NODE.unpack_from
-    count = (lower - LMDB_HEADER_BYTES) // 2
+    count = (lower - _HEADER_BYTES) // 2
     if count < 1 or not lower <= upper <= size:
         return None
-    places = _places(count).unpack_from(page, LMDB_HEADER_BYTES)
+    places = _places(count).unpack_from(page, _HEADER_BYTES)
     if min(places) < upper or max(places) + _NODE.size > size:
         return None
     keys: list[bytes] = []

@@ -14,8 +14,9 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 import lmdb
 
 from refold.errors import Closed, ReadOnly, StoreCorrupt, StoreError, StoreFull
-from refold.limits import BALLAST_BYTES_MIN, ENDING_COMMITS_COUNT, HASH_BYTES, PAGE_EVENTS, RETRIES_COUNT_MAX, SEQ_BYTES
+from refold.limits import BALLAST_BYTES_MIN, HASH_BYTES, PAGE_EVENTS, RETRIES_COUNT_MAX, SEQ_BYTES
 from refold.log.directory import Directory
+from refold.log.disk import flush
 from refold.log.environment import Environment
 from refold.log.lmdb_file import DATA_FILE, is_of_disk, of_unknown_outcome, problems, translated
 from refold.log.protocol import Erasing, Found, Log, Overtaken, Row, Table
@@ -31,25 +32,14 @@ from refold.log.record import (
     last_seq_of,
     link_after,
 )
-from refold.log.site import flush
 
-# What a read of the log does inside its transaction, which is given and ends with the call.
-
-
-def id_of(txn: "lmdb.Transaction[bytes]") -> int:
-    """Return the number of a transaction: for one that reads, that of the last commit."""
-    return txn.id()
+# Reads of the log inside a transaction, which is given and ends with the call.
 
 
 def last_item(txn: "lmdb.Transaction[bytes]") -> tuple[bytes, bytes] | None:
     """Return the last row of the database, ``None`` in an empty one."""
     cursor = txn.cursor()
     return cursor.item() if cursor.last() else None
-
-
-def value_of(txn: "lmdb.Transaction[bytes]", key: bytes) -> bytes | None:
-    """Return the value of a row, ``None`` where there is none."""
-    return txn.get(key)
 
 
 def items_from(txn: "lmdb.Transaction[bytes]", first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
@@ -104,7 +94,7 @@ _DONT_NEED: Final = 4
 
 
 def release(path: str) -> bool:
-    """Let go of the pages of a file that are mapped here; return whether the system could be asked to."""
+    """Unmap the pages of a file that are in RAM; return whether the system has a way to do so."""
     if not os.path.exists(_MAPS):
         return False
     advise = ctypes.CDLL(None, use_errno=True).madvise
@@ -130,12 +120,15 @@ def _maps_of(path: str) -> Iterator[tuple[int, int]]:
 # this is what an I/O error leaves in doubt, and all that has to be read before writing goes on.
 
 
+_CHECKED_COMMITS: Final = 256
+
+
 def check_end(log: Log, path: str) -> None:
-    """Raise ``StoreCorrupt`` unless the last ``ENDING_COMMITS_COUNT`` commits are what their links say."""
+    """Raise ``StoreCorrupt`` unless the last 256 commits are what their links say."""
     last = log.head()
     if log.read(last + 1, 1):
         raise _damaged(path, last + 1, "no commit row covers it")
-    for _ in range(ENDING_COMMITS_COUNT):
+    for _ in range(_CHECKED_COMMITS):
         if last < 1:
             return
         last = _check_commit(log, path, last)
@@ -176,9 +169,9 @@ def _damaged(path: str, seq: int, reason: str) -> StoreCorrupt:
     return StoreCorrupt(message)
 
 
-# What follows a write that failed: who is told what, and when nothing more may be written.
+# After a write that failed: which error is raised, and when nothing more may be written.
 #
-# After an I/O error nobody knows what has reached the disk: the system may have forgotten pages that it could not
+# After an I/O error it is unknown what has reached the disk: the system may have forgotten pages that it could not
 # write, and LMDB's last page may be there or not. So writing stops in this process until the store is opened again,
 # which reads its end from the disk and checks it.
 
@@ -186,7 +179,7 @@ _KEEPS_CACHE: Final = not hasattr(os, "posix_fadvise")
 
 
 def failed(shared: Environment, error: lmdb.Error, doing: str, txnid: int) -> StoreError:
-    """Return what the caller of a commit is told that failed; the thread has its turn.
+    """Return the error of a commit that failed; the thread has its turn.
 
     A full disk is an end that is known, and writing goes on when there is space: unless LMDB failed at its last page
     and others see the commit all the same, which is unknown again.
@@ -197,7 +190,7 @@ def failed(shared: Environment, error: lmdb.Error, doing: str, txnid: int) -> St
             shared.renew()
             is_visible = shared.env.info()["last_txnid"] >= txnid
         except (StoreError, lmdb.Error, OSError):
-            is_visible = True  # Nobody can look; who reads next tries again.
+            is_visible = True  # It cannot be read now; who reads next tries again.
     if is_visible or is_of_disk(error, shared.path):
         shared.stop(str(error))
         return of_unknown_outcome(error, doing, shared.path)
@@ -365,7 +358,7 @@ class LmdbLog:
         self.exclusive = directory.exclusive
         try:
             self._attach()
-            self.seen_txnid = self.turn_txnid = self._reading("opening", id_of)
+            self.seen_txnid = self.turn_txnid = self._reading("opening", lmdb.Transaction.id)
             """The last transaction that is no news: this log wrote it, or its reader knows of it."""
             if not self.readonly and (self._shared.stopped or self.is_suspect):
                 self.resume()
@@ -385,7 +378,7 @@ class LmdbLog:
     # Reading.
 
     def _reading(self, doing: str, read: Callable[..., T], *arguments: Any, database: str = "") -> T:
-        """Return what ``read`` finds in a transaction of its own, which ends with the call."""
+        """Call ``read`` with a transaction of its own, which ends with the call, and return its result."""
         if self._is_closed:
             self._check_open()
         attempts = RETRIES_COUNT_MAX
@@ -448,7 +441,7 @@ class LmdbLog:
 
     def row(self, table: Table, key: bytes) -> bytes | None:
         """Return the value of a row."""
-        return self._reading("reading a row", value_of, key, database=table)
+        return self._reading("reading a row", lmdb.Transaction.get, key, database=table)
 
     def rows(self, table: Table, first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return up to ``limit`` rows with keys from ``first`` on."""
@@ -460,11 +453,11 @@ class LmdbLog:
 
     def changed(self) -> bool:
         """Return whether others may have written since the last ``saw`` (about a tenth of a microsecond)."""
-        return self._reading("looking for changes", id_of) != self.seen_txnid
+        return self._reading("looking for changes", lmdb.Transaction.id) != self.seen_txnid
 
     def mark(self) -> int:
         """Return the number of the last transaction."""
-        return self._reading("looking for changes", id_of)
+        return self._reading("looking for changes", lmdb.Transaction.id)
 
     def saw(self, mark: int) -> None:
         """Take note that the reader knows of all transactions up to a number."""
@@ -489,7 +482,7 @@ class LmdbLog:
 
     def _in_turn(self, use: Callable[[LmdbTurn], T]) -> T:
         # `with` of a lock that is written in C is one step for signals, on its way in and out, and so is any call of
-        # C. A Python function is not: a signal may end it before its first line. So what ends the turn stands here.
+        # C. A Python function is not: a signal may end it before its first line. So what ends the turn is written here.
         shared = self._shared
         turn = LmdbTurn(self, shared)
         with shared.writing:
@@ -517,7 +510,7 @@ class LmdbLog:
         self.in_turn(use)
 
     def write_rows(self, rows: Sequence[Row]) -> None:
-        """Put rows beside the log in one durable transaction."""
+        """Put rows of tables in one durable transaction."""
         self.write(0, (), (), rows)
 
     def alone(self, use: Callable[[], T]) -> T:
@@ -534,7 +527,7 @@ class LmdbLog:
                 sweep(self._shared, self.ballast)
             finally:
                 self._attach()
-                self.seen_txnid = self.turn_txnid = self._reading("sweeping", id_of)
+                self.seen_txnid = self.turn_txnid = self._reading("sweeping", lmdb.Transaction.id)
 
     def search(self, markers: Collection[bytes]) -> Found:
         """Return how often the markers stand in the files of the store."""
@@ -573,7 +566,7 @@ class LmdbLog:
 
     def passed(self) -> bool:
         """Return whether another process has committed since this one's last turn at writing began and committed."""
-        return self._reading("looking for changes", id_of) > self.turn_txnid
+        return self._reading("looking for changes", lmdb.Transaction.id) > self.turn_txnid
 
     def relieve(self) -> None:
         """Let go of the pages that were read through the memory map."""
@@ -595,7 +588,7 @@ class LmdbLog:
             raise
 
     def verify(self) -> list[str]:
-        """Return what LMDB's offline verifier finds; it reads the file as it lies on disk."""
+        """Return the findings of LMDB's offline verifier, which reads the file as it is on the disk."""
         return problems(self._path)
 
     def close(self) -> None:

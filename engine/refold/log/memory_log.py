@@ -23,7 +23,7 @@ class _Change(NamedTuple):
 
 
 class RamTurn:
-    """A turn at writing to RAM: there is nobody to wait for."""
+    """A turn at writing to RAM: no other process writes."""
 
     __slots__ = ("_log", "_was_written")
 
@@ -134,7 +134,7 @@ class RamLog:
         self.commit(_Change(first_seq, tuple(records), tuple(commits), tuple(rows), ()))
 
     def write_rows(self, rows: Sequence[Row]) -> None:
-        """Put rows beside the log."""
+        """Put rows of tables."""
         self.write(0, (), (), rows)
 
     def _refuse_readonly(self) -> None:
@@ -187,7 +187,7 @@ class RamLog:
         return (keys[place - 1], self._tables[table][keys[place - 1]]) if place else None
 
     def alone(self, use: Callable[[], T]) -> T:
-        """Call ``use``: nobody else can have the log open."""
+        """Call ``use``: no other process can have the log open."""
         return use()
 
     def sweep(self) -> None:
@@ -200,7 +200,7 @@ class RamLog:
         return Found(0, sum(map(len, held)), sum(part.count(marker) for part in held for marker in markers))
 
     def changed(self) -> bool:
-        """Return ``False``: nobody else can write here."""
+        """Return ``False``: no other process can write here."""
         return False
 
     def mark(self) -> int:

@@ -1,4 +1,4 @@
-"""What the engine asks of a log: bytes in order, rows beside them, and nothing about what they mean."""
+"""The interface of a log: records in order and tables of rows, all of them bytes without a meaning."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -20,7 +20,7 @@ TABLES: Final[tuple[Table, ...]] = (
 T = TypeVar("T")
 
 Row: TypeAlias = tuple[Table, bytes, bytes | None]
-"""A row to put beside the log; ``None`` as its value deletes it."""
+"""A row to put in a table; ``None`` as its value deletes it."""
 
 
 Erasing: TypeAlias = tuple[int, bytes]
@@ -124,7 +124,7 @@ class Log(Protocol):
         ...
 
     def write_rows(self, rows: Sequence[Row]) -> None:
-        """Put rows beside the log in one transaction."""
+        """Put rows of tables in one transaction."""
         ...
 
     def read(self, first_seq: int, limit: int) -> list[bytes]:
@@ -160,7 +160,7 @@ class Log(Protocol):
         ...
 
     def sweep(self) -> None:
-        """Leave nothing of what was deleted or replaced in the files; the caller is ``alone`` and nobody reads."""
+        """Leave nothing of what was deleted or replaced in the files; the caller is ``alone``, without reads."""
         ...
 
     def search(self, markers: Collection[bytes]) -> Found:
@@ -191,7 +191,7 @@ class Log(Protocol):
         ...
 
     def size_bytes(self) -> int:
-        """Return what the log takes on disk, or in RAM."""
+        """Return the bytes that the log takes on disk, or in RAM."""
         ...
 
     def copy(self, into: str) -> None:
@@ -202,7 +202,7 @@ class Log(Protocol):
         ...
 
     def verify(self) -> list[str]:
-        """Return what the storage engine itself finds wrong with its file."""
+        """Verify the file by the storage engine's own means, and return what is wrong."""
         ...
 
     def close(self) -> None:

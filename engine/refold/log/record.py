@@ -9,8 +9,11 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from refold.event import FLAG_BODY_ELSEWHERE, FLAG_ERASED
-from refold.limits import BRANCH_BYTES, HASH_BYTES, KEYED_HASH_BYTES, SALT_BYTES, SLICE_BYTES
+from refold.limits import BRANCH_BYTES, HASH_BYTES, KEYED_HASH_BYTES, SALT_BYTES
 from refold.text import blake2b
+
+_SLICE_BYTES: Final = 2_047
+"""hashlib gives up the GIL above this size; many small releases cost far more than one long hash."""
 
 FORMAT: Final = 1
 """The format of records written by this program. A reader refuses a higher one."""
@@ -88,7 +91,7 @@ class CommitRow(NamedTuple):
 
 
 def last_seq_of(commit: bytes) -> int:
-    """Return the seq of the last event that a commit row stands for: the row's key."""
+    """Return the seq of the last event of a commit row: the row's key."""
     return int(COMMIT.unpack(commit)[1]) - 1
 
 
@@ -119,11 +122,11 @@ _copy = _COMMITMENT.copy
 def commit_to(salt: bytes, body: bytes) -> bytes:
     """Return the commitment to a body, of 32 bytes: BLAKE2b over salt and body.
 
-    A long body is fed in slices: above 2,047 bytes hashlib gives up the GIL, and beside a busy thread each such
+    A long body is fed in slices: above 2,047 bytes hashlib gives up the GIL, and next to a busy thread each such
     release costs a switch interval of 5 ms.
     """
     digest = _copy()
-    if len(body) <= SLICE_BYTES - SALT_BYTES:
+    if len(body) <= _SLICE_BYTES - SALT_BYTES:
         digest.update(salt + body)
     else:
         digest.update(salt)
@@ -133,15 +136,15 @@ def commit_to(salt: bytes, body: bytes) -> bytes:
 
 def _feed(digest: blake2b, content: bytes) -> None:
     view = memoryview(content)
-    for begin in range(0, len(content), SLICE_BYTES):
-        digest.update(view[begin : begin + SLICE_BYTES])
+    for begin in range(0, len(content), _SLICE_BYTES):
+        digest.update(view[begin : begin + _SLICE_BYTES])
 
 
 def link_after(previous: bytes, covered: Iterable[bytes]) -> bytes:
     """Return the next link of the chain: BLAKE2b over the previous link and what a commit's records cover."""
     content = previous + b"".join(covered)
     digest = _copy()
-    if len(content) <= SLICE_BYTES:
+    if len(content) <= _SLICE_BYTES:
         digest.update(content)
     else:
         _feed(digest, content)
@@ -149,9 +152,9 @@ def link_after(previous: bytes, covered: Iterable[bytes]) -> bytes:
 
 
 def covered(record: bytes, known: Header | None = None) -> tuple[bytes, bytes]:
-    """Return what the link covers of a record: its header with the changing flags masked, and its structural part.
+    """Return the parts of a record that the link covers: its header, changing flags masked, and its structural part.
 
-    ``known`` is its header, if somebody has read that already.
+    ``known`` is its header, if it has been read already.
     """
     header = record[:HEADER_BYTES]
     (flags,) = FLAGS.unpack_from(header, FLAGS_BEGIN)
@@ -170,8 +173,8 @@ def is_intact(record: bytes, known: Header | None = None) -> bool:
 
 
 def commitments(records: Iterable[bytes], begins: Iterable[int]) -> tuple[bytes, ...]:
-    """Return what the salts and bodies of records commit to, given where each array's body begins; none is erased."""
-    copy, joined_max = _copy, SLICE_BYTES
+    """Return the commitments of records, none of them erased, given where the body of each array begins."""
+    copy, joined_max = _copy, _SLICE_BYTES
     found: list[bytes] = []
     for record, begin in zip(records, begins, strict=True):
         digest = copy()

@@ -21,12 +21,12 @@ from refold.log.protocol import Found
 
 # Looking for many byte strings in one file at once, in the time that reading it takes a few times over.
 #
-# A string of at least ``MARKER_BYTES_MIN`` bytes covers aligned words of eight bytes wherever it stands. So it is
+# A string of at least ``MARKER_BYTES_MIN`` bytes covers aligned words of eight bytes wherever it is. So it is
 # looked for by eight runs of its words, one for each place between two words of the file where it may begin: of all
 # its runs those that the file holds most seldom, as a sample of it says. The file is read once as words. The hash of
 # each run of them is looked up in a table, and what is in the table is compared, in the end byte for byte. Every
 # occurrence is found, once: at its place one of the eight runs of the string begins at a word. Of a string that
-# stands everywhere, such as a line of blanks, ``OCCURRENCES_COUNT_MAX`` are counted.
+# is everywhere, such as a line of blanks, ``OCCURRENCES_COUNT_MAX`` are counted.
 
 _Words: TypeAlias = NDArray[np.uint64]
 _Places: TypeAlias = NDArray[np.intp]
@@ -81,7 +81,7 @@ class _Wanted(NamedTuple):
 
 
 def count(content: mmap.mmap, strings: Sequence[bytes]) -> int:
-    """Return how often any of the strings, each of ``MARKER_BYTES_MIN`` bytes or more, stands in a mapped file."""
+    """Return how often any of the strings, each of ``MARKER_BYTES_MIN`` bytes or more, occurs in a mapped file."""
     shift = np.uint64(64 - _bits(8 * len(strings)))
     words = np.frombuffer(content, np.uint64, len(content) // _WORD_BYTES)
     groups = _by_run(strings)
@@ -231,7 +231,7 @@ closes one of the first two gives up all its locks on it: LMDB would take it for
 
 
 def search(directory: str, markers: Iterable[bytes]) -> Found:
-    """Return how often any of the markers, or what base64 makes of one, stands in a file below the directory."""
+    """Return how often any of the markers, or what base64 makes of one, occurs in a file below the directory."""
     forms = {form for marker in markers for form in (marker, *_encoded(marker))}
     assert all(len(form) >= MARKER_BYTES_MIN for form in forms), "a marker that is too short to look for"
     files = searched_bytes = occurrences = 0
@@ -247,7 +247,7 @@ def search(directory: str, markers: Iterable[bytes]) -> Found:
 
 
 def _encoded(marker: bytes) -> Iterable[bytes]:
-    """Return what base64 makes of the marker at each of the three places where it may begin in a longer string."""
+    """Return the base64 of the marker at each of the three places where it may begin in a longer string."""
     for before in range(3):
         encoded = b64encode(bytes(before) + marker)
         # What the neighbours have a share in: characters of the first and of the last group.
@@ -256,8 +256,8 @@ def _encoded(marker: bytes) -> Iterable[bytes]:
 
 
 def _count(file: int, length: int, forms: Sequence[bytes]) -> int:
-    """Return how often a form stands in a file."""
+    """Return how often a form occurs in a file."""
     if length < MARKER_BYTES_MIN or not forms:
         return 0
-    # It is closed when nobody holds it any more: views of it may outlive an error in the traceback.
+    # It is closed with its last reference: views of it may outlive an error in the traceback.
     return count(mmap.mmap(file, length, prot=mmap.PROT_READ), forms)

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from struct import Struct
 from typing import Final, NamedTuple
 
-from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
+from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError, StoreVersion
 from refold.limits import HASH_BYTES, RETRIES_COUNT_MAX, WITNESS_WAIT_SECONDS_MAX
-from refold.log.site import flush
+from refold.log.disk import disk_error, flush
 from refold.text import blake2b
 
 MAGIC: Final = b"REFOLDWT"
@@ -33,7 +33,6 @@ SLOT: Final = Struct(">8sB7x16sQ32s32s")
 SLOT_BYTES: Final = 4_096
 """Where the second slot begins: a page further on, so that no sector holds bytes of both."""
 
-_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _POLL_SECONDS: Final = 0.002
 _flush = getattr(os, "fdatasync", os.fsync)
 """The file's size never changes, so its content is all that has to reach the disk."""
@@ -56,14 +55,14 @@ def packed(witnessed: Witnessed) -> bytes:
 
 
 def read(path: str) -> Witnessed | None:
-    """Return what the witness says, ``None`` where there is no file.
+    """Read the file and return what the witness saw, ``None`` where there is no file.
 
     Raises ``StoreCorrupt`` where neither slot is whole, ``StoreVersion`` for a newer format, ``InvalidInput`` for what
     is no file, ``StoreError`` where the system refuses.
     """
     try:
         with _opened(path, os.O_RDONLY) as file:
-            return _told(_slots(file, path), path)
+            return _newer(_slots(file, path), path)
     except FileNotFoundError:
         return None
 
@@ -99,7 +98,7 @@ def replace(path: str, known: Witnessed, witnessed: Witnessed) -> bool:
     try:
         with _opened(path, os.O_RDWR) as file, _locked(file, path):
             slots = _slots(file, path)
-            if _told(slots, path) != known:
+            if _newer(slots, path) != known:
                 return False
             older = slots.index(known) ^ 1
             _write(file, packed(witnessed), older * SLOT_BYTES)
@@ -110,7 +109,7 @@ def replace(path: str, known: Witnessed, witnessed: Witnessed) -> bool:
 
 
 def gone(path: str) -> str:
-    """Return what to say of a witness that was there before."""
+    """Return the message about a witness that was there before."""
     return f"the witness {path} is gone; put it back, or open the store again to begin a new one"
 
 
@@ -123,7 +122,7 @@ def check_room(path: str) -> None:
 
 @contextmanager
 def _opened(path: str, how: int) -> Generator[int]:
-    """Open the file; ``FileNotFoundError`` is for the caller, everything else that fails is told."""
+    """Open the file; ``FileNotFoundError`` is for the caller, everything else that fails is translated."""
     try:
         file = os.open(path, how | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -144,10 +143,10 @@ def _translated(error: OSError, doing: str, path: str) -> InvalidInput | StoreEr
     """Return refold's error for one of the system's."""
     if isinstance(error, IsADirectoryError):
         return InvalidInput(f"the witness {path} is a directory; give the path of a file")
-    kind = StoreFull if error.errno in _FULL else StoreError
-    return kind(
+    return disk_error(
+        error,
         f"{doing} the witness {path}: {error}; what was acknowledged is in the store. Check who owns the file and that "
-        f"its disk has space, then flush or open the store again"
+        f"its disk has space, then flush or open the store again",
     )
 
 
@@ -178,7 +177,7 @@ def _is_taken(file: int) -> bool:
 
 
 def _slots(file: int, path: str) -> list[Witnessed | None]:
-    """Return what the slots say, ``None`` for one that is damaged.
+    """Read the slots, ``None`` for one that is damaged.
 
     It is read without a lock: a writer changes one slot alone. Only where two followed each other within one read are
     both in doubt, and then it is read once more.
@@ -205,15 +204,15 @@ def _unpacked(content: bytes, path: str) -> Witnessed | None:
     return None
 
 
-def _told(slots: list[Witnessed | None], path: str) -> Witnessed:
-    """Return what the newer slot says; a witness never goes back, so that is the one of the higher seq."""
-    told = [slot for slot in slots if slot is not None]
-    if not told:
+def _newer(slots: list[Witnessed | None], path: str) -> Witnessed:
+    """Return the newer slot; a witness never goes back, so that is the one of the higher seq."""
+    whole = [slot for slot in slots if slot is not None]
+    if not whole:
         raise StoreCorrupt(
             f"the witness {path} is damaged, or no witness: neither of its slots is whole. Put a copy of it back; if "
             f"you trust the store as it is, remove the file, and the next opening begins a new witness"
         )
-    return max(told, key=lambda witnessed: witnessed.seq)
+    return max(whole, key=lambda witnessed: witnessed.seq)
 
 
 def _write(file: int, content: bytes, place: int) -> None:

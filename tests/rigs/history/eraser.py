@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from refold import InvalidInput, Memory, StoreBusy, StoreError
 from refold.engine.reader import UNSWEPT_KEY
-from refold.log import clean_copy, environment, site
+from refold.log import clean_copy, disk, environment
 from refold.log.lmdb_log import LmdbLog, LmdbTurn
 from refold.memory import store
 from tests.rigs.breaks import BUILDS
@@ -123,8 +123,8 @@ MOMENTS: Final[dict[str, Callable[[int], None]]] = {
     "once it says that all is swept": lambda n: _in_class(
         LmdbLog, "write_rows", _doomed(n, after=True, when=_is_sweep)
     ),
-    "before a backup takes its place": lambda n: _in_class(site, "_put_in_place", _doomed(n, after=False)),
-    "once a backup has its place": lambda n: _in_class(site, "_put_in_place", _doomed(n, after=True)),
+    "before a backup takes its place": lambda n: _in_class(disk, "_put_in_place", _doomed(n, after=False)),
+    "once a backup has its place": lambda n: _in_class(disk, "_put_in_place", _doomed(n, after=True)),
 }
 
 

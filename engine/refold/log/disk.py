@@ -1,7 +1,7 @@
-"""Building a directory that appears whole or not at all: beside its place, under a name that says so, and renamed.
+"""Files and directories made durable: flushed, named once they are whole, and the errors of the disk translated.
 
-What a crash leaves is the building site, never the directory. The next one who builds for the same place clears it
-away; who builds holds a lock on the site, so that no two builders meet.
+A directory is built next to its place, under a name that says so, and renamed. A crash leaves the building site, never
+a part of the directory; the next builder for the same place clears it. Builders lock the site.
 """
 
 import errno
@@ -15,21 +15,28 @@ from typing import Final
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFull
 
 SITE_SUFFIX: Final = ".refold-unfinished"
-_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""Numbers of the system that say that there is no space."""
+
 _TAKEN: Final = frozenset((errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR))
+
+
+def disk_error(error: OSError, message: str) -> StoreError:
+    """Return ``StoreFull`` if the error says that there is no space, else ``StoreError``."""
+    return (StoreFull if error.errno in FULL else StoreError)(message)
 
 
 @contextmanager
 def building(path: str, what: str, *, outside: str, may_be_empty: bool) -> Generator[str]:
-    """Give a directory to fill, which stands at the path, flushed, once the block ends well; else nothing is left.
+    """Give a directory to fill, which is at the path, flushed, once the block ends well; else nothing is left.
 
     ``outside`` is a directory that the path may not lie in; ``may_be_empty`` allows an empty directory at the path.
-    Raises ``InvalidInput`` where something else is there, ``NotFound`` without a parent, ``StoreBusy`` if somebody
+    Raises ``InvalidInput`` where something else is there, ``NotFound`` without a parent, ``StoreBusy`` if another
     builds for the same path, ``StoreFull`` and ``StoreError`` where the disk refuses.
     """
     target = os.path.realpath(path)
     _check_free(target, what, outside=outside, may_be_empty=may_be_empty)
-    with _telling(f"making {what} at {path}"):
+    try:
         site, lock = _take_site(target, what)
         try:
             made = os.path.join(site, "store")
@@ -40,6 +47,10 @@ def building(path: str, what: str, *, outside: str, may_be_empty: bool) -> Gener
         finally:
             shutil.rmtree(site, ignore_errors=True)
             os.close(lock)
+    except OSError as error:
+        following = "free disk space or raise the quota" if error.errno in FULL else "check that its parent is writable"
+        message = f"making {what} at {path}: {error}; nothing was left there, {following} and call again"
+        raise disk_error(error, message) from error
 
 
 def _check_free(target: str, what: str, *, outside: str, may_be_empty: bool) -> None:
@@ -56,17 +67,6 @@ def _check_free(target: str, what: str, *, outside: str, may_be_empty: bool) -> 
 def _taken(target: str, what: str, *, may_be_empty: bool = False) -> str:
     place = "a path where nothing is, or an empty directory" if may_be_empty else "a path where nothing is"
     return f"{target} is there already, and {what} never replaces anything; give {place}"
-
-
-@contextmanager
-def _telling(doing: str) -> Generator[None]:
-    """Let errors of the disk say what was being done, and what to do next."""
-    try:
-        yield
-    except OSError as error:
-        kind = StoreFull if error.errno in _FULL else StoreError
-        following = "free disk space or raise the quota" if kind is StoreFull else "check that its parent is writable"
-        raise kind(f"{doing}: {error}; nothing was left there, {following} and call again") from error
 
 
 def _take_site(target: str, what: str) -> tuple[str, int]:

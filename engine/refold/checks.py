@@ -167,7 +167,7 @@ def json_objects(value: object, what: str) -> list[dict[str, Any]]:
 
 
 def count(value: object, what: str) -> int:
-    """Return a number of things asked for, not below 0."""
+    """Return a count, not below 0."""
     if not isinstance(value, int) or isinstance(value, bool):
         invalid(f"{what} must be an int, not {type(value).__name__} ({shown(value)})")
     if value < 0:

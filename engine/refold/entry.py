@@ -85,12 +85,12 @@ class Coming:
         self.model, self.dim, self.seqs = "", 0, {}
 
     def packed(self) -> list[Any]:
-        """Return what a checkpoint row holds of this: nothing where nothing waits."""
+        """Return the form of a checkpoint row: empty where nothing waits."""
         return [[self.model, self.dim, list(self.seqs), list(self.seqs.values())]] if self.seqs else []
 
     @staticmethod
     def unpacked(packed: Any) -> "Coming":
-        """Return what ``packed`` packed."""
+        """Return the inverse of ``packed``."""
         coming = Coming()
         for row in msgspec.convert(packed, list[tuple[str, int, list[str], list[int]]]):
             coming.model, coming.dim, ids, seqs = row
@@ -98,7 +98,7 @@ class Coming:
         return coming
 
     def logical(self) -> list[Any]:
-        """Return what two states are compared by."""
+        """Return the form in which two states are compared."""
         return [self.model, self.dim, sorted(self.seqs.items())] if self.seqs else []
 
 
@@ -240,7 +240,7 @@ class MemoriesPruned(Event, frozen=True, tag=31):
 
 
 class MemoriesRecalled(Event, frozen=True, tag=32):
-    """Memories were searched for, found, and shown to somebody."""
+    """Memories were searched for, found and shown."""
 
     ids: tuple[str, ...]
     exact: bool
@@ -284,7 +284,7 @@ class Entry(Struct, frozen=True, gc=False):
     """Up to when its decay was counted, 0 if it never was."""
     occurred_ns: int | None = None
     dated: bool = False
-    """Whether the caller said when it happened."""
+    """Whether the caller gave the time at which it happened."""
     body_seq: int = 0
     """The seq of the event that holds content, keywords and metadata."""
     vector_seq: int = 0
@@ -315,7 +315,7 @@ class Entry(Struct, frozen=True, gc=False):
 
     @property
     def stamp(self) -> "Place":
-        """Where it stands, for those who name it as a source or erase it."""
+        """Its seq, as sources and erasures take it."""
         return Place(self.body_seq)
 
     def __repr__(self) -> str:

@@ -69,7 +69,7 @@ class WrongVersion(RefoldError):
         self.actual = actual
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Return what pickle keeps, so that the error passes from a worker process whole."""
+        """Return the form for pickle, so that the error passes from a worker process whole."""
         return partial(WrongVersion, expected=self.expected, actual=self.actual), self.args, self.__dict__
 
 
@@ -90,7 +90,7 @@ class EmbedderFailed(RefoldError):
 
 
 class StoreError(RefoldError):
-    """The store could not do what was asked; what was acknowledged is still there."""
+    """The store could not do it; what was acknowledged is still there."""
 
 
 class StoreFull(StoreError):

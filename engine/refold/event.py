@@ -14,7 +14,7 @@ from msgspec import Struct
 from refold.errors import StoreCorrupt
 from refold.limits import PACKED_SLICE_COUNT
 
-# Rows of a large state as one msgpack array, encoded slice by slice: who packs it keeps nobody waiting for all.
+# Rows of a large state as one msgpack array, encoded slice by slice: others need not wait for all of it.
 
 T = TypeVar("T")
 
@@ -95,11 +95,11 @@ FLAG_BASE: Final = 8
 """The event points at the state it starts from: a fork or a restore."""
 
 FLAG_OCCURRED: Final = 16
-"""The caller or importer said when it happened; without it ``occurred_ns`` repeats ``time_ns``."""
+"""The caller or importer gave the time at which it happened; without it ``occurred_ns`` repeats ``time_ns``."""
 
 
 class Stamp(Struct, frozen=True, gc=False):
-    """What the engine adds at the door: where and when an event stands."""
+    """What the engine adds to an event: its places in the log and in its stream, and its times."""
 
     seq: int
     stream: str
@@ -140,7 +140,7 @@ class Event(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Recorded(NamedTuple):
-    """An event as it stands in the log."""
+    """An event with its stamp."""
 
     event: Event
     stamp: Stamp
@@ -324,7 +324,7 @@ def pack_json(value: Any) -> bytes:
 
 
 decode_json: Final = _JSON_VALUE.decode
-"""Return the JSON value of msgpack bytes that nobody has vouched for; ``msgspec.DecodeError`` where they are none."""
+"""Return the JSON value of msgpack bytes that were not checked; ``msgspec.DecodeError`` where they are none."""
 
 
 def unpack_json(packed: bytes) -> Any:

@@ -117,7 +117,7 @@ REFERRING: Final = frozenset(event_type for event_type in TAGS if "base_stream" 
 """Events that name another stream by its number."""
 
 SCALAR_SEQS: Final = ("prior", "origin", "kept_vector")
-"""The fields, beside those of bases, that hold one seq: what a batch resolves and a load moves."""
+"""The fields, other than those of bases, that hold one seq: a batch resolves them and a load moves them."""
 
 _SCALAR_SEQS: Final = {
     event_type: found
@@ -234,7 +234,7 @@ class Packing:
         cut.step()
 
     def result(self) -> tuple[bytes, list[int]]:
-        """Return what ``pack`` returned when this began; all of it is packed."""
+        """Return the packed state, as of the time when this began; all of it is packed."""
         parts = [part.result() if isinstance(part, Cut) else part for part in self._parts]
         while parts and parts[-1] == _NOTHING:
             parts.pop()
@@ -288,12 +288,12 @@ def digests(state: State) -> list[tuple[str, bytes]]:
 
 
 def contents(state: State) -> list[Any]:
-    """Return what two states of a kind may be compared by: where it is equal, their digests are, at less cost."""
+    """Return values that are equal only where the digests of two states are, at less cost."""
     return [view.content(part) for view, part in zip(state.kind.views, state.parts, strict=True)]
 
 
 def plain(state: State, *, without: str = "") -> dict[str, dict[str, Any]]:
-    """Return what each view shows a person, by view name; one view may be left out."""
+    """Return the readable content of each view, by view name; one view may be left out."""
     parts = zip(state.kind.views, state.parts, strict=True)
     return {view.name: view.plain(part) for view, part in parts if view.name != without}
 

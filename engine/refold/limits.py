@@ -1,4 +1,4 @@
-"""Every bound of refold, its unit last; relations between them are asserted beside them.
+"""The bounds of refold, their units last; relations between them are asserted next to them.
 
 A bound lives here and nowhere else, so that an error message, a document and a test can name it.
 """
@@ -55,7 +55,7 @@ PACKED_COUNT_MIN: Final = 32
 """Streams that one commit packs, or twice as many as it has events, when the tail has grown too long."""
 
 INLINE_BYTES_MAX: Final = 256
-"""A value up to this size stands in its checkpoint row; a larger one is pointed at."""
+"""A value up to this size is in its checkpoint row; a larger one is pointed at."""
 
 PAGE_EVENTS: Final = 256
 """Events read, decoded and folded at a time; no read transaction is open longer than one page takes."""
@@ -64,8 +64,9 @@ MEMORY_BYTES_DEFAULT: Final = 512 * 1024 * 1024
 """What the loaded streams of one memory and the vectors that are searched may take in RAM together."""
 MEMORY_BYTES_MIN: Final = 1024 * 1024
 
-# A verification: the states that it folds anew, beside the loaded ones, take one of so many parts of ``memory_bytes``;
-# an event that stands twice is found among so many behind it; so much is hashed to find what a stale link goes on from.
+# A verification: the states that it folds anew, in addition to the loaded ones, take one of so many parts of
+# ``memory_bytes``; a repeated event is found among so many behind it; so much is hashed to find what a stale link goes
+# on from.
 VERIFY_PARTS_COUNT: Final = 4
 RECENT_EVENTS_COUNT: Final = 65_536
 STALE_LINK_BYTES_MAX: Final = 256 * 1024**2
@@ -103,7 +104,7 @@ AIO_QUEUE_COUNT_MAX: Final = 100_000
 """Mutations of one event loop that may wait to be written."""
 
 COMMIT_WAIT_SECONDS_MAX: Final = 30
-"""How long a caller waits for its turn to be written before it is told that the store is busy."""
+"""How long a caller waits for its turn to be written before it is refused because the store is busy."""
 
 BELL_SECONDS: Final = 0.05
 """How long a caller sleeps at most until it looks whether its mutation was written."""
@@ -115,10 +116,10 @@ REDO_COUNT_MAX: Final = 64
 """How often a decision that takes in a whole memory is made anew because others wrote to it meanwhile."""
 
 WITNESS_MS: Final = 500
-"""How often a witness is told how far the log came; with what a flush takes, it lags less than a second."""
+"""How often a witness gets the position of the log; with what a flush takes, it lags less than a second."""
 
 WITNESS_WAIT_SECONDS_MAX: Final = 2
-"""How long who writes a witness waits for another process that does: what takes a millisecond if nobody is stopped."""
+"""How long a writer of a witness waits for another process that does: a millisecond, if that one is not stopped."""
 
 FROZEN_STATES_MAX: Final = 64
 """States at earlier seqs that the engine keeps for repeated reads."""
@@ -175,7 +176,7 @@ BALLAST_BYTES_MIN: Final = 1024**2
 """Bytes of the disk that the smallest store reserves for erasing when the disk is full: some hundred events."""
 
 BALLAST_BYTES_MAX: Final = 16 * 1024**2
-"""What the largest store reserves; up to half of this, all of a store can be rewritten and copied beside itself."""
+"""What the largest store reserves; up to half of this, all of a store can be rewritten and copied."""
 
 # What `refold doctor` warns of.
 DISK_BYTES_MIN: Final = 1024**3
@@ -230,9 +231,9 @@ OCCURRENCES_COUNT_MAX: Final = 1_000
 """How often one text, in one form and one file, is counted in a receipt; more say no more than that it is there."""
 
 OWNER_WAIT_SECONDS_MAX: Final = 10
-"""How long opening a store waits for somebody who has it for itself alone, to replace its file."""
+"""How long opening a store waits for a process that has it for itself alone, to replace its file."""
 
-assert MARKER_BYTES_MIN >= 2 * SEQ_BYTES, "a marker covers an aligned word of eight bytes wherever it stands"
+assert MARKER_BYTES_MIN >= 2 * SEQ_BYTES, "a marker covers an aligned word of eight bytes wherever it is"
 assert LOCK_BYTES < BALLAST_BYTES_MIN < BALLAST_BYTES_MAX <= VALUE_BYTES_MAX < DISK_BYTES_MIN
 assert MAP_STEP_BYTES_MIN < MAP_BYTES_MIN < MAP_BYTES
 assert INLINE_BYTES_MAX < VALUE_BYTES_MAX < DOCUMENT_BYTES_MAX
@@ -262,7 +263,7 @@ LOADED_PARTS_COUNT: Final = 4
 assert 1 / INDEX_PARTS_COUNT + 1 / EPISODES_PARTS_COUNT + 1 / LOADED_PARTS_COUNT <= 1
 
 
-# Every bound of the files that are read beside a store: those of skills, those of a mirror.
+# Files of skills and of mirrors.
 
 SKILL_FILE_BYTES_MAX: Final = 1024**2
 """A skill file, a convention file, or a file that a detection looks into; a larger one is named and not read."""
@@ -290,8 +291,6 @@ MIRROR_STATE_BYTES_MAX: Final = 256 * 1024 * 1024
 
 assert MIRROR_FILE_BYTES_MAX <= VALUE_BYTES_MAX < MIRROR_STATE_BYTES_MAX
 
-
-# Every bound of what stands between a memory and a model, unit last; relations between them are asserted below.
 
 # Tools of a model.
 TOOLS_COUNT_MAX: Final = 128
@@ -392,7 +391,7 @@ LOOP_STEPS_COUNT_DEFAULT: Final = 20
 assert LOOP_STEPS_COUNT_DEFAULT < TOOLS_COUNT_MAX
 
 
-# Every bound of skills beside those of their files; relations between bounds are asserted below.
+# Skills.
 
 SKILL_FRONT_BYTES_MAX: Final = 64 * 1024
 """The YAML at the head of a skill file, in UTF-8."""
@@ -425,7 +424,7 @@ assert SKILL_NAME_CHARS_MAX < SKILL_COMPATIBILITY_CHARS_MAX < SKILL_DESCRIPTION_
 assert SKILL_FRONT_BYTES_MAX < SKILL_FILE_BYTES_MAX
 
 
-# Every bound of mirrors that is not one of their files'.
+# Mirrors.
 
 MIRROR_POLL_MS: Final = 500
 """How often an open mirror looks at its files; an edit is taken when two looks in a row saw the same file."""
@@ -439,7 +438,7 @@ MIRROR_RECENT_COUNT_MAX: Final = 256
 assert POLL_MS < MIRROR_POLL_MS
 
 
-# Every bound of remote tools, unit last; relations between them are asserted below.
+# Remote tools.
 
 MCP_CONNECT_SECONDS_DEFAULT: Final = 30.0
 """What starting a server and listing its tools may take."""
@@ -517,7 +516,7 @@ assert 3 * MCP_END_SECONDS < MCP_CLOSE_SECONDS
 assert MCP_NOTE_CHARS_MAX < MCP_DESCRIPTION_CHARS_MAX
 
 
-# Every bound of the server, unit last; relations between them are asserted below.
+# The server.
 
 LISTED_COUNT_MAX: Final = 100
 """Conversations or projects of one page of a list, and values of one completion."""
@@ -568,7 +567,7 @@ SHUTDOWN_SECONDS: Final = 1
 """How long open streams may go on when the server ends."""
 
 assert TOOL_ARGUMENTS_BYTES_MAX < BODY_BYTES_MAX <= LINE_BYTES_MAX
-# Streams stay open, and the SDK lets 1,024 be; there is room for others beside them.
+# Streams stay open, and the SDK lets 1,024 be; there is room for others.
 assert 2 * 1_024 * REQUEST_BYTES_MIN <= OPEN_BYTES_MAX
 assert LINE_BYTES_MAX <= OPEN_BYTES_MAX
 assert PAGE_BYTES_MAX <= VALUE_BYTES_MAX

@@ -77,7 +77,7 @@ def check_body(body: MessageAppended | ImportedBody) -> None:
 
 
 class Message(Struct, frozen=True, gc=False):
-    """A message as it stands in the log; lists and dicts are fresh at each access.
+    """A message as it is in the log; lists and dicts are fresh at each access.
 
     ``seq`` is ``None`` inside a batch, until the block ends.
     """
@@ -142,7 +142,7 @@ class Message(Struct, frozen=True, gc=False):
 
     @property
     def occurred_ns(self) -> int:
-        """When the message happened: as said by the caller, else ``time_ns``."""
+        """When the message happened: as given by the caller, else ``time_ns``."""
         return self.stamp.occurred_ns if self.stamp.seq > 0 else None  # type: ignore[return-value]
 
     @property
@@ -168,8 +168,8 @@ def message_digest(message: Message) -> bytes:
 def plain_message(message: Message) -> dict[str, Any]:
     """Return a message as a dict of what was given, without what was not."""
     fields = ("seq", "role", "content", "tokens", "pinned", "name", "tool_calls", "tool_call_id", "metadata", "erased")
-    said = {field: getattr(message, field) for field in fields}
-    return {field: value for field, value in said.items() if value is not None and value is not False}
+    values = ((field, getattr(message, field)) for field in fields)
+    return {field: value for field, value in values if value is not None and value is not False}
 
 
 def imported_messages(event: StateImported, stamp: Stamp) -> Iterator[Message]:

@@ -9,7 +9,7 @@ from refold.entry import Entry
 
 
 class Change(Struct, frozen=True):
-    """One difference between two states: where it is, and what stood there before and after."""
+    """One difference between two states: its path, and the values before and after."""
 
     stream: str
     view: str
@@ -100,7 +100,7 @@ class SessionSummary(Struct, frozen=True):
 
 
 class Receipt(Struct, frozen=True):
-    """What an erasure reached: seqs asked for and derived from them, new names of streams, cached rows that went.
+    """What an erasure reached: the given seqs and those derived from them, new names of streams, cached rows that went.
 
     ``occurrences`` is how often one of ``markers`` texts and values of the erased bodies, those inside of others too,
     or an erased name was found afterwards in ``files`` files of the store, as they are or in base64: 0, unless

@@ -109,7 +109,7 @@ def keywords(text: str) -> tuple[str, ...]:
     """Return the keywords of a text, each once, in the order in which they first occur.
 
     A keyword is a run of letters, digits and ``_`` of any script, in lower case, of at least 3 bytes in UTF-8. There
-    are no stop words and no stems. Chinese and Japanese do not part their words, so there a run is what stands between
+    are no stop words and no stems. Chinese and Japanese do not part their words, so there a run is the text between
     two punctuation marks, and a single character of 3 bytes is a keyword; Korean has a run for each word with its
     particles. Finding a word inside such a run is left to the other signals of a ranking (``refold.index.ranking``).
 
@@ -127,7 +127,7 @@ def words(text: str) -> list[str]:
 
     A word is a run of letters and digits of any script with the marks on them, without regard to case and to how a
     character is composed. Scripts that do not part words (Chinese, Japanese, Thai and their like), and Korean, whose
-    particles stand at the word, give overlapping pairs of characters instead, so that what stands in the midst of a run
+    particles stand at the word, give overlapping pairs of characters instead, so that a word in the midst of a run
     is found; a lone character stands for itself.
 
     >>> words("Stra\u00dfe 7b, use_workspaces")
@@ -223,7 +223,7 @@ def _texts_of_call(call: dict[str, Any]) -> Iterator[str]:
 
 
 def _rendered(value: Any) -> str:
-    """Return a value as the text that stands for it in a prompt: itself if it is text, else compact JSON."""
+    """Return a value as text for a prompt: itself if it is text, else compact JSON."""
     if isinstance(value, str):
         return value
     import msgspec  # noqa: PLC0415 - only messages whose arguments are not text pay for it

@@ -1,7 +1,7 @@
 """Threads of our own, and how they are started, woken and waited for, so that no signal can split it.
 
 ``Thread.start``, ``Event`` and ``Condition`` are Python: a signal that arrives while one of them holds its inner lock
-leaves that lock held for good. What stands here for them is one call of C at each step that matters.
+leaves that lock held for good. Their replacements here are one call of C at each step that matters.
 """
 
 import _thread

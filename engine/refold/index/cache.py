@@ -23,7 +23,7 @@ class Cacheable(Protocol):
 
     @property
     def parts_count(self) -> int:
-        """How much it has beside rows; another number says that it has to be weighed."""
+        """How many graphs and other parts it has; another number says that it has to be weighed."""
         ...
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class IndexCache(Generic[S]):
         self._cached: OrderedDict[Hashable, _Cached[S]] = OrderedDict()
         self._filling: dict[Hashable, threading.Lock] = {}
         self.nbytes = 0
-        """About the bytes that the indexes take in RAM, each as it was when it was last asked for."""
+        """About the bytes that the indexes take in RAM, each as of its last use."""
 
     def __len__(self) -> int:
         """Return how many indexes are in RAM."""
@@ -69,7 +69,7 @@ class IndexCache(Generic[S]):
     def get(self, key: Hashable, fill: Callable[[], S]) -> S:
         """Return the index of a key, filled if it is not in RAM: once, however many threads ask for it.
 
-        Those that were not asked for longest leave until the others fit; the one that is returned stays.
+        The least recently used leave until the others fit; the one that is returned stays.
         """
         index = self._find(key)
         if index is not None:

@@ -1,7 +1,7 @@
 """Columns of numbers that grow, vectors of length 1, and postings: which rows have which term.
 
-Who asks for a view of a column gets the values as they are at that moment, for good: what is appended later lies behind
-the view, and a value that somebody may hold is changed in a copy.
+A view of a column has the values of the time when it was taken, for good: later rows lie behind the view, and values in
+a view are changed in a copy.
 """
 
 import math
@@ -28,7 +28,7 @@ DAY_NS: Final = 86_400_000_000_000
 _CAPACITY_MIN: Final = 64
 
 LARGE_COLUMN_BYTES: Final = 4 * 1024**2
-"""A column of this size is given room for as many rows again; copying a smaller one keeps nobody waiting."""
+"""A column of this size is given room for as many rows again; copying a smaller one takes no time."""
 
 
 def product(left: Array, right: Array, out: Array | None = None) -> Array:
@@ -115,7 +115,7 @@ class Column:
 
 
 def normalised(vectors: Any, dimensions: int, *, count: int | None = None) -> Array:
-    """Return vectors of length 1, one in each line; each the same whatever vectors are beside it.
+    """Return vectors of length 1, one in each line; each independent of the other vectors.
 
     ``vectors`` are raw float32 bytes, an array, or sequences of numbers. Raises ``InvalidInput`` for what is no vector,
     not finite or zero, and for another ``count`` of them; ``EmbeddingMismatch`` for another dimension.

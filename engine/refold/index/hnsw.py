@@ -1,4 +1,4 @@
-"""The graph of near rows: hnswlib behind a safe interface, and its bytes, which lie beside the log.
+"""The graph of near rows: hnswlib behind a safe interface, and its bytes, which a table of the store holds.
 
 hnswlib trusts what it is given: one wrong link, and a search reads foreign memory. So these bytes have a checksum, and
 whatever the checksum says, every number in them is checked before hnswlib sees one.
@@ -75,7 +75,7 @@ def library() -> Any:
 class Graph:
     """An immutable graph over the rows before ``end``; those that were gone when it was built are not in it.
 
-    Of rows with the same vector one stands for all: many equal vectors would tear the graph apart.
+    Of rows with the same vector it has one: many equal vectors would tear the graph apart.
     """
 
     __slots__ = ("_is_torn", "breadth", "end", "index", "rows", "twins")
@@ -104,8 +104,8 @@ class Graph:
     def near(self, vector: Array, width: int) -> tuple[Rows, Array] | None:
         """Return about `width` nearest rows with their cosines, nearest first; ``None`` if the graph is torn.
 
-        hnswlib raises, and leaks, where it reaches fewer rows than are asked for. No more are asked for than there are;
-        a graph that raises nevertheless is never asked again.
+        hnswlib raises, and leaks, where it reaches fewer rows than are wanted. No more are wanted than there are; a
+        graph that raises nevertheless is never searched again.
         """
         if self._is_torn:
             return None
@@ -345,7 +345,7 @@ def unpack(blob: bytes, name: str, matrix: Array, sources: Array, alive: Array) 
 
 
 def _unpack(blob: bytes) -> _Packed:
-    """Return what was packed, if its checksum and its sizes are right."""
+    """Decode a graph and check its checksum and its sizes."""
     if not blob.startswith(_MAGIC):
         _refuse(f"it begins with {blob[: len(_MAGIC)]!r}")
     if not is_intact(blob):

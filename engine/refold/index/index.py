@@ -71,9 +71,9 @@ class IndexView(NamedTuple):
     then: Mapping[str, Entry] | None
     """The memories of an earlier state that the rows of a later one show; ``None`` where `project` has them."""
     changes: dict[int, Entry | None] | None = None
-    """What the text index does not know yet, if asked for."""
+    """Memories that are not in the text index yet, if needed."""
     by_row: Sequence[Entry | None] = ()
-    """The memories by row, if asked for."""
+    """The memories by row, if needed."""
 
     def entries(self, rows: Sequence[int]) -> list[Entry] | None:
         """Return the memories of rows, ``None`` if they changed too much since; the caller holds the state lock."""
@@ -99,7 +99,7 @@ def _has(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 class Needs(NamedTuple):
-    """What a search needs beside the rows of a state."""
+    """The needs of a search beyond the rows of a state."""
 
     own_rows: bool = False
     """No view of later rows will do."""
@@ -196,7 +196,7 @@ class Indexes:
     def _live(self, stream: IndexedStream, facts: Facts, needs: Needs) -> IndexView | FillRequest:
         gone, index = stream.stock, self._projects.peek(stream.number)
         if gone is not None and gone is not index:
-            gone.detach()  # It had to leave, and is counted by nobody any more.
+            gone.detach()  # It had to leave the cache, and is counted no more.
         if index is not None and index.stream is not stream and not index.is_torn:
             is_same = (index.table.model, index.table.dimensions) == (facts.model, facts.dim)
             if is_same and index.catch_up(facts, stream.seq, partial(self.loader.load, dimensions=facts.dim)):
@@ -345,7 +345,7 @@ class Indexes:
         return units
 
     def _episodes_of(self, key: tuple[str, int], seqs: Sequence[int]) -> tuple[Array, Array]:
-        """Return seqs, in order, and vectors of the episodes under a key, all that are asked for among them."""
+        """Return seqs, in order, and vectors of the episodes under a key, the given ones among them."""
         with self._episodes_lock:
             table = self._episodes.get(key, lambda: VectorTable(key[1], "", crossover=_NEVER))
             missing = np.setdiff1d(seqs, table.sources())
@@ -428,7 +428,7 @@ def search_view(view: IndexView, query: Query, texts: TextScores | None) -> Matc
 
 
 def search_view_many(view: IndexView, queries: Sequence[Query], texts: Sequence[TextScores | None]) -> list[Matches]:
-    """Return what ``search_view`` returns for queries that differ in text and vector alone."""
+    """Answer queries that differ in text and vector alone as ``search_view`` does."""
     chosen = view.query(queries[0]).filter
     extras = [None if scores is None else scores.extra for scores in texts]
     return search_many(view.table, [replace(query, filter=chosen) for query in queries], extras)

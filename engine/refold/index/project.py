@@ -39,7 +39,7 @@ def unit(packed: bytes) -> Array:
 
 
 def exact_cosine(one: Array, other: Array) -> float:
-    """Return the cosine of two unit vectors to 6 decimals: the same on every machine, whatever is beside them."""
+    """Return the cosine of two unit vectors to 6 decimals: the same on every machine."""
     product = float(np.dot(one.astype(np.float64), other.astype(np.float64)))
     return round(max(-1.0, min(1.0, product)), DECIMALS)
 
@@ -97,7 +97,7 @@ class VectorLoader:
 
 
 class ProjectTexts:
-    """The texts of a project's memories, indexed when a ranking first asks. `lock` is held while they are scored.
+    """The texts of a project's memories, indexed when a ranking first compares them; scored under `lock`.
 
     A memory's row is its order. Who holds `lock` may take the state lock, never the other way round.
     """
@@ -108,11 +108,11 @@ class ProjectTexts:
         self._entries: dict[int, Entry] = {}
         """Those that are in the index, by order."""
         self._changes: dict[int, Entry | None] | None = None
-        """What changed and is not in the index yet, under the state lock; ``None`` until a ranking asks."""
+        """What changed and is not in the index yet, under the state lock; ``None`` until a ranking compares texts."""
 
     @property
     def is_built(self) -> bool:
-        """Whether a ranking has asked for them."""
+        """Whether a ranking has used them."""
         return self._changes is not None
 
     def note(self, order: int, entry: Entry | None) -> None:
@@ -121,7 +121,7 @@ class ProjectTexts:
             self._changes[order] = entry
 
     def take(self, everything: Callable[[], dict[int, Entry | None]]) -> dict[int, Entry | None]:
-        """Return what changed since the last call, at first everything."""
+        """Return the changes since the last call, at first everything."""
         changes = everything() if self._changes is None else self._changes
         self._changes = {}
         return changes
@@ -137,7 +137,7 @@ class ProjectTexts:
                 del self._entries[order]
                 self.index.remove(order)
             if entry is not None and text is not None:
-                while self.index.size < order:  # One that was gone before a ranking asked; rows leave no gaps.
+                while self.index.size < order:  # One that was gone before; rows leave no gaps.
                     self.index.add(self.index.size, Text(""))
                     self.index.remove(self.index.size - 1)
                 self._entries[order] = entry
@@ -162,7 +162,7 @@ _VIEWS_MAX: Final = 16
 _REPLACED_MAX: Final = 4_096
 """Memories that changed last, as they were before: a search that began earlier may have found one."""
 
-# What a memory takes in RAM beside its vector and its content, roughly; what more, once its text was compared; and what
+# The RAM of a memory without its vector and its content, roughly; more of it once its text was compared; and what
 # its terms take then for each of its letters.
 _ENTRY_BYTES: Final = 1_000
 _TEXT_BYTES: Final = 500

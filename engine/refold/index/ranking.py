@@ -56,7 +56,7 @@ class Ranking(Struct, frozen=True, kw_only=True):
     - ``recency_curve``: ``"hyperbolic"``, 1 / (1 + ``recency_rate`` * days), or ``"exponential"``, ``recency_weekly``
       to the power of days / 7. Days are fractions, and never below 0.
     - ``bm25_saturation`` and ``bm25_length``: k1 and b.
-    - ``neighbours``: what a term counts that stands not in the memory but one, two, ... rows before or after it in its
+    - ``neighbours``: what a term counts that is not in the memory but one, two, ... rows before or after it in its
       session. Rows without a session have none. ``gate_terms``: a neighbour of so many terms counts half, in both
       directions; 0 lets all pass.
     - ``pivot_terms`` and ``damping``: coverage is divided by (terms / ``pivot_terms``) ** ``damping`` where a text

@@ -56,7 +56,7 @@ class Matches(msgspec.Struct, frozen=True):
     hits: tuple[Match, ...]
     exact: bool
     scanned: bool
-    """Whether all rows were passed over, and no graph was asked."""
+    """Whether all rows were passed over, without a graph."""
 
 
 _thread = threading.local()
@@ -149,7 +149,7 @@ CERTIFIED_ROWS: Final = 400
 """Near rows that a search for the best scores begins with."""
 
 _SPARE_ROWS: Final = 16
-"""Rows, beyond as many as are asked for, that are strong in all but the cosine and raise the bound of a search."""
+"""Rows, beyond ``top_k``, that are strong in all but the cosine and raise the bound of a search."""
 
 assert CERTIFIED_ROWS <= BREADTH_MAX
 
@@ -411,7 +411,7 @@ def search(
 
 
 def search_many(view: TableView, queries: Sequence[Query], extras: Sequence[Any]) -> list[Matches]:
-    """Return what an exact ``search`` returns for each of several queries with one filter and one ranking.
+    """Answer several queries with one filter and one ranking, each as an exact ``search`` does.
 
     Their products with all rows are computed together, as many at once as there is room for.
     """

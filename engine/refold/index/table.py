@@ -29,7 +29,7 @@ _FOREVER: Final = 2**63 - 1
 """The seq at which a row dies that is alive."""
 
 _SELECTIONS_MAX: Final = 16
-"""Filters whose rows are kept for those who search with them again."""
+"""Filters whose rows are cached for the next search with them."""
 
 _EXCLUDED_SHARE: Final = 8
 """If more than one of so many rows is filtered out, the others are listed: a partition of many equal values is slow."""
@@ -325,7 +325,7 @@ class GraphBuilder:
         with self._lock:
             self.graph = None
             self._on_change()
-            # Each holds the other until here, and nobody may collect such cycles for long: arrays do not count there.
+            # Each holds the other until here, and such cycles may not be collected for long: arrays do not count there.
             self._view, self._on_change = _closed, _nothing
 
 

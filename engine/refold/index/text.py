@@ -233,21 +233,21 @@ _QUESTION_MARKS: Final = ("?", "\u061f", "\uff1f")
 
 
 def question_share(text: str) -> float:
-    """Return which part of a text, by characters, stands in sentences that end as questions; a speaker is left out.
+    """Return which part of a text, by characters, is in sentences that end as questions; a speaker is left out.
 
     >>> question_share("Ada: How are you?")
     1.0
     """
     speaker = _SPEAKER.match(text)
-    said = text[speaker.end() :] if speaker else text
-    if not any(mark in said for mark in _QUESTION_MARKS):
+    content = text[speaker.end() :] if speaker else text
+    if not any(mark in content for mark in _QUESTION_MARKS):
         return 0.0
-    sentences = [sentence.strip() for sentence in _SENTENCES.split(said)]
-    asked = sum(len(sentence) for sentence in sentences if sentence.endswith(_QUESTION_MARKS))
-    return asked / max(1, sum(map(len, sentences)))
+    sentences = [sentence.strip() for sentence in _SENTENCES.split(content)]
+    questions = sum(len(sentence) for sentence in sentences if sentence.endswith(_QUESTION_MARKS))
+    return questions / max(1, sum(map(len, sentences)))
 
 
-# Sessions and terms of rows, kept row by row: always equal to an index that is built anew.
+# Sessions and terms of rows, updated row by row: always equal to an index that is built anew.
 
 _NONE: Final = -1
 _LENGTH_MAX: Final = 2**16 - 1
@@ -583,7 +583,7 @@ class TextIndex:
         return list(zip(near[order].tolist(), rounded[order].tolist(), strict=True))
 
     def _lexicon(self, query: Query) -> _Lexicon:
-        """Return the terms under the ranking's stemmer, indexed now if nobody asked for them before."""
+        """Return the terms under the ranking's stemmer, indexed now if this is the first use."""
         lexicon = self._lexicons.get(query.ranking.stemmer)
         if lexicon is None:
             lexicon = self._lexicons[query.ranking.stemmer] = _Lexicon(query.ranking.stemmer)

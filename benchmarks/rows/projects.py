@@ -56,10 +56,10 @@ class Recalls:
         self.search()
         slot = self.memory._door.engine.reader.find("project/benchmark")
         assert slot is not None
-        assert slot.stock is not None
+        assert slot.index is not None
         # The floor multiplies all rows, so that is what is held against it.
-        slot.stock.table.builder.fixed = NEVER
-        matrix = slot.stock.table.view().columns.matrix
+        slot.index.table.builder.fixed = NEVER
+        matrix = slot.index.table.view().columns.matrix
         self.product = BareProduct(matrix, self.vectors[0])
         self.half_product = BareProduct(matrix[: size // 2], self.vectors[0])
 
@@ -121,8 +121,8 @@ class Recalls:
         """Let the index follow no events any more, as before the first search."""
         slot = self.memory._door.engine.reader.find("project/benchmark")
         assert slot is not None
-        if slot.stock is not None:
-            slot.stock.detach()
+        if slot.index is not None:
+            slot.index.detach()
 
 
 def rows(options: Options) -> Iterator[Row]:

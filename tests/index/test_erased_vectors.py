@@ -53,8 +53,8 @@ def standing(directory: Path, wanted: Iterable[bytes]) -> list[bytes]:
 def grow(memory: Memory) -> None:
     """Lets a graph be built over what is there, and stored."""
     memory.project("p").search("x", vector=ALL[0])
-    stock = reader_of(memory).indexes._projects.all()
-    for held in stock:
+    indexes = reader_of(memory).indexes._projects.all()
+    for held in indexes:
         held.table.builder.settle()
     memory.flush()
 

@@ -87,9 +87,9 @@ def grow(project: Project) -> None:
     project.search("tea", vector=np.ones(DIMENSIONS))
     slot = reader_of(project).find("project/p")
     assert slot is not None
-    assert slot.stock is not None
-    slot.stock.table.builder.settle()
-    assert slot.stock.table.view().graph is not None
+    assert slot.index is not None
+    slot.index.table.builder.settle()
+    assert slot.index.table.view().graph is not None
 
 
 @pytest.fixture

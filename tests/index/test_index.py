@@ -133,7 +133,7 @@ def test_an_earlier_moment_comes_from_the_rows_that_are_there(clock: Clock, monk
     for _ in range(20):
         add(project, draw)
     made: list[ProjectIndex] = []
-    monkeypatch.setattr(ProjectIndex, "fill", lambda stock, *_: made.append(stock))
+    monkeypatch.setattr(ProjectIndex, "fill", lambda index, *_: made.append(index))
     assert len(memory.at(9).project("p").search("tea", vector=vector(draw), min_importance=0, top_k=50)) == 9
     assert made == []
 
@@ -241,8 +241,8 @@ def shelf_of(memory: Memory) -> VectorTable:
     """The shelf of a project that was searched."""
     slot = reader_of(memory).find("project/p")
     assert slot is not None
-    assert slot.stock is not None
-    return slot.stock.table
+    assert slot.index is not None
+    return slot.index.table
 
 
 def graph_of(memory: Memory) -> bytes:

@@ -101,8 +101,8 @@ def test_with_a_graph_as_well(memory: Memory, monkeypatch: pytest.MonkeyPatch) -
     alone(project, given)
     slot = reader_of(memory).find("project/p")
     assert slot is not None
-    assert slot.stock is not None
-    slot.stock.table.builder.settle()
+    assert slot.index is not None
+    slot.index.table.builder.settle()
     assert_same(project, given)
 
 
@@ -243,9 +243,9 @@ def test_memories_that_changed_too_much_meanwhile_are_searched_again(
     lost: list[int] = []
     entries_at = ProjectIndex.entries_at
 
-    def forgetful(stock: ProjectIndex, seq: int, rows: Any) -> Any:
+    def forgetful(project: ProjectIndex, seq: int, rows: Any) -> Any:
         lost.append(seq)
-        return None if len(lost) == 2 else entries_at(stock, seq, rows)
+        return None if len(lost) == 2 else entries_at(project, seq, rows)
 
     project, given = memory.project("p"), asked(memory)
     expected = alone(project, given)

@@ -268,9 +268,9 @@ class TestHandles:
         made: list[ProjectIndex] = []
         original = ProjectIndex.__init__
 
-        def counted(stock: ProjectIndex, *arguments: Any) -> None:
-            made.append(stock)
-            original(stock, *arguments)
+        def counted(index: ProjectIndex, *arguments: Any) -> None:
+            made.append(index)
+            original(index, *arguments)
 
         monkeypatch.setattr(ProjectIndex, "__init__", counted)
         with memory.batch():

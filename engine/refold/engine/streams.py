@@ -288,6 +288,7 @@ class Stream:
         "due",
         "floating",
         "held",
+        "index",
         "is_used",
         "key",
         "kind",
@@ -296,7 +297,6 @@ class Stream:
         "seq",
         "seqs",
         "state",
-        "stock",
         "version",
         "weight",
     )
@@ -312,8 +312,8 @@ class Stream:
         self.version = 0
         self.seq = 0
         self.state: fold.State | None = None
-        self.stock: ProjectIndex | None = None
-        """The project's memories on a shelf, told of every event; ``None`` as long as nobody searches them."""
+        self.index: ProjectIndex | None = None
+        """The index of the project, to which every event is applied; ``None`` until the first search."""
         self.seqs: list[int] = []
         """The seqs of the stream's events since its last kept checkpoint row."""
         self.due = 0
@@ -355,18 +355,18 @@ def notify(slot: Stream, stamp: Stamp, event: Event) -> None:
     They are a cache: whatever goes wrong there must not undo a commit. They go, and the next search fills others, or
     raises what is wrong.
     """
-    if slot.stock is None:
+    if slot.index is None:
         return
     try:
         assert slot.state is not None, slot.name
-        slot.stock.apply(slot.state, stamp, event)
+        slot.index.apply(slot.state, stamp, event)
     except Exception:
         import logging  # noqa: PLC0415 - only a failure needs it
 
         logger = logging.getLogger("refold")
         logger.exception("the rows of %s could not follow seq %d; they are filled anew", slot.name, stamp.seq)
-        slot.stock.is_torn = True
-        slot.stock.detach()
+        slot.index.is_torn = True
+        slot.index.detach()
 
 
 STORE_STREAM: Final = "store/main"
@@ -693,8 +693,8 @@ class Streams:
         self.bytes -= slot.weight
         self.traffic += 1
         slot.state = None
-        if slot.stock is not None:
-            slot.stock.detach()
+        if slot.index is not None:
+            slot.index.detach()
 
     def loaded_from(self, slot: Stream, record_bytes: int, events: int) -> None:
         """Take note of what a stream's state was loaded from."""
@@ -760,8 +760,8 @@ class Streams:
         slot.seqs.append(stamp.seq)
         if type(event) in fold.BASE_TYPES:
             slot.state = None
-            if slot.stock is not None:
-                slot.stock.detach()
+            if slot.index is not None:
+                slot.index.detach()
         elif slot.state is not None:
             fold.fold(slot.state, stamp, event)
             notify(slot, stamp, event)

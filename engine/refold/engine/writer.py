@@ -407,7 +407,7 @@ class Writer:
             if stream.state is not None:
                 apply(stream.state, stamp, event)
             advance(stream, stamp, len(record))
-            if stream.stock is not None:
+            if stream.index is not None:
                 notify(stream, stamp, event)
             if len(stream.seqs) >= (stream.due or CHECKPOINT_EVENTS):
                 keeper.keep(stream)

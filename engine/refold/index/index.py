@@ -194,7 +194,7 @@ class Indexes:
         return self._draft(stream, facts, pending, needs)
 
     def _live(self, stream: IndexedStream, facts: Facts, needs: Needs) -> IndexView | FillRequest:
-        gone, index = stream.stock, self._projects.peek(stream.number)
+        gone, index = stream.index, self._projects.peek(stream.number)
         if gone is not None and gone is not index:
             gone.detach()  # It had to leave the cache, and is counted no more.
         if index is not None and index.stream is not stream and not index.is_torn:

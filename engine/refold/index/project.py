@@ -175,14 +175,14 @@ def accessed(entry: Entry) -> int:
 
 
 class IndexedStream(Protocol):
-    """A stream that applies each of its events to ``stock``, while it has one."""
+    """A stream that applies each of its events to ``index``, while it has one."""
 
     key: str
     name: str
     number: int
     seq: int
     state: State | None
-    stock: "ProjectIndex | None"
+    index: "ProjectIndex | None"
 
 
 class ProjectIndex:
@@ -259,14 +259,14 @@ class ProjectIndex:
 
     def detach(self) -> None:
         """Follow the stream no longer; what it knows of the past stays right."""
-        if self.stream is not None and self.stream.stock is self:
-            self.stream.stock = None
+        if self.stream is not None and self.stream.index is self:
+            self.stream.index = None
         self.stream = None
 
     def attach(self, stream: IndexedStream) -> None:
         """Follow a stream, which is at the seq of this index."""
         assert stream.seq == self.seq, f"{stream.name} is at seq {stream.seq}, its rows at {self.seq}"
-        self.stream, stream.stock = stream, self
+        self.stream, stream.index = stream, self
 
     # Rows.
 

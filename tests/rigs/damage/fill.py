@@ -101,8 +101,8 @@ def _settle(memory: Memory) -> None:
     memory.project("project").search("fact", vector=[1.0] * 16)
     slot = engine.reader.find("project/project")
     assert slot is not None
-    assert slot.stock is not None
-    slot.stock.table.builder.settle()
+    assert slot.index is not None
+    slot.index.table.builder.settle()
 
 
 def _travel(memory: Memory) -> None:

@@ -34,7 +34,7 @@ from refold.engine.jsonl import (
 from refold.engine.reader import TAGS_KEY, checked_time
 from refold.engine.streams import STORE_STREAM, Names, Stream, guarded, key_of, name_key, number_key
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError
-from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Event, SnapshotNamed
+from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Event, SnapshotNamed, Stamp
 from refold.limits import PAGE_EVENTS, RETRIES_COUNT_MAX, SALT_BYTES
 from refold.log.protocol import Log, Overtaken, Row, Turn
 from refold.log.record import (
@@ -45,6 +45,7 @@ from refold.log.record import (
     NO_LINK,
     SCHEMA,
     SEQ,
+    CommitRow,
     blanked,
     commit_to,
     covered,
@@ -306,20 +307,13 @@ class _Page:
         version, prev_seq = self._heads[number]
         self._heads[number] = (version + 1, seq)
         event = self._moved(line, event)
-        kind = type(event)
-        self._tags.add(fold.TAGS[kind])
+        self._tags.add(fold.TAGS[type(event)])
         self._rows.extend(("derived", SEQ.pack(source) + SEQ.pack(seq), b"") for source in event.sources)
         # When it happened is what its line says: only the time of writing is a new one.
         occurred_ns = line.time_ns if line.occurred_ns is None else line.occurred_ns
-        flags = FLAG_OCCURRED | (FLAG_BASE if kind in fold.BASE_TYPES else 0)
-        array, begin = fold.encode(event), fold.body_begin(event)
-        cause, command = self._went.seq(line.cause), self._went.seq(line.command)
-        header = HEADER.pack(
-            *(number, version + 1, self._time_ns, occurred_ns, cause, line.actor, flags, fold.TAGS[kind], prev_seq),
-            *(command, 0, 0, begin, 0, 1, SCHEMA, FORMAT, commit_to(salt, array[begin:])),
-        )
-        record = header + salt + array
-        self.records.append(blanked(record, 1 + len(fold.STRUCTURAL[kind])) if line.erased else record)
+        stamp = Stamp(seq, line.stream, version + 1, self._time_ns, occurred_ns, self._went.seq(line.cause), line.actor)
+        place = Place(number, 0, prev_seq, self._went.seq(line.command))
+        self.records.append(build_record(event, stamp, place, salt, is_dated=True, erased=line.erased))
 
     def _moved(self, line: Line, event: Event) -> Event:
         """Return the event with the seqs, the stream and the project that it names as they are here."""
@@ -344,16 +338,48 @@ class _Page:
 
     def commits(self, page: Sequence[Ready]) -> Iterator[bytes]:
         """Return a commit row for each command: what was one commit stays one."""
-        first, link = self._engine.reader.head + 1, self._engine.reader.link
-        begin = 0
-        for _, lines in groupby(page, key=lambda pair: pair[0].command):
-            end = begin + sum(1 for _ in lines)
-            parts = [COMMIT.pack(first + begin, first + end, self._time_ns, NO_LINK)]
-            for record in self.records[begin:end]:
-                parts.extend(covered(record))
-            link = link_after(link, parts)
-            yield COMMIT.pack(first + begin, first + end, self._time_ns, link)
-            begin = end
+        commands = [(line.command, self._time_ns) for line, _ in page]
+        return commit_rows(commands, self.records, self._engine.reader.head + 1, self._engine.reader.link)
+
+
+class Place(NamedTuple):
+    """Where an event stands among others."""
+
+    stream: int
+    branch: int
+    prev_seq: int
+    command: int
+
+
+def build_record(event: Event, stamp: Stamp, place: Place, salt: bytes, *, is_dated: bool, erased: bool) -> bytes:
+    """Return the record of an event of an export; ``is_dated`` where its line says when it happened."""
+    kind = type(event)
+    flags = (FLAG_OCCURRED if is_dated else 0) | (FLAG_BASE if kind in fold.BASE_TYPES else 0)
+    array, begin = fold.encode(event), fold.body_begin(event)
+    header = HEADER.pack(
+        *(place.stream, stamp.version, stamp.time_ns, stamp.occurred_ns, stamp.cause, stamp.actor, flags),
+        *(fold.TAGS[kind], place.prev_seq, place.command, place.branch, 0, begin, 0, 1, SCHEMA, FORMAT),
+        commit_to(salt, array[begin:]),
+    )
+    record = header + salt + array
+    return blanked(record, 1 + len(fold.STRUCTURAL[kind])) if erased else record
+
+
+def commit_rows(
+    commands: Sequence[tuple[int, int]], records: Sequence[bytes], first_seq: int, link: bytes
+) -> Iterator[bytes]:
+    """Return a commit row for each run of records of one command, given the command and time of each record."""
+    begin = 0
+    for _, run in groupby(commands, key=itemgetter(0)):
+        times = [time_ns for _, time_ns in run]
+        end = begin + len(times)
+        span = (first_seq + begin, first_seq + end, times[-1])
+        parts = [COMMIT.pack(*span, NO_LINK)]
+        for record in records[begin:end]:
+            parts.extend(covered(record))
+        link = link_after(link, parts)
+        yield COMMIT.pack(*span, link)
+        begin = end
 
 
 _LOAD_KEY: Final = b"loaded"
@@ -560,7 +586,9 @@ class _Loading:
         records = [
             self._record(ready, salts[place * SALT_BYTES :][:SALT_BYTES], rows) for place, ready in enumerate(page)
         ]
-        commits = list(self._commits(page, records, first_seq))
+        commands = [(ready.line.command, ready.line.time_ns) for ready in page]
+        commits = list(commit_rows(commands, records, first_seq, self._link))
+        self._link = CommitRow._make(COMMIT.unpack(commits[-1])).link
         rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(self._tags))))
         rows.append(("meta", _LOAD_KEY, _part(self._digest, self.seq)))
 
@@ -591,31 +619,10 @@ class _Loading:
             elder = self._branches[line.event.get("base_branch", "")]
             event = msgspec.structs.replace(event, base_stream=self._number(elder, line.event["base_stream"], rows))
         self.seq += 1
-        tag = fold.TAGS[type(event)]
-        self._tags.add(tag)
+        self._tags.add(fold.TAGS[type(event)])
         rows.extend(("derived", SEQ.pack(source) + SEQ.pack(self.seq), b"") for source in event.sources)
+        is_dated = line.occurred_ns is not None
         occurred_ns = line.time_ns if line.occurred_ns is None else line.occurred_ns
-        flags = (FLAG_OCCURRED if line.occurred_ns is not None else 0) | (
-            FLAG_BASE if type(event) in fold.BASE_TYPES else 0
-        )
-        array, begin = fold.encode(event), fold.body_begin(event)
-        header = HEADER.pack(
-            *(number, line.version, line.time_ns, occurred_ns, line.cause, line.actor, flags, tag, prev_seq),
-            *(line.command, branch, 0, begin, 0, 1, SCHEMA, FORMAT, commit_to(salt, array[begin:])),
-        )
-        record = header + salt + array
-        return blanked(record, 1 + len(fold.STRUCTURAL[type(event)])) if line.erased else record
-
-    def _commits(self, page: Sequence[_Ready], records: Sequence[bytes], first_seq: int) -> Iterator[bytes]:
-        """Return a commit row for each run of events of one command: what was one commit stays one."""
-        begin = 0
-        for place in range(1, len(page) + 1):
-            if place < len(page) and page[place].line.command == page[begin].line.command:
-                continue
-            first, after, time_ns = first_seq + begin, first_seq + place, page[place - 1].line.time_ns
-            parts = [COMMIT.pack(first, after, time_ns, bytes(32))]
-            for record in records[begin:place]:
-                parts.extend(covered(record))
-            self._link = link_after(self._link, parts)
-            yield COMMIT.pack(first, after, time_ns, self._link)
-            begin = place
+        stamp = Stamp(self.seq, line.stream, line.version, line.time_ns, occurred_ns, line.cause, line.actor)
+        place = Place(number, branch, prev_seq, line.command)
+        return build_record(event, stamp, place, salt, is_dated=is_dated, erased=line.erased)

@@ -57,28 +57,28 @@ class Digests:
         self._loader = loader
         self._fresh: dict[int, Stream] = {}
 
-    def of(self, slot: Stream) -> list[tuple[str, bytes]]:
+    def of(self, stream: Stream) -> list[tuple[str, bytes]]:
         """Return the digests of a stream's views at its last event."""
-        if slot.base is not None and not slot.number:
-            elder = self._streams.at_number(slot.base[0])
-            if elder.seq != slot.seq:
-                return fold.digests(self._loader.live(slot))
-            slot = elder
-        if slot.digest is None:
-            row = self._log.row("digests", number_key(slot.number))
-            slot.digest = None if row is None else digests_of(row)
-        if slot.digest is None or slot.digest[0] != slot.seq:
-            slot.digest = (slot.seq, fold.digests(self._loader.live(slot)))
-            self._fresh[slot.number] = slot
-        return slot.digest[1]
+        if stream.base is not None and not stream.number:
+            elder = self._streams.at_number(stream.base[0])
+            if elder.seq != stream.seq:
+                return fold.digests(self._loader.live(stream))
+            stream = elder
+        if stream.digest is None:
+            row = self._log.row("digests", number_key(stream.number))
+            stream.digest = None if row is None else digests_of(row)
+        if stream.digest is None or stream.digest[0] != stream.seq:
+            stream.digest = (stream.seq, fold.digests(self._loader.live(stream)))
+            self._fresh[stream.number] = stream
+        return stream.digest[1]
 
     def take(self) -> list[Row]:
         """Return rows for what was computed since the last call and still is the digest of the stream's last event."""
         fresh, self._fresh = self._fresh, {}
         return [
-            ("digests", number_key(slot.number), _ENCODE(slot.digest))
-            for slot in fresh.values()
-            if slot.digest is not None and slot.digest[0] == slot.seq
+            ("digests", number_key(stream.number), _ENCODE(stream.digest))
+            for stream in fresh.values()
+            if stream.digest is not None and stream.digest[0] == stream.seq
         ]
 
 
@@ -88,7 +88,7 @@ class Digests:
 class _Underway(NamedTuple):
     """A row that is being packed: of which stream, and where that stood when it was begun."""
 
-    slot: Stream
+    stream: Stream
     seq: int
     version: int
     events_count: int
@@ -110,32 +110,32 @@ class Keeper:
         self.tail_due = 0
         """The seq up to which the tail is within its bound for certain."""
 
-    def keep(self, slot: Stream) -> None:
+    def keep(self, stream: Stream) -> None:
         """Pack a kept row of a stream, of which one is due."""
-        if slot.number not in self.underway:
-            self._begin(slot, kept=True)
+        if stream.number not in self.underway:
+            self._begin(stream, kept=True)
 
-    def rebased(self, slot: Stream) -> None:
+    def rebased(self, stream: Stream) -> None:
         """Pack a kept row where a stream went on from another place: no later read has to walk there again.
 
         That of a fork waits for the first event that is its own: making a fork builds no state.
         """
-        if slot.state is None:
-            slot.due = len(slot.seqs) + 1
+        if stream.state is None:
+            stream.due = len(stream.seqs) + 1
         else:
-            self._begin(slot, kept=True)
+            self._begin(stream, kept=True)
 
-    def settle(self, slot: Stream) -> None:
+    def settle(self, stream: Stream) -> None:
         """Pack a row for a stream, so that none of its events is without one."""
-        self._pack(slot, kept=False)
+        self._pack(stream, kept=False)
 
-    def settles(self, slot: Stream) -> bool:
+    def settles(self, stream: Stream) -> bool:
         """Pack some of a row for a stream that is about to leave RAM; return whether it may."""
-        if slot.number not in self.underway:
-            self._begin(slot, kept=False)
+        if stream.number not in self.underway:
+            self._begin(stream, kept=False)
         else:
-            self._step(slot.number)
-        return slot.number not in self._streams.dirty
+            self._step(stream.number)
+        return stream.number not in self._streams.dirty
 
     def proceed(self, count: int) -> None:
         """Go on packing the stream that has waited longest, now that a commit of so many events was folded.
@@ -158,25 +158,25 @@ class Keeper:
                 if number not in self.underway:
                     self._begin(self._streams.at_number(number), kept=False)
 
-    def _pack(self, slot: Stream, *, kept: bool) -> None:
+    def _pack(self, stream: Stream, *, kept: bool) -> None:
         """Pack a row at once."""
-        self._begin(slot, kept=kept)
-        while slot.number in self.underway:
-            self._step(slot.number)
+        self._begin(stream, kept=kept)
+        while stream.number in self.underway:
+            self._step(stream.number)
 
-    def _begin(self, slot: Stream, *, kept: bool) -> None:
+    def _begin(self, stream: Stream, *, kept: bool) -> None:
         """Pack a row of the state as it is now, the first slice at once; what was under way is not needed any more."""
-        self.underway.pop(slot.number, None)
-        if not slot.seqs:
+        self.underway.pop(stream.number, None)
+        if not stream.seqs:
             # A kept row stands at the stream's last event; the tail, scanned after a crash, could not know it.
-            self._streams.dirty.pop(slot.number, None)
+            self._streams.dirty.pop(stream.number, None)
             return
-        packing = fold.Packing(self._loader.live(slot))
-        underway = _Underway(slot, slot.seq, slot.version, len(slot.seqs), kept, packing)
+        packing = fold.Packing(self._loader.live(stream))
+        underway = _Underway(stream, stream.seq, stream.version, len(stream.seqs), kept, packing)
         if packing.is_done:
             self._put(underway)
         else:
-            self.underway[slot.number] = underway
+            self.underway[stream.number] = underway
 
     def _step(self, number: int) -> None:
         """Pack a slice more of what is under way, and put the row once that was the last."""
@@ -186,15 +186,15 @@ class Keeper:
             self._put(self.underway.pop(number))
 
     def _put(self, packed: _Underway) -> None:
-        slot, count = packed.slot, packed.events_count
+        stream, count = packed.stream, packed.events_count
         inline, pointed = packed.packing.result()
-        row = Checkpoint(packed.seq, packed.version, packed.kept, inline, pointed, slot.seqs[:count])
-        self._checkpoints.put(slot.number, row, replaces=slot.floating)
-        slot.floating = 0 if packed.kept else packed.seq
-        self._cover(slot.number, slot.seqs[count:])
+        row = Checkpoint(packed.seq, packed.version, packed.kept, inline, pointed, stream.seqs[:count])
+        self._checkpoints.put(stream.number, row, replaces=stream.floating)
+        stream.floating = 0 if packed.kept else packed.seq
+        self._cover(stream.number, stream.seqs[count:])
         if packed.kept:
-            slot.seqs, slot.due = slot.seqs[count:], row.due
-            self._streams.bytes += slot.weigh(len(inline), len(pointed))
+            stream.seqs, stream.due = stream.seqs[count:], row.due
+            self._streams.bytes += stream.weigh(len(inline), len(pointed))
 
     def _cover(self, number: int, left: Sequence[int]) -> None:
         """Take note that a row covers a stream but for its last events, at the seqs in ``left``."""
@@ -205,9 +205,9 @@ class Keeper:
             dirty.clear()
             dirty.update(in_order)
 
-    def is_packing(self, slot: Stream) -> bool:
+    def is_packing(self, stream: Stream) -> bool:
         """Return whether a row of a stream is under way."""
-        return slot.number in self.underway
+        return stream.number in self.underway
 
     def applied(self, head: int) -> Row:
         """Return the row that says up to which seq everything is covered once the waiting rows are stored."""
@@ -220,9 +220,9 @@ class Keeper:
         were cut off before it only make the next opening slower.
         """
         for number in list(self._streams.dirty):
-            slot = self._streams.loaded(number)
-            if slot is not None:
-                self._pack(slot, kept=False)
+            stream = self._streams.loaded(number)
+            if stream is not None:
+                self._pack(stream, kept=False)
         rows += self._checkpoints.waiting
         if rows:
             rows.append(self.applied(head))
@@ -315,18 +315,18 @@ class Residents:
         queue = self._streams.queue
         passes = 2 * len(queue)
         while self.is_over and count and passes:
-            slot = queue.popleft()
+            stream = queue.popleft()
             passes -= 1
-            if slot.is_used:
-                slot.is_used = False
-                queue.append(slot)
-            elif self._leaves(slot):
+            if stream.is_used:
+                stream.is_used = False
+                queue.append(stream)
+            elif self._leaves(stream):
                 count -= 1
-            elif self._keeper.is_packing(slot):
-                queue.appendleft(slot)
+            elif self._keeper.is_packing(stream):
+                queue.appendleft(stream)
                 return  # It is large, and leaves soon: nobody else has to.
             else:
-                queue.append(slot)
+                queue.append(stream)
 
     def relieve(self) -> None:
         """Let the log let go of what it has read, now and then: pages that were mapped count as this process's."""
@@ -334,12 +334,12 @@ class Residents:
             self._relieved = self._streams.traffic
             self._log.relieve()
 
-    def _leaves(self, slot: Stream) -> bool:
+    def _leaves(self, stream: Stream) -> bool:
         """Let a stream leave if a row covers its last event, or can be made to."""
-        if slot.number in self._streams.dirty:
-            if slot.state is None:
+        if stream.number in self._streams.dirty:
+            if stream.state is None:
                 return False
-            if not self._keeper.settles(slot):
+            if not self._keeper.settles(stream):
                 return False
-        self._streams.forget(slot)
+        self._streams.forget(stream)
         return True

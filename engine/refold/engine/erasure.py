@@ -135,8 +135,8 @@ def mentions_of(engine: Engine, branch: int, conversation: str) -> set[int]:
     for kind, tags in _MENTIONING.items():
         if engine.reader.tags & tags:
             for name in engine.reader.streams.names(branch, kind):
-                slot = engine.reader.streams.find(key_of(branch, name))
-                seqs = own_seqs(engine, slot.number) if slot is not None and slot.number else []
+                stream = engine.reader.streams.find(key_of(branch, name))
+                seqs = own_seqs(engine, stream.number) if stream is not None and stream.number else []
                 found |= {seq for page in pages(seqs) for seq in _mentions_in(engine, page, tags, conversation)}
     return found
 
@@ -189,16 +189,16 @@ def bases(engine: Engine) -> list[Base]:
     return found
 
 
-def family(engine: Engine, slot: Stream, bases: Sequence[Base]) -> tuple[list[int], list[str]]:
+def family(engine: Engine, stream: Stream, bases: Sequence[Base]) -> tuple[list[int], list[str]]:
     """Return a stream with its forks, by number, and the names of those streams that live on from them.
 
     A branch's own stream goes on from the one it inherited; a conversation that was only restored from one of these
     keeps its own events.
     """
-    family = {slot.number}
+    family = {stream.number}
     alive: dict[str, None] = {}
-    for heir, branch in heirs(engine, slot):
-        alive[f"{slot.name} in the fork {branch!r} of the memory"] = None
+    for heir, branch in heirs(engine, stream):
+        alive[f"{stream.name} in the fork {branch!r} of the memory"] = None
         if heir.number:
             family.add(heir.number)
     for base in bases:
@@ -211,37 +211,37 @@ def family(engine: Engine, slot: Stream, bases: Sequence[Base]) -> tuple[list[in
     return sorted(family), list(alive)
 
 
-def heirs(engine: Engine, slot: Stream) -> Iterator[tuple[Stream, str]]:
+def heirs(engine: Engine, stream: Stream) -> Iterator[tuple[Stream, str]]:
     """Yield what forks of the memory have in the place of a stream, each with the name of the fork."""
     for branch, forked in enumerate(engine.reader.loader.branches(), 1):
-        other = engine.reader.streams.find(key_of(branch, slot.name))
-        if other is not None and slot.number in list(engine.reader.streams.numbers(other)) and other is not slot:
+        other = engine.reader.streams.find(key_of(branch, stream.name))
+        if other is not None and stream.number in list(engine.reader.streams.numbers(other)) and other is not stream:
             yield other, forked.name
 
 
 def new_name(engine: Engine, streams: Sequence[int], number: int) -> str:
     """Return what a stream is called once it is erased; that of a branch is called as the one it goes on from."""
-    slot = engine.reader.streams.at_number(number)
-    while slot.base is not None and slot.base[0] in streams:
-        slot = engine.reader.streams.at_number(slot.base[0])
-    name = f"{kind_of(slot.name)}/{ERASED_PREFIX}{slot.number}"
-    while engine.reader.log.row("names", name_key(slot.branch, name)) is not None:
+    stream = engine.reader.streams.at_number(number)
+    while stream.base is not None and stream.base[0] in streams:
+        stream = engine.reader.streams.at_number(stream.base[0])
+    name = f"{kind_of(stream.name)}/{ERASED_PREFIX}{stream.number}"
+    while engine.reader.log.row("names", name_key(stream.branch, name)) is not None:
         name += "-again"
     return name
 
 
 def own_seqs(engine: Engine, number: int) -> list[int]:
     """Return the seqs of a stream's own events."""
-    slot = engine.reader.streams.at_number(number)
-    return list(engine.reader.streams.own_seqs(slot, 0, slot.seq))
+    stream = engine.reader.streams.at_number(number)
+    return list(engine.reader.streams.own_seqs(stream, 0, stream.seq))
 
 
 def snapshots_of(engine: Engine, streams: Collection[int]) -> set[int]:
     """Return the seqs at which states of the streams got names."""
     found = set[int]()
     for branch in range(len(engine.reader.loader.branches()) + 1):
-        slot = engine.reader.streams.find(key_of(branch, STORE_STREAM))
-        for number in [] if slot is None else list(engine.reader.streams.numbers(slot)):
+        stream = engine.reader.streams.find(key_of(branch, STORE_STREAM))
+        for number in [] if stream is None else list(engine.reader.streams.numbers(stream)):
             for event, stamp in engine.reader.loader.recorded(own_seqs(engine, number)):
                 if isinstance(event, SnapshotNamed) and event.base_stream in streams:
                     found.add(stamp.seq)
@@ -308,12 +308,12 @@ def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks
     """
 
     def plan(known: Sequence[Base]) -> Plan:
-        slot = engine.reader.streams.find(key_of(branch, name))
-        if slot is not None and slot.base is not None:
+        stream = engine.reader.streams.find(key_of(branch, name))
+        if stream is not None and stream.base is not None:
             raise InvalidInput(
                 f"{name} was inherited when this memory was forked; erase it in the memory it was forked from"
             )
-        renamed = {} if slot is None else _renamed(engine, slot, known, forks=forks)
+        renamed = {} if stream is None else _renamed(engine, stream, known, forks=forks)
         boards: dict[int, str] = {}
         mentioned = set[int]()
         for own_branch, conversation in _conversations(engine, branch, name, renamed) if derived else ():
@@ -335,20 +335,20 @@ def _events_of(engine: Engine, streams: Collection[int]) -> set[int]:
 def _conversations(engine: Engine, branch: int, name: str, renamed: Collection[int]) -> set[tuple[int, str]]:
     """Return branch and id of a conversation and of all that are renamed with it, where forks inherited them too."""
     slots = [engine.reader.streams.at_number(number) for number in renamed]
-    slots += [heir for slot in slots for heir, _ in heirs(engine, slot)]
-    found = {(branch, name), *((slot.branch, slot.name) for slot in slots)}
+    slots += [heir for stream in slots for heir, _ in heirs(engine, stream)]
+    found = {(branch, name), *((stream.branch, stream.name) for stream in slots)}
     return {(each, name.partition("/")[2]) for each, name in found if kind_of(name) == "conversation"}
 
 
-def _renamed(engine: Engine, slot: Stream, known: Sequence[Base], *, forks: bool) -> dict[int, str]:
+def _renamed(engine: Engine, stream: Stream, known: Sequence[Base], *, forks: bool) -> dict[int, str]:
     """Return the new names of a stream and of its forks, by number; refuse where live forks are not to go along."""
-    kin, dependents = family(engine, slot, known)
+    kin, dependents = family(engine, stream, known)
     if dependents and not forks:
         raise InvalidInput(
-            f"{dependents[0]} and {len(dependents) - 1} more go on from {slot.name}; drop the forks with "
+            f"{dependents[0]} and {len(dependents) - 1} more go on from {stream.name}; drop the forks with "
             f"close(drop=True), or erase them too with forks='erase'"
         )
-    streams = kin if forks else [slot.number]
+    streams = kin if forks else [stream.number]
     return {number: new_name(engine, streams, number) for number in streams}
 
 
@@ -450,8 +450,8 @@ def _uncovered(engine: Engine, begins: Mapping[int, int], applied: int) -> dict[
     found: dict[int, tuple[int, list[int]]] = {}
     for number, begin in begins.items():
         row = engine.reader.checkpoints.before(number, begin - 1) if begin > 1 else None
-        slot = engine.reader.streams.at_number(number)
-        seqs = list(engine.reader.streams.own_seqs(slot, 0 if row is None else row.seq, min(slot.seq, applied)))
+        stream = engine.reader.streams.at_number(number)
+        seqs = list(engine.reader.streams.own_seqs(stream, 0 if row is None else row.seq, min(stream.seq, applied)))
         if seqs:
             found[number] = (engine.reader.loader.recorded([seqs[-1]])[0].stamp.version, seqs)
     return dict(sorted(found.items(), key=lambda item: item[1][1][0]))
@@ -459,10 +459,10 @@ def _uncovered(engine: Engine, begins: Mapping[int, int], applied: int) -> dict[
 
 def _renaming(engine: Engine, renamed: Mapping[int, str]) -> Iterator[Row]:
     for number, name in renamed.items():
-        slot = engine.reader.streams.at_number(number)
-        yield "names", name_key(slot.branch, slot.name), None
-        yield "names", name_key(slot.branch, name), number_key(number)
-        yield "streams", number_key(number), msgspec.msgpack.encode((name, slot.branch))
+        stream = engine.reader.streams.at_number(number)
+        yield "names", name_key(stream.branch, stream.name), None
+        yield "names", name_key(stream.branch, name), number_key(number)
+        yield "streams", number_key(number), msgspec.msgpack.encode((name, stream.branch))
 
 
 # What the receipt says.

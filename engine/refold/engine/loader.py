@@ -58,11 +58,11 @@ class Loader:
 
     def branches(self) -> Sequence[Branch]:
         """Return the branches of the store, the first of which is branch 1."""
-        slot = self._streams.find(STORE_STREAM)
-        if slot is None:
+        stream = self._streams.find(STORE_STREAM)
+        if stream is None:
             return ()
-        slot.is_used = True
-        return self.live(slot).part(SETTINGS).branches
+        stream.is_used = True
+        return self.live(stream).part(SETTINGS).branches
 
     @guarded
     def recorded(self, seqs: Sequence[int]) -> list[Recorded]:
@@ -128,21 +128,21 @@ class Loader:
                 apply(state, Stamp(seq, names[number], version, time_ns, occurred_ns, cause, actor, flags), event)
         return states
 
-    def seqs_between(self, slot: Stream, after: int, until: int) -> Iterator[int]:
+    def seqs_between(self, stream: Stream, after: int, until: int) -> Iterator[int]:
         """Return the seqs of a stream's events with ``after < seq <= until``, in order, inherited ones included."""
         stretches: list[tuple[Stream, int]] = []
-        while slot.base is not None and after < slot.base[1]:
-            stretches.append((slot, until))
-            number, seq = slot.base
-            slot, until = self._streams.at_number(number), min(until, seq)
-        yield from self._streams.own_seqs(slot, after, until)
+        while stream.base is not None and after < stream.base[1]:
+            stretches.append((stream, until))
+            number, seq = stream.base
+            stream, until = self._streams.at_number(number), min(until, seq)
+        yield from self._streams.own_seqs(stream, after, until)
         while stretches:
-            slot, until = stretches.pop()
-            yield from self._streams.own_seqs(slot, after, until)
+            stream, until = stretches.pop()
+            yield from self._streams.own_seqs(stream, after, until)
 
-    def last_seq(self, slot: Stream, seq: int) -> int:
+    def last_seq(self, stream: Stream, seq: int) -> int:
         """Return the seq of the stream's last event at or before ``seq``, 0 where there is none."""
-        return slot.seq if seq >= slot.seq else self._streams.place(slot, seq)[1]
+        return stream.seq if seq >= stream.seq else self._streams.place(stream, seq)[1]
 
     def base_state(self, base: Event, kind: str) -> fold.State:
         """Return the state that a fork or a restore starts from."""
@@ -151,52 +151,52 @@ class Loader:
             return fold.empty(kind)
         return self.state_at(self._streams.at_number(base.base_stream), base.base_seq)
 
-    def live(self, slot: Stream) -> fold.State:
+    def live(self, stream: Stream) -> fold.State:
         """Return the live state of a stream, loaded if it is not."""
-        if slot.state is None:
+        if stream.state is None:
             self.bytes_read = self._events_read = 0
-            state = self.state_at(slot, slot.seq)
+            state = self.state_at(stream, stream.seq)
             try:
-                self._streams.loaded_from(slot, self.bytes_read, self._events_read)
-                slot.state = state
+                self._streams.loaded_from(stream, self.bytes_read, self._events_read)
+                stream.state = state
             except BaseException:
                 self._streams.is_torn = True
                 raise
-        return slot.state
+        return stream.state
 
     @guarded
-    def state_at(self, slot: Stream, seq: int) -> fold.State:
+    def state_at(self, stream: Stream, seq: int) -> fold.State:
         """Return the state of a stream at a seq, built anew: changing it changes nothing else."""
-        segments = self._segments(slot, seq)
+        segments = self._segments(stream, seq)
         first = segments.pop()
-        state = self._unpacked(slot.kind, first.checkpoint)
+        state = self._unpacked(stream.kind, first.checkpoint)
         self._fold(state, first.events)
         while segments:
             self._fold(state, segments.pop().events)
         return state
 
-    def _segments(self, slot: Stream, seq: int) -> list[_Segment]:
+    def _segments(self, stream: Stream, seq: int) -> list[_Segment]:
         """Return the stretches to fold, last one first.
 
         Each but the first begins with a base pointer, or goes on from what a branch inherited.
         """
         segments: list[_Segment] = []
         while True:
-            slot = self._streams.holder(slot, seq)
-            checkpoint = self._checkpoints.before(slot.number, seq)
+            stream = self._streams.holder(stream, seq)
+            checkpoint = self._checkpoints.before(stream.number, seq)
             after = checkpoint.seq if checkpoint is not None else 0
-            seqs = list(self._streams.own_seqs(slot, after, seq))
+            seqs = list(self._streams.own_seqs(stream, after, seq))
             events = self._since_base(seqs)
             base = events[0][0] if events else None
-            is_inherited = checkpoint is None and slot.base is not None
+            is_inherited = checkpoint is None and stream.base is not None
             if not isinstance(base, (Forked, Restored)) and not is_inherited:
                 segments.append(_Segment(checkpoint, events))
                 return segments
             segments.append(_Segment(None, events))
             if not isinstance(base, (Forked, Restored)):
-                assert slot.base is not None, slot.key
-                number, seq = slot.base
-                slot = self._streams.at_number(number)
+                assert stream.base is not None, stream.key
+                number, seq = stream.base
+                stream = self._streams.at_number(number)
                 continue
             if not base.base_seq:
                 segments.append(_Segment(None, []))
@@ -205,7 +205,7 @@ class Loader:
                 raise StoreCorrupt(
                     f"seq {events[0][1].seq} goes on from seq {base.base_seq}, behind itself; run `refold verify`"
                 )
-            slot, seq = self._streams.at_number(base.base_stream), base.base_seq
+            stream, seq = self._streams.at_number(base.base_stream), base.base_seq
 
     def _since_base(self, seqs: Sequence[int]) -> list[tuple[Event, Stamp]]:
         """Return the events from the last base pointer on, all of them if there is none.

@@ -227,11 +227,11 @@ class Reader:
         with self.state_lock:
             self.check_open()
             self.notice()
-            slot = self.streams.find(name)
-            if slot is None:
+            stream = self.streams.find(name)
+            if stream is None:
                 return query(fold.empty(kind_of(name)))
-            slot.is_used = True
-            answer = query(self.live(slot) if at is None or at >= slot.seq else self._frozen_state(slot, at))
+            stream.is_used = True
+            answer = query(self.live(stream) if at is None or at >= stream.seq else self._frozen_state(stream, at))
             self._relieve()
             return answer
 
@@ -246,26 +246,26 @@ class Reader:
             raise
 
     def find(self, name: str) -> Stream | None:
-        """Return the slot of a stream, ``None`` where there is none."""
-        slot = self.streams.known(name)
-        if slot is None:
+        """Return the stream of a key, ``None`` where there is none."""
+        stream = self.streams.known(name)
+        if stream is None:
             with self.state_lock:
                 self.check_open()
-                slot = self.streams.find(name)
-        return slot
+                stream = self.streams.find(name)
+        return stream
 
-    def live(self, slot: Stream) -> fold.State:
+    def live(self, stream: Stream) -> fold.State:
         """Return the live state of a stream, loaded if it is not."""
-        state = slot.state
+        state = stream.state
         if state is None:
             with self.state_lock:
-                state = self.loader.live(slot)
+                state = self.loader.live(stream)
         return state
 
-    def _frozen_state(self, slot: Stream, at: int) -> fold.State:
-        place = self.streams.place(slot, at)
+    def _frozen_state(self, stream: Stream, at: int) -> fold.State:
+        place = self.streams.place(stream, at)
         if not place[1]:
-            return fold.empty(slot.kind)
+            return fold.empty(stream.kind)
         state = self._frozen.get(place)
         if state is None:
             state = self._frozen[place] = self.loader.state_at(self.streams.at_number(place[0]), place[1])
@@ -293,9 +293,9 @@ class Reader:
         )
 
     def _place(self, key: str, seq: int) -> tuple[int, int]:
-        slot = self.streams.known(key)
-        assert slot is not None, key
-        return self.streams.place(slot, seq)
+        stream = self.streams.known(key)
+        assert stream is not None, key
+        return self.streams.place(stream, seq)
 
     @property
     def indexes(self) -> "Indexes":
@@ -350,8 +350,8 @@ class Reader:
 
     def is_open(self, name: str) -> bool:
         """Return whether a conversation is loaded and open; ``False`` says only that this takes a closer look."""
-        slot = self.streams.known(name)
-        return slot is not None and slot.state is not None and fold.is_open(slot.state)
+        stream = self.streams.known(name)
+        return stream is not None and stream.state is not None and fold.is_open(stream.state)
 
     def slot(self, name: str) -> Stream | None:
         """Return where a stream stands, ``None`` where there is none."""
@@ -364,16 +364,16 @@ class Reader:
 
     def version(self, name: str) -> int:
         """Return the version of a stream, 0 where there is none."""
-        slot = self.slot(name)
-        return 0 if slot is None else slot.version
+        stream = self.slot(name)
+        return 0 if stream is None else stream.version
 
     def last_seq(self, name: str, at: int | None) -> int:
         """Return the seq of a stream's last event at or before ``at``, 0 where there is none."""
         with self.state_lock:
-            slot = self.slot(name)
-            if slot is None:
+            stream = self.slot(name)
+            if stream is None:
                 return 0
-            last = slot.seq if at is None else self.loader.last_seq(slot, at)
+            last = stream.seq if at is None else self.loader.last_seq(stream, at)
             self._relieve()
             return last
 
@@ -384,10 +384,10 @@ class Reader:
     def _events(self, name: str, after: int, until: int) -> Iterator[Recorded]:
         while True:
             with self.state_lock:
-                slot = self.slot(name)
-                if slot is None:
+                stream = self.slot(name)
+                if stream is None:
                     return
-                between = self.loader.seqs_between(slot, after, min(until, slot.seq))
+                between = self.loader.seqs_between(stream, after, min(until, stream.seq))
                 page = self.loader.recorded(list(islice(between, PAGE_EVENTS)))
             if not page:
                 return
@@ -412,8 +412,8 @@ class Reader:
     def digests_of(self, name: str, at: int | None) -> list[tuple[str, bytes]]:
         """Return the digests of a stream's views, live or at a seq; none where there is no stream."""
         with self.state_lock:
-            slot = self.slot(name)
-            return [] if slot is None else self.digests(slot, at)
+            stream = self.slot(name)
+            return [] if stream is None else self.digests(stream, at)
 
     def page(self, after: int, until: int, branch: int = 0) -> tuple[list[Recorded], int]:
         """Return the first events of a branch with ``after < seq <= until``, at most a page, and how far they reach."""
@@ -422,13 +422,13 @@ class Reader:
             size = min(PAGE_EVENTS, until - after)
             return self.loader.page(after + 1, size, self.bounds(branch, until)), after + size
 
-    def digests(self, slot: Stream, at: int | None) -> list[tuple[str, bytes]]:
+    def digests(self, stream: Stream, at: int | None) -> list[tuple[str, bytes]]:
         """Return the digests of a stream's views, live or at a seq; those of the head are kept until it moves."""
-        if at is not None and at < slot.seq:
-            last = self.loader.last_seq(slot, at)
-            digests = fold.digests(self._frozen_state(slot, last)) if last else []
+        if at is not None and at < stream.seq:
+            last = self.loader.last_seq(stream, at)
+            digests = fold.digests(self._frozen_state(stream, last)) if last else []
         else:
-            digests = self.head_digests.of(slot)
+            digests = self.head_digests.of(stream)
         self._relieve()
         return digests
 

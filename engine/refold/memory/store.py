@@ -45,8 +45,8 @@ def erase_events(door: Door, at: int | None, seqs: object, derived: object) -> R
     _check_erasable(door, "the memory", at)
     if not isinstance(seqs, Iterable) or isinstance(seqs, (str, bytes)):
         checks.invalid(f"seqs must be a list of seqs or results, not {type(seqs).__name__} ({checks.shown(seqs)})")
-    wanted = {_seq(item) for item in cast("Iterable[object]", seqs)}
-    return erase_seqs(door.engine, wanted, derived=_chosen(derived, "derived", _DERIVED))
+    checked = {_seq(item) for item in cast("Iterable[object]", seqs)}
+    return erase_seqs(door.engine, checked, derived=_chosen(derived, "derived", _DERIVED))
 
 
 def erase_conversation(door: Door, stream: str, at: int | None, derived: object, forks: object) -> Receipt:
@@ -83,7 +83,7 @@ def _seq(item: object) -> int:
 
 
 def copy_store(door: Door, path: object, progress: Callable[[int, int], None] | None) -> Backup:
-    """Copy the store that a memory stands on, forks included, to a path where nothing is."""
+    """Copy a memory's store, forks included, to a path where nothing is."""
     from refold.engine.backup import backup as make_backup  # noqa: PLC0415 - loaded only by those who move a store
 
     door.engine.reader.check_open()
@@ -138,7 +138,7 @@ def _seq_of(to: "int | dates.datetime", log: Log) -> int:
 
 
 def side_of(door: Door, head: int, side: Any) -> Side:
-    """Return the branch, the seq and the stream (``None``: all of them) that one side of a diff means."""
+    """Resolve one side of a diff to its branch, seq and stream (``None``: all streams)."""
     if isinstance(side, Snapshot):
         _check_own(door, side.origin, side)
         return Side(side.branch, side.seq, side.stream or None)
@@ -157,18 +157,18 @@ def _check_own(door: Door, engine: object, side: object) -> None:
 
 
 _WHOLE = 0
-"""The number under which the snapshots of a whole memory are kept: that of no stream."""
+"""The stream number of snapshots of a whole memory: that of no stream."""
 
 
 def verify(door: Door, progress: Callable[[int, int], None] | None, witness: object) -> Report:
-    """Return what is wrong with the store, held against the witness, or the memory's own, if there is one."""
+    """Verify the store against the given witness, or the memory's own, if there is one."""
     from refold.engine import verify as engine_verify  # noqa: PLC0415 - loaded only by those who verify
 
     return engine_verify.verify(door.engine, door.branch, progress, checked_witness(witness, door.path))
 
 
 def counts(memory: "Memory", door: Door) -> str:
-    """Return the counts that a memory shows of itself."""
+    """Return the counts for the memory's ``repr``."""
     fork = f"fork={door.engine.reader.branch_name(door.branch)!r}, " if door.branch else ""
     return f"{fork}events={memory.head}, conversations={len(memory.conversations())}"
 
@@ -187,7 +187,7 @@ def events(door: Door, at: int | None, after: int, until: int | None) -> Iterato
 
 
 def snapshot(door: Door, name: str | None, at: int | None, options: Options) -> Snapshot:
-    """Return a pointer to the state of a whole memory; with a name, record it, once and for ever."""
+    """Take a pointer to the state of a whole memory; with a name, record it."""
     engine = door.engine
     batches.refuse(engine, "a snapshot")
     if name is None:
@@ -219,7 +219,7 @@ def _naming(door: Door, name: str, options: Options) -> Callable[[State], Event 
 
 
 def named(door: Door, name: str) -> Snapshot:
-    """Return the snapshot of the whole memory that was kept under a name."""
+    """Return the named snapshot of the whole memory."""
     found = door.read_written(STORE_STREAM, lambda state: state.part(SETTINGS).snapshots.get((_WHOLE, name)))
     if found is None:
         raise NotFound(
@@ -233,11 +233,11 @@ def snapshots(door: Door, at: int | None) -> list[Snapshot]:
     """Return the named snapshots, of conversations and of the whole, in the order of their seqs."""
     engine = door.engine
     known = door.read_written(STORE_STREAM, lambda state: list(state.part(SETTINGS).snapshots.values()), at)
-    ordered = sorted(known, key=lambda found: (found.seq, found.stream, found.name))
-    streams = [engine.reader.streams.name_of(found.stream) if found.stream else "" for found in ordered]
+    ordered = sorted(known, key=lambda named: (named.seq, named.stream, named.name))
+    streams = [engine.reader.streams.name_of(each.stream) if each.stream else "" for each in ordered]
     return [
-        Snapshot(stream, found.seq, found.name, engine, door.branch)
-        for stream, found in zip(streams, ordered, strict=True)
+        Snapshot(stream, each.seq, each.name, engine, door.branch)
+        for stream, each in zip(streams, ordered, strict=True)
     ]
 
 
@@ -266,7 +266,7 @@ def restore(door: Door, target: object, options: Options) -> None:
 
 
 def _base(door: Door, target: object) -> Side:
-    """Return the branch and the seq that a snapshot of a whole memory, or its name, stands for."""
+    """Resolve a snapshot of a whole memory, or its name, to its branch and seq."""
     if isinstance(target, str):
         target = named(door, target)
     if not isinstance(target, Snapshot):
@@ -283,7 +283,7 @@ def _base(door: Door, target: object) -> Side:
 def _restoration(
     door: Door, base: Side, sources: tuple[int, ...], expected: object, request: Request | None
 ) -> Transaction:
-    """Return the batch that brings every stream back that differs now, if nothing changes before it is written."""
+    """Build the batch that brings back every stream that differs, if nothing changes before it is written."""
     engine = door.engine
     head = engine.reader.current_head()
     door.check_head(expected)
@@ -294,17 +294,17 @@ def _restoration(
     if request is not None:
         pending.requests[request.id_hash] = (request, range(len(pending.events)))
 
-    def stands() -> bool:
+    def is_current() -> bool:
         if expected != ANY:
             return engine.reader.head == head
         return not engine.reader.differing(Side(door.branch, head), Side(door.branch, engine.reader.head))
 
-    pending.is_current = stands
+    pending.is_current = is_current
     return pending
 
 
 def _restored(door: Door, now: Side, base: Side, sources: tuple[int, ...]) -> Iterator[tuple[str, int, Restored]]:
-    """Return key, version and event of the streams whose state is not what it was at the base."""
+    """Yield key, version and event of each stream whose state differs from that at the base."""
     engine, elder = door.engine, door.to(base.branch)
     for stream in sorted(engine.reader.differing(now, base)):
         if engine.reader.digests_of(door.key(stream), None) == engine.reader.digests_of(elder.key(stream), base.seq):
@@ -380,8 +380,8 @@ def _forking(door: Door, name: str, seq: int | None, options: Options) -> Callab
 
 def ids(door: Door, at: int | None, kind: str, after: str | None, limit: int | None) -> list[str]:
     """Return a page of the ids of the streams of a kind, sorted."""
-    known, wanted = paged(after, limit)
-    return history.ids(door.engine, door.branch, kind, at=at, after=known, limit=wanted)
+    after, limit = paged(after, limit)
+    return history.ids(door.engine, door.branch, kind, at=at, after=after, limit=limit)
 
 
 def forks(door: Door, at: int | None, after: str | None, limit: int | None) -> list[str]:

@@ -35,7 +35,7 @@ class Embedding:
 
     @property
     def embedder(self) -> CachedEmbedder:
-        """The embedder, with what it said lately."""
+        """The embedder, with a cache of its latest vectors."""
         if self._made is None:
             self._made = CachedEmbedder(HashedEmbedder() if self.chosen is None else self.chosen)
         return self._made
@@ -96,12 +96,12 @@ def _between(one: bytes, other: bytes) -> bytes:
     return _packed(between) if between.any() else one
 
 
-def fitting(held: tuple[str, int], vector: Vector, *, is_empty: bool) -> str:
-    """Return the model under which a vector is written beside others, of the ``held`` model and dimension.
+def fitting(own: tuple[str, int], vector: Vector, *, is_empty: bool) -> str:
+    """Return the model under which a vector joins those of a project, of the given model and dimension.
 
-    Raises ``EmbeddingMismatch`` if it cannot stand beside them.
+    Raises ``EmbeddingMismatch`` if it is of another one.
     """
-    model, dim = held
+    model, dim = own
     if is_empty:
         return vector.model or GIVEN
     size = len(vector.packed) // 4

@@ -33,7 +33,7 @@ from refold.log.record import (
     in_branch,
     link_after,
 )
-from refold.message import Message
+from refold.message import Message, MessageAppended
 from refold.views.journal import Note
 from refold.views.store import SETTINGS
 
@@ -157,7 +157,7 @@ class Transaction:
         self.places[key].append(place)
         self.events.append(event)
         self.occurred.append(occurred_ns)
-        if fold.is_provisional(event):
+        if (event.sources or type(event) is not MessageAppended) and fold.is_provisional(event):
             self.provisional.append(place)
         if key in self.overlays:
             self.overlays[key] = self._folded(self.overlays[key], place)

@@ -253,9 +253,12 @@ class Conversation(Handle):
         occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
         is_plain = not pinned and event.answers is None
         # What makes two appends the same request: all that the caller gave, nothing that was made here.
-        given = (event.role, event.text, event.parts, event.name, event.calls, event.answers, event.pinned, event.extra)
+        request: tuple[Any, ...] = ()
+        if options:
+            request = ("append", event.role, event.text, event.parts, event.name, event.calls, event.answers)
+            request += (event.pinned, event.extra, tokens, occurred_ns)
         make = event if is_plain else fitting(event, self._opening)
-        noted = self._write(make, ("append", *given, tokens, occurred_ns), options, occurred_ns=occurred_ns)
+        noted = self._write(make, request, options, occurred_ns=occurred_ns)
         assert noted is not None, "an append always appends"
         written, stamp = noted
         assert isinstance(written, MessageAppended), written

@@ -323,7 +323,8 @@ class Group(Struct, eq=False):
 
     def stream(self, key: str) -> Stream:
         """Return a stream; one that does not exist yet gets its number with its first event."""
-        stream = self.reader.find(key) or self.new_streams.get(key)
+        # Those of the group first: a branch finds its parent's stream until it has one of its own.
+        stream = self.new_streams.get(key) or self.reader.find(key)
         if stream is None:
             branch, name = split_key(key)
             stream = Stream(0, name, branch)

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from refold import Message
+from refold import Message, NotFound
 from refold.memory.aio import AsyncConversation
 from tests.machine.driver import (
     CONFIGURED,
@@ -27,6 +27,9 @@ from tests.machine.driver import (
 state_keys = st.one_of(keys, st.just("session:k"))
 projects = st.sampled_from([name for name, (project, _) in CONFIGURED.items() if project is not None])
 
+places = st.integers(0, 30)
+"""Which message of a window: counted from its front, and round again."""
+
 looped = st.sampled_from([False, False, False, True])
 
 GIVEN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
@@ -34,6 +37,8 @@ GIVEN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "talk": {"name": names, "lines": st.lists(messages(), min_size=4, max_size=12)},
     "set_window_tokens": {"name": names, "window_tokens": st.sampled_from([1, 30, 60, 150]), "drawn": drawn_options},
     "clear_window": {"name": names, "drawn": drawn_options},
+    "remove": {"name": names, "place": places, "drawn": drawn_options},
+    "pin": {"name": names, "place": places, "pinned": st.booleans(), "drawn": drawn_options},
     "set": {"name": names, "key": keys, "value": texts, "drawn": drawn_options},
     "delete": {"name": names, "key": keys, "drawn": drawn_options},
     "note": {"name": names, "text": texts, "drawn": drawn_options},
@@ -111,6 +116,31 @@ class ChatRules(Driver):
     @drawn_rule("clear_window")
     def clear_window(self, name: str, drawn: Drawn) -> None:
         self.mutate(name, drawn, "clear_window", (), lambda chat: ("cleared_window", None) if chat.lines else None)
+
+    @drawn_rule("remove")
+    def remove(self, name: str, place: int, drawn: Drawn) -> None:
+        if lines := self.model.state(f"conversation/{name}").lines:
+            line = lines[place % len(lines)]
+
+            def decide(chat: Any) -> Any:
+                return ("removed", line.id) if line.id in {live.id for live in chat.lines} else None
+
+            given = self.mutate(name, drawn, "remove", (line.id,), decide)
+            assert given is None or given[0] is (given[1] is not None)
+
+    @drawn_rule("pin")
+    def pin(self, name: str, place: int, drawn: Drawn, *, pinned: bool) -> None:
+        if lines := self.model.state(f"conversation/{name}").lines:
+            line = lines[place % len(lines)]
+
+            def decide(chat: Any) -> Any:
+                live = next((live for live in chat.lines if live.id == line.id), None)
+                if live is None:
+                    raise NotFound(line.id)
+                return None if live.pinned is pinned else ("pinned", (line.id, pinned))
+
+            given = self.mutate(name, drawn, "pin" if pinned else "unpin", (line.id,), decide)
+            assert given is None or given[0] is (given[1] is not None)
 
     @drawn_rule("set")
     def set(self, name: str, key: str, value: str, drawn: Drawn) -> None:

@@ -214,6 +214,16 @@ def _cleared_window(chat: Chat, _: Entry) -> None:
     chat.lines = []
 
 
+def _removed(chat: Chat, entry: Entry) -> None:
+    leader = next(line.leader for line in chat.lines if line.id == entry.data)
+    chat.lines = [line for line in chat.lines if line.leader != leader]
+
+
+def _pinned(chat: Chat, entry: Entry) -> None:
+    message_id, pinned = entry.data
+    chat.lines = [replace(line, pinned=pinned) if line.id == message_id else line for line in chat.lines]
+
+
 def _put(held: dict[str, Held], entry: Entry) -> None:
     """Sets a key; an erased entry removes what it had replaced instead."""
     key, value, prior = entry.data
@@ -294,6 +304,8 @@ FOLD: dict[str, Callable[[Any, Entry], None]] = {
     "message": _message,
     "resized": _resized,
     "cleared_window": _cleared_window,
+    "removed": _removed,
+    "pinned": _pinned,
     "set": lambda chat, entry: _put(chat.entries, entry),
     "deleted": lambda chat, entry: _drop(chat.entries, entry),
     "noted": _noted,

@@ -84,10 +84,13 @@ RULES = {
         "end_round": "end_round",
         "erase": "erase_conversation",
         "fork": "fork",
+        "pin": "pin",
+        "remove": "remove",
         "replay": "look_back",
         "restore": "restore",
         "set_window_tokens": "set_window_tokens",
         "snapshot": "name_snapshot",
+        "unpin": "pin",
     },
     Scratchpad: {"clear": "clear", "delete": "delete", "note": "note", "set": "set"},
     Project: {

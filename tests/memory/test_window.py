@@ -1,12 +1,13 @@
 """The window: what leaves it and when, what stays together, what is pinned, and how it is handed to a provider."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from refold import Conversation, InvalidInput, LimitExceeded, Memory, Message
+from refold import Conversation, InvalidInput, LimitExceeded, Memory, Message, NotFound
 from tests.support.memories import refused, remembering
 
 CALL = {"type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -439,3 +440,77 @@ class TestMessagesAnthropic:
             assert all(message["content"] for message in shown)
             roles = [message["role"] for message in shown]
             assert all(one != two for one, two in pairwise(roles))
+
+
+class TestOneMessage:
+    """``remove``, ``pin`` and ``unpin`` of a message in the window."""
+
+    def test_a_removed_message_leaves_the_window_and_stays_in_the_log(self, memory: Memory) -> None:
+        chat = memory.conversation("chat", window_tokens=100)
+        first, second = (chat.append("user", text, tokens=10) for text in ("one", "two"))
+        assert chat.remove(first) is True
+        assert chat.window() == [second]
+        assert chat.token_count() == 10
+        assert chat.at(second.seq).window() == [first, second]
+        assert chat.remove(first) is False
+        assert memory.head == 4
+
+    @pytest.mark.parametrize("place", [0, 1, 2])
+    def test_a_call_leaves_with_its_answers(self, memory: Memory, place: int) -> None:
+        chat = memory.conversation("chat", window_tokens=100)
+        calls = [{"id": name, "type": "function", "function": {"name": "f", "arguments": "{}"}} for name in "ab"]
+        group = [chat.append("assistant", None, tool_calls=calls, tokens=10)]
+        group += [chat.append("tool", "done", tool_call_id=name, tokens=10) for name in "ab"]
+        after = chat.append("user", "go on", tokens=10)
+        chat.remove(group[place])
+        assert chat.window() == [after]
+        assert chat.token_count() == 10
+
+    def test_a_message_is_named_by_id_and_seq_too(self, memory: Memory) -> None:
+        chat = memory.conversation("chat", window_tokens=100)
+        one, two, three = (chat.append("user", text, tokens=10) for text in ("one", "two", "three"))
+        assert chat.remove(one.id)
+        assert chat.pin(two.seq)
+        assert [message.pinned for message in chat.window()] == [True, False]
+        assert chat.window()[1] == three
+
+    def test_a_pinned_message_outlives_the_budget_until_it_is_unpinned(self, memory: Memory) -> None:
+        chat = memory.conversation("chat", window_tokens=30)
+        one, two = (chat.append("user", text, tokens=10) for text in ("one", "two"))
+        assert chat.pin(one) is True
+        assert chat.pin(one) is False
+        for text in ("three", "four", "five"):
+            chat.append("user", text, tokens=10)
+        assert [message.content for message in chat.window()] == ["one", "four", "five"]
+        assert chat.unpin(one) is True
+        assert chat.unpin(one) is False
+        chat.append("user", "six", tokens=10)
+        assert [message.content for message in chat.window()] == ["four", "five", "six"]
+        with refused(memory, NotFound, "not in the window", two.id):
+            chat.pin(two)
+
+    def test_unpinned_messages_keep_their_order_among_those_that_stay_pinned(self, memory: Memory) -> None:
+        chat = memory.conversation("chat", window_tokens=40)
+        said = [chat.append("user", text, tokens=10, pinned=True) for text in ("one", "two", "three")]
+        chat.append("user", "four", tokens=10)
+        chat.append("user", "five", tokens=10)
+        chat.unpin(said[1])
+        assert [message.content for message in chat.window()] == ["one", "two", "three", "five"]
+        chat.append("user", "six", tokens=10)
+        assert [message.content for message in chat.window()] == ["one", "three", "five", "six"]
+
+    def test_pins_that_changed_come_back_from_a_checkpoint(self, memory: Memory, reopen: Callable[[], Memory]) -> None:
+        chat = memory.conversation("chat", window_tokens=30)
+        one = chat.append("user", "one", tokens=10)
+        two = chat.append("user", "two", tokens=10, pinned=True)
+        chat.pin(one)
+        chat.unpin(two)
+        memory.flush()
+        again = reopen().conversation("chat")
+        for text in ("three", "four", "five"):
+            again.append("user", text, tokens=10)
+        assert [(message.content, message.pinned) for message in again.window()] == [
+            ("one", True),
+            ("four", False),
+            ("five", False),
+        ]

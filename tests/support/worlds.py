@@ -52,7 +52,9 @@ class Known:
 
     def __init__(self, memory: Memory) -> None:
         chat = memory.conversation("c", project="p", window_tokens=60)
-        self.messages = [chat.append("user", f"message {number} with some words").seq for number in range(5)]
+        self.messages = [
+            chat.append("user", f"message {number} with some words", pinned=number == 4).seq for number in range(5)
+        ]
         chat.scratchpad.set("key", "value")
         chat.scratchpad.note("note")
         chat.state["session:x"] = 1

@@ -8,7 +8,7 @@ import msgspec
 
 from refold import checks
 from refold.engine import batch as batches
-from refold.errors import InvalidInput, LimitExceeded
+from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.event import ConversationEnded, ConversationOpened, Event, Recorded, unpack_json
 from refold.fold import State
 from refold.memory import snapshot as memory_snapshot
@@ -31,7 +31,7 @@ from refold.text import TokenCounter, countable
 from refold.views.base import Keyed
 from refold.views.scratchpad import SCRATCH, NoteAdded, Scratch, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 from refold.views.state import STATE, RoundEnded
-from refold.views.window import WINDOW, WindowCleared, WindowResized
+from refold.views.window import WINDOW, MessagePinned, MessageRemoved, WindowCleared, WindowResized
 
 if TYPE_CHECKING:
     import datetime
@@ -162,6 +162,13 @@ def rendered(form: object, messages: Sequence[Message]) -> list[dict[str, Any]]:
     if not isinstance(form, str) or form not in FORMATS:
         raise InvalidInput(f"format is {checks.shown(form)}; give one of {', '.join(sorted(FORMATS))}")
     return FORMATS[form](messages)
+
+
+def _key(message: Message | str | int) -> str | int:
+    """Return the id of a message, or the id or seq that was given in its place."""
+    if isinstance(message, Message):
+        return message.id
+    return checks.count(message, "message") if isinstance(message, int) else checks.text(message, "message")
 
 
 class Conversation(Handle):
@@ -326,6 +333,48 @@ class Conversation(Handle):
         """Empty the window, pinned messages too; the log keeps them."""
         cited = self._cited(options)
         self._write(lambda state: WindowCleared(cited) if len(state.part(WINDOW)) else None, ("clear_window",), options)
+
+    @mutation
+    def remove(self, message: Message | str | int, **options: Unpack[MutationOptions]) -> bool:
+        """Take a message out of the window, and return whether it was there; the log keeps it.
+
+        Takes a message, its id or its seq. A call of tools leaves together with its answers, and an answer with its
+        call: no provider takes one without the other.
+        """
+        key, cited = _key(message), self._cited(options)
+
+        def decide(state: State) -> Event | None:
+            live = state.part(WINDOW).find(key)
+            return None if live is None else MessageRemoved(cited, live.id)
+
+        return self._write(decide, ("remove", key), options) is not None
+
+    @mutation
+    def pin(self, message: Message | str | int, **options: Unpack[MutationOptions]) -> bool:
+        """Keep a message in the window, with its group, and return whether that is new; ``NotFound`` if it has left.
+
+        Takes a message, its id or its seq.
+        """
+        return self._pin(message, options, pinned=True)
+
+    @mutation
+    def unpin(self, message: Message | str | int, **options: Unpack[MutationOptions]) -> bool:
+        """Let a message leave the window again, and return whether it was pinned; ``NotFound`` if it has left.
+
+        Takes a message, its id or its seq. Another pinned message of its group still keeps it.
+        """
+        return self._pin(message, options, pinned=False)
+
+    def _pin(self, message: Message | str | int, options: MutationOptions, *, pinned: bool) -> bool:
+        key, cited = _key(message), self._cited(options)
+
+        def decide(state: State) -> Event | None:
+            live = state.part(WINDOW).find(key)
+            if live is None:
+                raise NotFound(f"message {checks.shown(key)} is not in the window of {self.id}; see window()")
+            return None if live.pinned is pinned else MessagePinned(cited, live.id, pinned)
+
+        return self._write(decide, ("pin" if pinned else "unpin", key), options) is not None
 
     # Scratchpad, state, session.
 

@@ -7,7 +7,7 @@ from structural fields alone, so neither erasure nor a constructor argument can 
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
@@ -38,6 +38,19 @@ class WindowResized(Event, frozen=True, tag=4):
         chat.set_window_tokens(self.window_tokens)
 
 
+class MessageRemoved(Event, frozen=True, tag=48):
+    """A message left the window with its group."""
+
+    id: str
+
+
+class MessagePinned(Event, frozen=True, tag=49):
+    """A message in the window was pinned, or its pin was taken off."""
+
+    id: str
+    pinned: bool
+
+
 class Window:
     """The live messages with their running token sum; group bookkeeping exists only once there are tool calls.
 
@@ -57,6 +70,7 @@ class Window:
         "pinned_tokens",
         "policy",
         "queue",
+        "repinned",
         "tokens",
         "window_tokens",
     )
@@ -83,6 +97,8 @@ class Window:
         self.pinned: set[str] = set()
         """Ids of the first members of pinned groups."""
         self.pinned_tokens = 0
+        self.repinned: set[str] = set()
+        """Ids of the live messages that are pinned and were not when they were appended, or the other way round."""
 
     def live(self) -> list[Message]:
         """Return the live messages, oldest first, as a new list."""
@@ -168,9 +184,30 @@ class Window:
 
     def clear(self) -> None:
         """Drop every message."""
+        self._fill(())
+        self.origin, self.repinned = 0, set()
+
+    def _fill(self, messages: Iterable[Message]) -> None:
+        """Hold these messages and no others, in this order."""
         self.passed, self.queue, self.gone = [], deque(), set()
-        self.tokens = self.pinned_tokens = self.origin = 0
+        self.tokens = self.pinned_tokens = 0
         self.calls, self.owners, self.members, self.pinned = {}, {}, {}, set()
+        for message in messages:
+            self.enter(message)
+
+    def find(self, key: str | int) -> Message | None:
+        """Return the live message with an id or a seq, ``None`` where there is none."""
+        return next((message for message in self.live() if key in (message.id, message.seq)), None)
+
+    def remove(self, message_id: str) -> None:
+        """Drop the group of a live message."""
+        leader = self.owners.get(message_id, message_id)
+        self._fill([message for message in self.live() if self.owners.get(message.id, message.id) != leader])
+
+    def pin(self, message_id: str, *, pinned: bool) -> None:
+        """Pin a live message, or take its pin off."""
+        self.repinned ^= {message_id}
+        self._fill([_repinned(message, pinned) if message.id == message_id else message for message in self.live()])
 
     def pinned_with(self, event: MessageAppended) -> int:
         """Return the tokens of the pinned groups after an append of the event."""
@@ -193,23 +230,32 @@ class Window:
         origin = self.origin if imported else 0
         seqs = [message.stamp.seq for message in live if message.stamp.seq != origin]
         inline = [self.window_tokens, self.counter, self.policy, origin, imported]
+        repinned = sorted(message.id for message in live if message.id in self.repinned) if self.repinned else ()
+        if repinned:
+            inline.append(repinned)
         return inline, [origin, *seqs] if origin else seqs
 
     @classmethod
     def unpack(cls, inline: Any, events: Located) -> "Window":
         window = cls()
-        window.window_tokens, window.counter, window.policy, window.origin, imported = msgspec.convert(inline, _INLINE)
+        window.window_tokens, window.counter, window.policy, window.origin, imported = msgspec.convert(
+            inline[:_INLINE_COUNT], _INLINE
+        )
+        window.repinned = set(msgspec.convert(inline[_INLINE_COUNT], list[str])) if inline[_INLINE_COUNT:] else set()
         if window.origin:
             event, stamp = events[0]
             assert isinstance(event, StateImported), f"seq {stamp.seq} was packed as an imported state"
             live = set(imported)
             for message in imported_messages(event, stamp):
                 if message.event.id in live:
-                    window.enter(message)
+                    window._enter_packed(message)
         for event, stamp in events[1:] if window.origin else events:
             assert isinstance(event, MessageAppended), f"seq {stamp.seq} was packed as a message"
-            window.enter(Message(event, stamp))
+            window._enter_packed(Message(event, stamp))
         return window
+
+    def _enter_packed(self, message: Message) -> None:
+        self.enter(_repinned(message, not message.pinned) if message.id in self.repinned else message)
 
     def logical(self) -> Any:
         if not self.policy:
@@ -238,6 +284,12 @@ EVICTION: Final = _Policies({POLICY: Window.evict})
 
 
 _INLINE: TypeAlias = tuple[int, str, int, int, list[str]]
+_INLINE_COUNT: Final = 5
+"""How many of the packed values every window has; a sixth lists what was pinned or unpinned later."""
+
+
+def _repinned(message: Message, pinned: bool) -> Message:  # noqa: FBT001 - the value of the field
+    return Message(msgspec.structs.replace(message.event, pinned=pinned), message.stamp)
 
 
 WINDOW = View("window", kinds=("conversation",), state=Window)
@@ -265,6 +317,16 @@ def _message_appended(window: Window, stamp: Stamp, event: MessageAppended) -> N
 @WINDOW.on(WindowCleared)
 def _window_cleared(window: Window, stamp: Stamp, event: WindowCleared) -> None:
     window.clear()
+
+
+@WINDOW.on(MessageRemoved)
+def _message_removed(window: Window, stamp: Stamp, event: MessageRemoved) -> None:
+    window.remove(event.id)
+
+
+@WINDOW.on(MessagePinned)
+def _message_pinned(window: Window, stamp: Stamp, event: MessagePinned) -> None:
+    window.pin(event.id, pinned=event.pinned)
 
 
 @WINDOW.on(WindowResized)

@@ -1,7 +1,9 @@
 """Forks of a whole memory in a store: named, asked twice, killed, written by several, damaged."""
 
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from tests.engine.test_threads import together
 from tests.engine.test_verify import Rows
 from tests.support.bounds import lowered
 from tests.support.memories import Child, assert_sound, refused
+from tests.support.seams import engine_of
 
 WRITER = """
 import sys
@@ -192,6 +195,22 @@ class TestProcesses:
 
 
 class TestTogether:
+    def test_the_events_of_one_commit_begin_one_stream_of_a_branch(self, tmp_path: Path) -> None:
+        with Memory(tmp_path / "store") as memory:
+            memory.conversation("a").append("user", "before", tokens=1)
+            fork = memory.fork("b")
+            writer = engine_of(memory).writer
+            texts = ["x", "y"]
+            with ThreadPoolExecutor() as pool:
+                with writer.exclusive():
+                    written = [pool.submit(fork.conversation("a").append, "user", text, tokens=1) for text in texts]
+                    while len(writer._queue) < len(texts):
+                        time.sleep(0.001)
+                assert sorted(future.result().seq for future in written) == [4, 5]
+            versions = [stamp.version for _, stamp in fork.conversation("a").events()]
+            assert versions == [1, 2, 3, 4]
+            hashes(memory)
+
     def test_branches_are_written_at_the_same_time(self, tmp_path: Path) -> None:
         with Memory(tmp_path / "store") as memory:
             fill(memory)

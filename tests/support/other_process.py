@@ -14,11 +14,12 @@ from typing import Any, NamedTuple, Self
 
 from refold import Board, Conversation, Journal, Memory, Profile, Project, RefoldError, Snapshot
 from refold.memory import Files
+from refold.memory.conversation import Scratchpad
 from tests.support.bounds import Clock, lowered, seeded_bytes
 from tests.support.paths import ROOT
 
 SCOPES = type(Memory().conversation("any").state)
-HANDLES = (Memory, Board, Conversation, Files, Journal, Profile, Project, Snapshot, SCOPES)
+HANDLES = (Memory, Board, Conversation, Files, Journal, Profile, Project, Scratchpad, Snapshot, SCOPES)
 
 
 class Held(NamedTuple):

@@ -7,7 +7,8 @@ holds the store alone: whoever had the old one open would go on writing to a fil
 
 import os
 import shutil
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import lmdb
 
@@ -55,29 +56,35 @@ def copy(environment: Environment, into: str) -> None:
 
 
 def _copy(environment: Environment, place: str) -> None:
+    with environment.env.begin() as source:
+        rows = (
+            (name, row)
+            for name, database in environment.databases.items()
+            for row in source.cursor(database).iternext()
+        )
+        while _put_some(rows, list(environment.databases), place):
+            pass
+
+
+def _put_some(rows: Iterator[tuple[str, tuple[bytes, bytes]]], names: list[str], place: str) -> bool:
+    """Put the next rows into the new file in one transaction, and return whether there may be more.
+
+    The file is opened for each transaction: LMDB would write the next one's pages into buffers of this one, and what
+    is left in a buffer would be in the file twice.
+    """
     target = open_alone(place)
+    bytes_left = _COMMIT_BYTES
     try:
-        with environment.env.begin() as source:
-            for name, database in environment.databases.items():
-                _copy_rows(source.cursor(database), target, name)
+        with target.begin(write=True) as txn:
+            databases = {name: target.open_db(name.encode(), txn=txn) for name in names}
+            for name, (key, value) in rows:
+                assert txn.put(key, value, db=databases[name], append=True), f"{name}: {key!r} is out of order"
+                bytes_left -= len(key) + len(value)
+                if bytes_left <= 0:
+                    return True
     finally:
         target.close()
-
-
-def _copy_rows(source: "lmdb.Cursor[bytes]", target: lmdb.Environment, name: str) -> None:
-    rows = source.iternext()
-    database: Any = None
-    is_over = False
-    while not is_over:
-        with target.begin(write=True) as txn:
-            database = database or target.open_db(name.encode(), txn=txn)
-            bytes_left = _COMMIT_BYTES
-            while bytes_left > 0 and not is_over:
-                row = next(rows, None)
-                is_over = row is None
-                if row is not None:
-                    txn.put(*row, db=database, append=True)
-                    bytes_left -= len(row[0]) + len(row[1])
+    return False
 
 
 COPY: Final = "sweep"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import click
 
@@ -212,7 +212,7 @@ def verb(
                     memory = [stack.enter_context(store)]
                 output = function(*memory, **given)
                 if isinstance(output, Iterator):
-                    for shown in output:
+                    for shown in cast("Iterator[Output]", output):
                         _print(shown, as_json=as_json)
                     return
                 if not as_json:
@@ -222,9 +222,9 @@ def verb(
             if output.exit_code:
                 click.get_current_context().exit(output.exit_code)
 
-        made: Any = command
+        made = cast("Any", command)
         for option in reversed((*options, *([db_option] if opens else []), json_option)):
-            made = option(made)
+            made = cast("Any", option)(made)
         group.command(name)(made)
         return function
 

@@ -285,12 +285,21 @@ class Reader:
                 memory_bytes=self.memory_bytes,
                 state_lock=self.state_lock,
                 load_vectors=self.loader.vectors,
-                stream=lambda key: self.streams.known(key),  # noqa: PLW0108 - those of the moment, not of now
+                stream=self._known,
                 place=self._place,
-                graph=lambda number: self.log.row("graphs", number_key(number)),
-                store_graph=lambda number, blob: self.checkpoints.keep(("graphs", number_key(number), blob)),
+                graph=self._graph,
+                store_graph=self._store_graph,
             )
         )
+
+    def _known(self, key: str) -> Stream | None:
+        return self.streams.known(key)
+
+    def _graph(self, number: int) -> bytes | None:
+        return self.log.row("graphs", number_key(number))
+
+    def _store_graph(self, number: int, blob: bytes) -> None:
+        self.checkpoints.keep(("graphs", number_key(number), blob))
 
     def _place(self, key: str, seq: int) -> tuple[int, int]:
         stream = self.streams.known(key)

@@ -56,7 +56,11 @@ def _no_conversations(_: BinaryIO) -> Iterator[SourceConversation]:
     raise AssertionError("an export holds events, which `Memory.load` reads")
 
 
-REFOLD: Final = SessionFormat("refold", lambda head: _HEAD.match(head) is not None, _no_conversations)
+def _is_export(head: bytes) -> bool:
+    return _HEAD.match(head) is not None
+
+
+REFOLD: Final = SessionFormat("refold", _is_export, _no_conversations)
 
 
 # Those that ask for more of a file come first: a line of BEAM is a chat of OpenAI's with some fields more.

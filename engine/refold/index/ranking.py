@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from math import isfinite, log
 from types import MappingProxyType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -105,8 +105,8 @@ class Ranking(Struct, frozen=True, kw_only=True):
         for field, choices in _CHOICES.items():
             if given[field] not in choices:
                 self._refuse(field, f"give one of {', '.join(map(repr, choices))}")
-        shares = given["neighbours"]
-        is_tuple = isinstance(shares, tuple) and len(shares) <= _NEIGHBOURS_MAX
+        shares = cast("tuple[Any, ...]", given["neighbours"])
+        is_tuple = isinstance(given["neighbours"], tuple) and len(shares) <= _NEIGHBOURS_MAX
         if not is_tuple or not all(type(share) in (int, float) and 0 <= share <= 1 for share in shares):
             advice = f"give a tuple of at most {_NEIGHBOURS_MAX} numbers from 0 to 1, the nearest first"
             self._refuse("neighbours", advice)

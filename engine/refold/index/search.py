@@ -422,11 +422,12 @@ def search_many(view: TableView, queries: Sequence[Query], extras: Sequence[Any]
     matrix = view.columns.matrix if selection.rows is None else view.columns.matrix[selection.rows]
     block = max(1, QUERIES_BYTES_MAX // (4 * max(len(matrix), 1)))
     weight = np.float32(scans[0].ranking.cosine)
-    nothing: Array = np.zeros(matrix.shape[1], np.float32)
+    nothing: Array = np.zeros(matrix.shape[1], np.float32)  # pyright: ignore[reportUnknownVariableType]
     found: list[Matches] = []
     for begin in range(0, len(scans), block):
         part = scans[begin : begin + block]
-        vectors = np.array([nothing if scan.vector is None else scan.vector * weight for scan in part])
+        weighted: list[Array] = [nothing if scan.vector is None else scan.vector * weight for scan in part]
+        vectors = np.array(weighted)
         for scan, products in zip(part, product(vectors, matrix.T), strict=True):
             found.append(Matches(tuple(scan.all(selection, products)), exact=True, scanned=True))
     return found

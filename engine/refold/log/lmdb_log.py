@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
-from typing import Any, Final, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
 
 import lmdb
 
@@ -441,7 +441,8 @@ class LmdbLog:
 
     def row(self, table: Table, key: bytes) -> bytes | None:
         """Return the value of a row."""
-        return self._reading("reading a row", lmdb.Transaction.get, key, database=table)
+        found = self._reading("reading a row", lmdb.Transaction.get, key, database=table)
+        return cast("bytes | None", found)
 
     def rows(self, table: Table, first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return up to ``limit`` rows with keys from ``first`` on."""

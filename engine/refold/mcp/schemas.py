@@ -534,7 +534,7 @@ def checker_of(schema: Mapping[str, Any]) -> Callable[[object], str]:
 
     def counted(check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
         def steps(validator: Any, rule: Any, value: Any, schema: Any) -> Iterator[Any]:
-            left[0] -= 1 + sum(len(each) for each in (rule, value) if isinstance(each, (list, dict)))
+            left[0] -= 1 + sum(len(each) for each in (rule, value) if isinstance(each, (list, dict)))  # pyright: ignore[reportUnknownArgumentType]
             if left[0] < 0:
                 raise _EnoughError
             yield from check(validator, rule, value, schema) or ()

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar, cast
 
 import uvicorn
 from mcp import MCPError, types
@@ -134,7 +134,7 @@ def _call_result(result: ToolResult) -> types.CallToolResult:
     if isinstance(value, str):
         return types.CallToolResult(content=content)
     # Before 2026 the protocol had only objects there.
-    structured: dict[str, Any] = value if isinstance(value, dict) else {"result": value}
+    structured = cast("dict[str, Any]", value) if isinstance(value, dict) else {"result": value}
     return types.CallToolResult(content=content, structured_content=structured)
 
 

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 
     def of_default(verb: Callable[Concatenate[Project, P], R]) -> Callable[Concatenate["Memory", P], R]:
         """Return a verb of a project as one of a memory: what ``Shortcut`` does."""
+        ...
 
 
 class Shortcut:

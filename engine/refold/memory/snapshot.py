@@ -253,8 +253,8 @@ def snapshot(door: Door, stream: str, name: str | None, at: int | None, options:
     request = ("snapshot", stream, name)
     decide = _naming(door, stream, name, options)
     noted = door.note(STORE_STREAM, decide, at=None, asked=request, request_id=options.request_id)
-    if noted is not None and isinstance(noted[0], SnapshotNamed):
-        return Snapshot(stream, noted[0].base_seq, name, engine, door.branch)
+    if noted is not None and isinstance(noted.event, SnapshotNamed):
+        return Snapshot(stream, noted.event.base_seq, name, engine, door.branch)
     return named(door, stream, name)
 
 

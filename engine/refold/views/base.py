@@ -6,7 +6,7 @@ back when its successor is erased.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
@@ -26,7 +26,7 @@ _ROWS: Final[dict[type, Any]] = {
 def copy_slots(state: T) -> T:
     """Return a state that goes on by itself: with copies of the containers in its slots."""
     other = object.__new__(type(state))
-    for name in type(state).__slots__:  # type: ignore[attr-defined]
+    for name in cast("tuple[str, ...]", cast("Any", state).__slots__):
         value = getattr(state, name)
         setattr(other, name, value.copy() if hasattr(value, "copy") else value)
     return other

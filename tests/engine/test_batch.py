@@ -1,6 +1,8 @@
 """A batch: one commit or none, seen by nobody before its end, and undone by an exception."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ from refold import (
     Message,
     WrongVersion,
 )
+from refold.log.lmdb_log import LmdbTurn
 from tests.support.memories import Clock, assert_sound, elsewhere, in_batch, interrupt, refused, remembering
 
 
@@ -398,3 +401,26 @@ class TestRequests:
         chat.scratchpad.set("k", "v")
         assert chat.scratchpad.delete("k", request_id="r") is False
         assert chat.scratchpad.get("k") == "v"
+
+
+def test_a_request_that_another_thread_is_folding_is_answered_once_it_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_durable, may_fold, write = threading.Event(), threading.Event(), LmdbTurn.write
+
+    def write_and_wait(*arguments: Any, **options: Any) -> None:
+        write(*arguments, **options)
+        is_durable.set()
+        may_fold.wait(60)
+
+    with Memory(tmp_path / "store") as memory:
+        chat = memory.conversation("chat")
+        chat.append("user", "open")
+        monkeypatch.setattr(LmdbTurn, "write", write_and_wait)
+        with ThreadPoolExecutor() as pool:
+            pool.submit(chat.append, "user", "once", request_id="one")
+            is_durable.wait(60)
+            threading.Timer(0.1, may_fold.set).start()
+            with memory.batch():
+                chat.append("user", "once", request_id="one")
+                assert [message.content for message in chat.window()] == ["open", "once"]

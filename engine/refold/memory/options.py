@@ -508,11 +508,20 @@ class Door:
     def _note_in(self, batch: batches.Batch, mutation: Mutation) -> Recorded | None:
         if mutation.request is not None:
             try:
-                return self.engine.reader.answered(mutation.request)
+                answered = self.engine.reader.answered(mutation.request)
             except LookupError:
                 self._refuse_repeat(batch.transaction, mutation.request)
+            else:
+                self._await_fold(answered)
+                return answered
         place = batch.transaction.apply(mutation)
         return None if place is None else batch.transaction.recorded(place)
+
+    def _await_fold(self, answered: Recorded | None) -> None:
+        """Wait for a commit of this process that is durable and not folded yet, so that reads show what is answered."""
+        if answered is not None and answered.stamp.seq > self.engine.reader.head:
+            with self.engine.writer.exclusive():
+                pass
 
     def request(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> Request:
         """Return a request as the store keeps it; what a branch's elders answered before it was forked counts too."""

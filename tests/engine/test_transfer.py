@@ -71,6 +71,8 @@ def travel(memory: Memory, chat: Conversation, snapshot: Snapshot) -> None:
     other.conversation("o").append("user", "from elsewhere", tokens=2)
     other.conversation("o").scratchpad.set("a", "b")
     chat.restore(Snapshot.from_bytes(other.conversation("o").snapshot().to_bytes()))
+    chat.pin(chat.append("user", "kept", tokens=1))
+    chat.remove(chat.append("user", "dropped", tokens=1))
     work(memory, chat)
     learn(memory.project("acme"), chat.append("user", "Use pnpm.", tokens=2))
     pin_up(memory)

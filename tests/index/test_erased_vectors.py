@@ -105,7 +105,7 @@ def links_in(blob: bytes) -> set[bytes]:
     """Parts of a graph's links, which stand behind what names it and before its checksum."""
     middle = blob[len(blob) // 4 : -LINKS_BYTES]
     found = {middle[begin : begin + LINKS_BYTES] for begin in range(0, len(middle) - LINKS_BYTES, LINKS_BYTES)}
-    return {part for part in found if len(set(part)) > LINKS_BYTES // 4}
+    return {part for part in found if len(set(part)) > LINKS_BYTES // 8}
 
 
 def contexts(memory: Memory) -> bytes:

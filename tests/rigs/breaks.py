@@ -143,7 +143,14 @@ class EarlyTurns:
         self._held: list[Callable[[], None]] = []
         self._writing = threading.Lock()
         self._inside = threading.local()
-        self._write = LmdbLog.write
+        self._write_turn = LmdbTurn.write
+
+    def _write(self, log: LmdbLog, *arguments: Any, **options: Any) -> None:
+        def use(turn: LmdbTurn) -> None:
+            turn.is_blind = turn.moved
+            self._write_turn(turn, *arguments, **options)
+
+        log.in_turn(use)
 
     def write_held(self) -> None:
         """Write what is held back, in order; inside a turn there is nothing."""

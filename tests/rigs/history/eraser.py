@@ -112,7 +112,7 @@ def _in_class(kind: Any, name: str, dying: Dying) -> None:
 MOMENTS: Final[dict[str, Callable[[int], None]]] = {
     "before the erasure is written": lambda n: _in_class(LmdbTurn, "write", _doomed(n, after=False, when=_is_erasure)),
     "once the erasure is written": lambda n: _in_class(LmdbTurn, "write", _doomed(n, after=True, when=_is_erasure)),
-    "while a copy is written": lambda n: _in_class(clean_copy, "_copy_rows", _doomed(n, after=True)),
+    "while a copy is written": lambda n: _in_class(clean_copy, "_put_some", _doomed(n, after=True)),
     "before a copy is flushed": lambda n: _in_os(clean_copy, "fsync", _doomed(n, after=False)),
     "once the copy is whole": lambda n: _in_class(clean_copy, "copy", _doomed(n, after=True)),
     "before the copy takes its place": lambda n: _in_os(environment, "rename", _doomed(n, after=False)),

@@ -185,7 +185,8 @@ class Engine:
             try:
                 log.close()
             finally:
-                self.reader.refuse("is closed")
+                # Not by `refuse`: a signal may end a Python function before its first line.
+                self.reader.closed, self.reader.is_writable = "is closed", False
         else:
             self._subscriptions = None
 

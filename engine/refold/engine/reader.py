@@ -124,7 +124,7 @@ class Reader:
         self.random_bytes = random_bytes
         self.state_lock = threading.RLock()
         self.index = LazyIndex(self._new_index)
-        self._closed = ""
+        self.closed = ""
         """Why this log cannot be used any more, empty while it can."""
         self.new_id = Ids(random_bytes).new
         self._frozen: OrderedDict[tuple[int, int], fold.State] = OrderedDict()
@@ -177,7 +177,7 @@ class Reader:
         self.types_written = {fold.EVENT_TYPES[tag] for tag in self.tags if fold.is_known(tag)}
         """The event types whose tags are in the store's list of tags."""
         self.unknown_tags = sorted(tag for tag in self.tags if not fold.is_known(tag))
-        self.is_writable = not self._closed and not self.log.readonly and not self.unknown_tags
+        self.is_writable = not self.closed and not self.log.readonly and not self.unknown_tags
         """Whether events can be appended; ``check_writable`` says why not."""
 
     # Doors of what is not deterministic.
@@ -195,16 +195,16 @@ class Reader:
     @property
     def is_closed(self) -> bool:
         """Whether this engine can no longer be used."""
-        return bool(self._closed)
+        return bool(self.closed)
 
     def refuse(self, reason: str) -> None:
-        """Refuse every further use, for a reason: this memory "is closed"."""
-        self._closed, self.is_writable = reason, False
+        """Refuse every further use, for a reason: this memory "belongs to another process"."""
+        self.closed, self.is_writable = reason, False
 
     def check_open(self) -> None:
         """Raise ``Closed`` after ``close``."""
-        if self._closed:
-            raise Closed(f"this memory {self._closed}; open the store again with Memory(path)")
+        if self.closed:
+            raise Closed(f"this memory {self.closed}; open the store again with Memory(path)")
         if self.is_torn or self.streams.is_torn:
             with self.state_lock:
                 if self.is_torn or self.streams.is_torn:

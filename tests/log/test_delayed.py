@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import refold.log.delayed as delayed_module
-from refold import Closed, StoreBusy, StoreError, StoreFull
+from refold import Closed, Memory, StoreBusy, StoreError, StoreFull
 from refold.log.delayed import DelayedLog
 from refold.log.directory import open_directory
 from refold.log.lmdb_log import LmdbLog
@@ -21,6 +21,7 @@ from refold.log.protocol import Log, Row
 from refold.log.record import SEQ
 from tests.log.test_conformance import Conformance, commit_row, fill, one_write
 from tests.support.memories import Child, erase
+from tests.support.seams import log_of
 
 SOON_SECONDS = 30
 
@@ -393,3 +394,27 @@ class TestProcesses:
         log = opened(tmp_path / "store")
         assert log.read(1, 5) == [b"1", b"2"]
         log.close()
+
+
+def test_an_erasure_cut_off_while_it_looks_for_the_end_leaves_a_log_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(tmp_path / "store", durability="delayed")
+    chat = memory.conversation("chat")
+    seq = chat.append("user", "erased").seq
+    log, head, cuts = log_of(memory), LmdbLog.head, list[bool]()
+
+    def cut_off(inner: LmdbLog) -> int:
+        if getattr(log, "_is_stale") and not cuts:  # noqa: B009 - a private name
+            cuts.append(True)
+            raise KeyboardInterrupt
+        return head(inner)
+
+    monkeypatch.setattr(LmdbLog, "head", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        memory.erase([seq])
+    chat.append("user", "after")
+    memory.close()
+    with Memory(tmp_path / "store") as again:
+        assert [message.content for message in again.conversation("chat").window()] == [None, "after"]
+        assert again.verify().ok

@@ -189,6 +189,8 @@ class DelayedLog:
         self._waiting = Tail(head)
         self._written: Tail | None = None
         """The tail that is on its way to the disk, or whose way failed: older than ``_waiting``."""
+        self._is_stale = False
+        """Whether the log below may have moved on without this one."""
         self._failure: Exception | None = None
         self._flusher: Worker | None = None
         self._is_stopping = False
@@ -198,6 +200,16 @@ class DelayedLog:
     def _check_usable(self) -> None:
         if self._is_closed or os.getpid() != self._owner:
             raise Closed("the store is closed, or belongs to the process that this one forked from; open it again")
+        if self._is_stale:
+            with self._flushing, self._state:
+                if self._is_stale:
+                    self._find_end()
+
+    def _find_end(self) -> None:
+        """Begin an empty tail behind the log below."""
+        self._waiting = Tail(self._inner.head())
+        self._durable = self._waiting.first_seq - 1
+        self._is_stale = False
 
     # Writing.
 
@@ -351,12 +363,12 @@ class DelayedLog:
         """Put everything and replace records, durably, after all that was written before; the thread has its turn."""
         self.flush()
         with self._flushing, self._state:
+            # What fails may be there all the same; whatever cuts off the look at it, the next use looks again.
+            self._is_stale = True
             try:
                 self._inner.in_turn(lambda turn: turn.write(first_seq, records, commits, rows, erased))
             finally:
-                # What failed may be there all the same.
-                self._waiting = Tail(self._inner.head())
-                self._durable = self._waiting.first_seq - 1
+                self._find_end()
 
     def alone(self, use: Callable[[], T]) -> T:
         """Call ``use`` while no other handle has the store open."""

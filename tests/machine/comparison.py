@@ -1,5 +1,6 @@
 """Every public read, compared with what the plain model says."""
 
+import json
 from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any
@@ -37,12 +38,17 @@ def check_chat(chat: Conversation, model: Model, opening: Opening, at: int | Non
     _check_state(chat, state, {} if project is None else model.state(f"project/{project}", at).values)
     _check_events(chat, model, stream, at)
     assert chat.place == (stream, model.committed if at is None else at)
-    pointer = _snapshot_of(chat, model)
-    assert pointer is None or (pointer.stream, pointer.seq, pointer.name) == (stream, model.last_seq(stream, at), None)
+    if model.batch is None:
+        _check_snapshot(chat.snapshot(), state, (stream, model.last_seq(stream, at), None))
 
 
-def _snapshot_of(chat: Conversation, model: Model) -> Snapshot | None:
-    return chat.snapshot() if model.batch is None else None
+def _check_snapshot(snapshot: Snapshot, state: Chat, pointer: tuple[str, int, None]) -> None:
+    assert (snapshot.stream, snapshot.seq, snapshot.name) == pointer
+    ids = [line.id for line in state.lines]
+    assert ([message.id for message in snapshot.messages], snapshot.tokens) == (ids, state.tokens)
+    if state.opened:
+        content = json.loads(snapshot.to_json())
+        assert (len(content["messages"]), content["tokens"]) == (len(ids), state.tokens)
 
 
 def _check_window(chat: Conversation, model: Model, state: Chat, opening: Opening) -> None:
@@ -64,6 +70,7 @@ def _check_scratchpad(chat: Conversation, state: Chat) -> None:
     assert chat.scratchpad.get("never set", "default") == "default"
     assert chat.scratchpad.notes() == [text for _, text in state.notes]
     assert chat.scratchpad.to_dict() == {"entries": entries, "notes": chat.scratchpad.notes()}
+    assert json.loads(chat.scratchpad.to_json()) == chat.scratchpad.to_dict()
     assert chat.scratchpad.items() == sorted(entries.items())
 
 

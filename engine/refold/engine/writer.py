@@ -135,14 +135,15 @@ class Writer:
         try:
             return use() if lead.acquire(blocking=False) else None
         finally:
-            try:  # noqa: SIM105 - a signal may end a Python function before its first line, and this is none
+            try:  # A signal may end a Python function before its first line, and this is none.
                 lead.release()
             except RuntimeError:
-                pass  # Another thread leads.
-            # After the release: whoever queued up before it sleeps, whoever comes after it takes the lead himself.
-            if self._queue:
-                with suppress(IndexError):
-                    self._queue[0].ring()
+                pass  # Another thread leads. Ringing here would wake this one again and again until it has ended.
+            else:
+                # After the release: whoever queued up before it sleeps, whoever comes after it takes the lead himself.
+                if self._queue:
+                    with suppress(IndexError):
+                        self._queue[0].ring()
 
     def _wait(self, ticket: Ticket) -> None:
         """Queue a ticket and sleep until it is done, by this thread if it is its turn to lead."""

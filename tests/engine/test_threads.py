@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,6 +13,7 @@ import pytest
 from refold import NO_STREAM, Conversation, InvalidInput, Memory, WrongVersion
 from refold.views.window import WINDOW
 from tests.support.memories import assert_sound, in_batch, remembering
+from tests.support.seams import engine_of
 
 THREADS = 8
 ROUNDS = 40
@@ -324,3 +326,26 @@ def test_closing_beside_writers_leaves_an_acknowledged_store(tmp_path: Path) -> 
     together(write, close)
     with remembering(tmp_path / "store") as again:
         assert [message.content for message in again.conversation("chat").window()] == acknowledged
+
+
+def test_a_caller_that_waits_for_another_commit_sleeps(tmp_path: Path) -> None:
+    """What it takes of the processor is measured, which a busy machine does not change."""
+    spent: list[float] = []
+
+    def append(chat: Conversation) -> None:
+        begin = time.thread_time()
+        chat.append("user", "waits", tokens=1)
+        spent.append(time.thread_time() - begin)
+
+    with Memory(tmp_path / "store") as memory:
+        chat = memory.conversation("chat")
+        chat.append("user", "open", tokens=1)
+        with engine_of(memory).writer.exclusive():
+            waiting = [threading.Thread(target=append, args=(chat,)) for _ in range(3)]
+            for thread in waiting:
+                thread.start()
+            time.sleep(1)
+        for thread in waiting:
+            thread.join()
+    assert len(spent) == 3
+    assert max(spent) < 0.1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from refold import Conversation, InvalidInput, LimitExceeded, Memory, Message, NotFound
+from refold import Conversation, InvalidInput, LimitExceeded, Memory, Message, NotFound, Snapshot
 from tests.support.memories import refused, remembering
 
 CALL = {"type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -473,6 +473,18 @@ class TestOneMessage:
         assert chat.pin(two.seq)
         assert [message.pinned for message in chat.window()] == [True, False]
         assert chat.window()[1] == three
+
+    def test_a_message_of_an_imported_state_is_named_by_its_id_alone(self, memory: Memory) -> None:
+        other = Memory().conversation("other", window_tokens=100)
+        for text in ("one", "two"):
+            other.append("user", text, tokens=10)
+        chat = memory.conversation("chat", window_tokens=100)
+        chat.restore(Snapshot.from_bytes(other.snapshot().to_bytes()))
+        first, second = chat.window()
+        assert first.seq == second.seq
+        assert chat.remove(first.seq) is False
+        assert chat.remove(second) is True
+        assert chat.window() == [first]
 
     def test_a_pinned_message_outlives_the_budget_until_it_is_unpinned(self, memory: Memory) -> None:
         chat = memory.conversation("chat", window_tokens=30)

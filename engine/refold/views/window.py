@@ -196,8 +196,13 @@ class Window:
             self.enter(message)
 
     def find(self, key: str | int) -> Message | None:
-        """Return the live message with an id or a seq, ``None`` where there is none."""
-        return next((message for message in self.live() if key in (message.id, message.seq)), None)
+        """Return the live message with an id or a seq, ``None`` where there is none.
+
+        Messages of an imported state all have its seq, so only their ids name them.
+        """
+        if isinstance(key, str):
+            return next((message for message in self.live() if message.id == key), None)
+        return next((message for message in self.live() if message.seq == key != self.origin), None)
 
     def remove(self, message_id: str) -> None:
         """Drop the group of a live message."""

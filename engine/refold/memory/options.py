@@ -508,20 +508,19 @@ class Door:
     def _note_in(self, batch: batches.Batch, mutation: Mutation) -> Recorded | None:
         if mutation.request is not None:
             try:
-                answered = self.engine.reader.answered(mutation.request)
+                return self._answer(mutation.request)
             except LookupError:
                 self._refuse_repeat(batch.transaction, mutation.request)
-            else:
-                self._await_fold(answered)
-                return answered
         place = batch.transaction.apply(mutation)
         return None if place is None else batch.transaction.recorded(place)
 
-    def _await_fold(self, answered: Recorded | None) -> None:
-        """Wait for a commit of this process that is durable and not folded yet, so that reads show what is answered."""
-        if answered is not None and answered.stamp.seq > self.engine.reader.head:
-            with self.engine.writer.exclusive():
+    def _answer(self, request: Request) -> Recorded | None:
+        """Return the last event of an answered request, once reads show it; ``LookupError`` if it was not answered."""
+        recorded = self.engine.reader.answered(request)
+        if recorded is not None and recorded.stamp.seq > self.engine.reader.head:
+            with self.engine.writer.exclusive():  # It is durable, and its commit not folded yet.
                 pass
+        return recorded
 
     def request(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> Request:
         """Return a request as the store keeps it; what a branch's elders answered before it was forked counts too."""
@@ -537,12 +536,14 @@ class Door:
     def answered(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> list[Event] | None:
         """Return all events of a request that was answered before, ``None`` if it was not; no batch may repeat one."""
         request = self.request(request_id, stream, asked)
-        if self.engine.reader.is_answered(request):
-            return self.engine.reader.answer(request)
-        batch = batches.active(self.engine)
-        if batch is not None:
-            self._refuse_repeat(batch.transaction, request)
-        return None
+        try:
+            self._answer(request)
+        except LookupError:
+            batch = batches.active(self.engine)
+            if batch is not None:
+                self._refuse_repeat(batch.transaction, request)
+            return None
+        return self.engine.reader.answer(request)
 
     def _refuse_repeat(self, pending: Transaction, request: Request) -> None:
         if request.id_hash in pending.requests:

@@ -74,7 +74,7 @@ MUTANTS = [
     ),
     # Writer and reader: what is durable, and as of when.
     Mutant("engine/writer.py", "after_ns=reader.time_ns", "after_ns=0", "memory/test_time.py"),
-    Mutant("engine/writer.py", "keeper.rebased(stream)", "None", "engine/test_replay.py engine/test_verify.py"),
+    Mutant("engine/writer.py", "packer.rebased(stream)", "None", "engine/test_replay.py engine/test_verify.py"),
     Mutant(
         "engine/streams.py",
         "slot.seqs.append(stamp.seq)\n        slot.weight += record",

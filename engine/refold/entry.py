@@ -44,7 +44,7 @@ class EmbedderSwitched(Event, frozen=True, tag=35):
     dim: int
 
 
-class Coming:
+class PendingVectors:
     """The vectors that wait: the seqs of those of one embedder, by what they are of."""
 
     __slots__ = ("dim", "model", "seqs")
@@ -58,9 +58,9 @@ class Coming:
         """Return whether any vector waits."""
         return bool(self.seqs)
 
-    def copy(self) -> "Coming":
+    def copy(self) -> "PendingVectors":
         """Return the same, to go on by itself."""
-        other = Coming()
+        other = PendingVectors()
         other.model, other.dim, other.seqs = self.model, self.dim, dict(self.seqs)
         return other
 
@@ -89,9 +89,9 @@ class Coming:
         return [[self.model, self.dim, list(self.seqs), list(self.seqs.values())]] if self.seqs else []
 
     @staticmethod
-    def unpacked(packed: Any) -> "Coming":
+    def unpacked(packed: Any) -> "PendingVectors":
         """Return the inverse of ``packed``."""
-        coming = Coming()
+        coming = PendingVectors()
         for row in msgspec.convert(packed, list[tuple[str, int, list[str], list[int]]]):
             coming.model, coming.dim, ids, seqs = row
             coming.seqs = dict(zip(ids, seqs, strict=True))

@@ -20,7 +20,7 @@ from refold.cli.doctor import Diagnosis, examine
 from refold.limits import TAIL_EVENTS_MAX
 from refold.log import clean_copy, inspect
 from refold.log.disk import SITE_SUFFIX, building
-from refold.log.inspect import Facts, Reader
+from refold.log.inspect import ReaderSlot, StoreFacts
 from refold.log.lmdb_file import open_lmdb
 from refold.log.record import COMMIT, FORMAT, NO_LINK, SEQ
 from tests.support.memories import Child
@@ -321,11 +321,11 @@ def test_a_backup_that_was_cut_off(store: Path) -> None:
     assert "remove it" in check.next_step
 
 
-def facts(**changed: Any) -> Facts:
+def facts(**changed: Any) -> StoreFacts:
     """What the files of a store say that is well: ten events, fifty of a hundred pages in use."""
     commit = (SEQ.pack(10), COMMIT.pack(1, 11, 0, NO_LINK))
-    well = Facts(
-        *(100 * 4096, 100 * 4096, 2**40, 4096, 100, 50, 5_000, (Reader(os.getpid(), None),), ""),
+    well = StoreFacts(
+        *(100 * 4096, 100 * 4096, 2**40, 4096, 100, 50, 5_000, (ReaderSlot(os.getpid(), None),), ""),
         *(msgspec.msgpack.encode(FORMAT), SEQ.pack(10), commit, (SEQ.pack(10), None, None)),
     )
     return well._replace(**changed)
@@ -339,7 +339,7 @@ HUGE = TAIL_EVENTS_MAX + 11
     [
         ("map", {"file_bytes": 2**39 + 1}, "warn", "begin a new store"),
         ("map", {"file_bytes": 2**29 + 1, "map_bytes": 2**30}, "warn", "ulimit -v"),
-        ("readers", {"readers": (Reader(os.getpid(), None),) * 600}, "warn", "600 of 1024"),
+        ("readers", {"readers": (ReaderSlot(os.getpid(), None),) * 600}, "warn", "600 of 1024"),
         ("tail", {"rows": (None, None, None)}, "ok", "scans 10 events"),
         (
             "tail",
@@ -347,8 +347,13 @@ HUGE = TAIL_EVENTS_MAX + 11
             "warn",
             "TAIL_EVENTS_MAX = 50,000",
         ),
-        ("pages", {"readers": (Reader(7, 4_900), Reader(8, None))}, "ok", "50 of 100"),
-        ("pages", {"readers": (Reader(7, 3_999), Reader(8, 4_500))}, "warn", "process 7 began to read 1,001 commits"),
+        ("pages", {"readers": (ReaderSlot(7, 4_900), ReaderSlot(8, None))}, "ok", "50 of 100"),
+        (
+            "pages",
+            {"readers": (ReaderSlot(7, 3_999), ReaderSlot(8, 4_500))},
+            "warn",
+            "process 7 began to read 1,001 commits",
+        ),
         ("pages", {"pages": 200_000, "used_pages": 90_000}, "warn", "110,000 of 200,000 pages"),
         ("pages", {"pages": 200_000, "used_pages": 110_000}, "ok", "90,000 of 200,000 pages"),
         ("event kinds", {"rows": (None, msgspec.msgpack.encode([1, 2, 126]), None)}, "warn", "tags [126]"),

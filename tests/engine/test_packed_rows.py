@@ -198,7 +198,7 @@ def underway(memory: Memory) -> bool:
     engine = engine_of(memory)
     slot = engine.reader.find("project/p")
     assert slot is not None
-    return engine.reader.keeper.is_packing(slot)
+    return engine.reader.packer.is_packing(slot)
 
 
 def begin_one(memory: Memory) -> int:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from refold import Memory, Message, ReadOnly, RefoldError, Report, StoreCorrupt
-from refold.engine.verify import Refolding
+from refold.engine.verify import FoldCheck
 from refold.engine.walk import Page
 from refold.limits import VERIFY_PARTS_COUNT
 from refold.log import lmdb_file
@@ -424,13 +424,13 @@ def test_states_that_do_not_fit_are_folded_in_passes_of_their_own(
         memory.flush()
         whole = memory.verify()
         passes: list[int] = []
-        again = Refolding._again
+        again = FoldCheck._again
 
-        def counted(refolding: Refolding, seqs: range) -> Page:
+        def counted(refolding: FoldCheck, seqs: range) -> Page:
             passes.append(seqs[0])
             return again(refolding, seqs)
 
-        monkeypatch.setattr(Refolding, "_again", counted)
+        monkeypatch.setattr(FoldCheck, "_again", counted)
         reader_of(memory).memory_bytes = VERIFY_PARTS_COUNT * 2_000_000
         assert memory.verify() == whole
         assert passes.count(1) >= 2

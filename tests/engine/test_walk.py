@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from refold import Memory, Report, StoreCorrupt, fold
-from refold.engine.verify import Refolding
+from refold.engine.verify import FoldCheck
 from refold.engine.walk import Page
 from refold.limits import CHECKPOINT_EVENTS
 from tests.support.memories import Clock
@@ -76,13 +76,13 @@ def test_streams_that_came_to_their_end_leave_ram(tmp_path: Path, monkeypatch: p
             for turn in range(10):
                 memory.conversation(f"chat-{number:03d}").append("user", f"hello {turn}", tokens=1)
     held: list[int] = []
-    take = Refolding.take
+    take = FoldCheck.take
 
-    def counted(refolding: Refolding, page: Page) -> None:
+    def counted(refolding: FoldCheck, page: Page) -> None:
         take(refolding, page)
         held.append(len(refolding._streams))
 
-    monkeypatch.setattr(Refolding, "take", counted)
+    monkeypatch.setattr(FoldCheck, "take", counted)
     with Memory(tmp_path / "store", readonly=True) as memory:
         report = memory.verify()
         assert report.ok

@@ -199,7 +199,7 @@ def test_erasing_while_a_graph_is_built_and_a_row_is_under_way(path: Path, monke
         slot = engine.reader.find("project/p")
         assert slot is not None
         monkeypatch.setattr("refold.index.table.GRAPH_FRESH_ROWS_MIN", 1)
-        while not engine.reader.keeper.is_packing(slot):
+        while not engine.reader.packer.is_packing(slot):
             project.update(project.list()[0], importance=0.5 + memory.head / 10_000)
             assert memory.head < 5_000
         project.search("x", vector=ALL[1])

@@ -9,7 +9,7 @@ from refold import Closed, ReadOnly, StoreCorrupt
 from refold.log.directory import open_directory
 from refold.log.lmdb_log import LmdbLog
 from refold.log.memory_log import RamLog
-from refold.log.protocol import TABLES, Log, Row, Turn, scan
+from refold.log.protocol import TABLES, Log, LogTurn, Row, scan
 from refold.log.record import COMMIT
 from tests.support.memories import erase
 
@@ -29,7 +29,7 @@ def fill(log: Log, sizes: list[int]) -> None:
 
 def one_write(
     first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
-) -> Callable[[Turn], None]:
+) -> Callable[[LogTurn], None]:
     """A use of a turn that writes and does nothing else."""
     return lambda turn: turn.write(first_seq, records, commits, rows)
 
@@ -184,14 +184,14 @@ class Conformance:
         fill(log, [2])
 
         @log.in_turn
-        def _(turn: Turn) -> None:
+        def _(turn: LogTurn) -> None:
             assert not turn.moved
             assert log.head() == 2
             turn.write(3, [b"record 3"], [commit_row(3, 4)], [("names", b"n", b"1"), ("names", b"absent", None)])
             assert log.head() == 3
 
         @log.in_turn
-        def _(turn: Turn) -> None:
+        def _(turn: LogTurn) -> None:
             assert not turn.moved
             turn.write(4, [b"record 4", b"record 5"], [commit_row(4, 5), commit_row(5, 6)])
 
@@ -208,7 +208,7 @@ class Conformance:
         log.write_rows([("names", b"n", b"1")])
 
         @log.in_turn
-        def _(turn: Turn) -> None:
+        def _(turn: LogTurn) -> None:
             assert (log.head(), log.read(2, 5), log.read_at([3, 1])) == (
                 3,
                 [b"record 2", b"record 3"],
@@ -248,7 +248,7 @@ class Conformance:
 
     def test_a_turn_writes_once(self, log: Log) -> None:
         @log.in_turn
-        def _(turn: Turn) -> None:
+        def _(turn: LogTurn) -> None:
             turn.write(1, [b"a"], [commit_row(1, 2)])
             with pytest.raises(AssertionError, match="take another turn"):
                 turn.write(2, [b"b"], [commit_row(2, 3)])

@@ -10,7 +10,7 @@ from refold.engine.transaction import Mutation
 from refold.engine.writer import Ticket
 from refold.fold import State
 from refold.log.lmdb_log import LmdbTurn
-from refold.log.protocol import Overtaken
+from refold.log.protocol import TurnLost
 from refold.views.scratchpad import NoteAdded
 from tests.support.bounds import lowered
 from tests.support.memories import remembering
@@ -26,7 +26,7 @@ def test_who_was_refused_in_an_overtaken_turn_is_not_written_by_the_next(
     def overtaken_once(turn: LmdbTurn, *arguments: Any) -> None:
         attempts.append("write")
         if len(attempts) == 1:
-            raise Overtaken("another process wrote while the map grew")
+            raise TurnLost("another process wrote while the map grew")
         write(turn, *arguments)
 
     refusals = iter([InvalidInput("not this time")])

@@ -13,7 +13,7 @@ from refold import StoreFull
 from refold.log import lmdb_file
 from refold.log.directory import open_directory
 from refold.log.lmdb_log import LmdbLog
-from refold.log.protocol import Overtaken, Turn
+from refold.log.protocol import LogTurn, TurnLost
 from tests.log.test_conformance import commit_row, fill, one_write
 from tests.support.memories import Child, erase
 
@@ -105,7 +105,7 @@ def opened(path: Path, *, readonly: bool = False) -> LmdbLog:
 
 def append(log: LmdbLog, size: int) -> None:
     @log.in_turn
-    def _(turn: Turn) -> None:
+    def _(turn: LogTurn) -> None:
         seq = log.head() + 1
         turn.write(seq, [bytes([seq % 256]) * size], [commit_row(seq, seq + 1)])
 
@@ -198,7 +198,7 @@ class TestTheMap:
             assert child.read() == "3"
 
             @small.in_turn
-            def _(turn: Turn) -> None:
+            def _(turn: LogTurn) -> None:
                 assert turn.moved
                 turn.write(4, [bytes(160 * MIB)], [commit_row(4, 5)])
 
@@ -226,12 +226,12 @@ class TestTheMap:
 
             with monkeypatch.context() as patch:
                 patch.setattr(small._shared, "grow", grow_slowly)
-                with pytest.raises(Overtaken, match="nothing was written, call again"):
+                with pytest.raises(TurnLost, match="nothing was written, call again"):
                     small.in_turn(one_write(1, [bytes(20 * MIB)], [commit_row(1, 2)]))
             assert small.read(1, 5) == [bytes(7)]
 
             @small.in_turn
-            def _(turn: Turn) -> None:
+            def _(turn: LogTurn) -> None:
                 assert turn.moved
                 turn.write(2, [bytes(20 * MIB)], [commit_row(2, 3)])
 
@@ -243,7 +243,7 @@ class TestTheMap:
         error = lmdb.MapResizedError("met before the thread that has its turn made the map larger")
 
         @small.in_turn
-        def _(turn: Turn) -> None:
+        def _(turn: LogTurn) -> None:
             thread = threading.Thread(target=lambda: recovered.append(small._shared.recover(error)))
             thread.start()
             thread.join()

@@ -11,7 +11,7 @@ import pytest
 from refold import StoreBusy, StoreCorrupt
 from refold.log.directory import open_directory
 from refold.log.lmdb_log import LmdbLog
-from refold.log.protocol import Row, Turn
+from refold.log.protocol import LogTurn, Row
 from tests.log.test_conformance import commit_row, fill, one_write
 from tests.support.memories import Child, erase
 
@@ -68,7 +68,7 @@ def other(log: LmdbLog, tmp_path: Path) -> Iterator[Child]:
         yield child
 
 
-def is_moved(turn: Turn) -> bool:
+def is_moved(turn: LogTurn) -> bool:
     return turn.moved
 
 
@@ -84,7 +84,7 @@ class TestMoved:
         assert not append_there(other)
 
         @log.in_turn
-        def _(turn: Turn) -> None:
+        def _(turn: LogTurn) -> None:
             assert turn.moved
             fill_in = log.head() + 1
             turn.write(fill_in, [b"mine"], [commit_row(fill_in, fill_in + 1)])
@@ -98,7 +98,7 @@ class TestMoved:
         append_there(other)
 
         @log.in_turn
-        def _(turn: Turn) -> None:
+        def _(turn: LogTurn) -> None:
             assert turn.moved
             log.saw(log.mark())
 
@@ -115,7 +115,7 @@ class TestMoved:
         append_there(other)
         told: list[bool] = []
 
-        def note_and_fail(turn: Turn) -> None:
+        def note_and_fail(turn: LogTurn) -> None:
             told.append(turn.moved)
             raise ZeroDivisionError
 
@@ -194,7 +194,7 @@ class TestMoved:
         reader = opened(tmp_path / "store", readonly=True)
 
         @log.in_turn
-        def _(turn: Turn) -> None:
+        def _(turn: LogTurn) -> None:
             turn.write(1, [b"a"], [commit_row(1, 2)])
             assert reader.changed()
 
@@ -211,7 +211,7 @@ class TestWaiting:
         assert (log.head(), log.changed()) == (0, False)
         entered = threading.Event()
 
-        def take(turn: Turn) -> None:
+        def take(turn: LogTurn) -> None:
             entered.set()
             assert turn.moved
             seq = log.head() + 1
@@ -249,7 +249,7 @@ class TestWaiting:
             reader.close()
 
         @log.in_turn
-        def _(turn: Turn) -> None:
+        def _(turn: LogTurn) -> None:
             thread = threading.Thread(target=look)
             thread.start()
             thread.join()
@@ -280,7 +280,7 @@ class TestWaiting:
 
     def test_a_second_writer_is_refused_while_the_first_has_its_turn(self, log: LmdbLog, tmp_path: Path) -> None:
         @log.in_turn
-        def _(turn: Turn) -> None:
+        def _(turn: LogTurn) -> None:
             with pytest.raises(StoreBusy, match="already writes"):
                 opened(tmp_path / "store")
             turn.write(1, [b"a"], [commit_row(1, 2)])
@@ -295,7 +295,7 @@ def test_processes_and_threads_interleave_without_a_gap(log: LmdbLog, tmp_path: 
         for number in range(each):
 
             @log.in_turn
-            def _(turn: Turn, number: int = number) -> None:
+            def _(turn: LogTurn, number: int = number) -> None:
                 seq = log.head() + 1
                 turn.write(seq, [f"{name}-{number}".encode()], [commit_row(seq, seq + 1)])
 

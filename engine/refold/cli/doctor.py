@@ -32,7 +32,7 @@ from refold.limits import (
 )
 from refold.log import inspect
 from refold.log.directory import reserved_bytes, wanted_bytes
-from refold.log.inspect import Facts
+from refold.log.inspect import StoreFacts
 from refold.log.lmdb_file import DATA_FILE
 from refold.log.protocol import Table
 from refold.log.record import COMMIT, FORMAT, SEQ, last_seq_of
@@ -178,7 +178,7 @@ def _unfinished(path: str) -> CheckResult:
 # From the files.
 
 
-def _whole(facts: Facts) -> CheckResult:
+def _whole(facts: StoreFacts) -> CheckResult:
     if facts.problem:
         message = f"the file was cut off: it has {facts.file_bytes:,} of {facts.whole_bytes:,} bytes ({facts.problem})"
         return CheckResult(BAD, message, "restore a backup")
@@ -189,7 +189,7 @@ def _whole(facts: Facts) -> CheckResult:
     return CheckResult(OK, f"the file has all of its {facts.file_bytes:,} bytes")
 
 
-def _format(facts: Facts) -> CheckResult:
+def _format(facts: StoreFacts) -> CheckResult:
     try:
         found = None if facts.format is None else msgspec.msgpack.decode(facts.format, type=int)
     except msgspec.DecodeError as error:
@@ -201,7 +201,7 @@ def _format(facts: Facts) -> CheckResult:
     return CheckResult(OK, f"format {found}")
 
 
-def _map(facts: Facts) -> CheckResult:
+def _map(facts: StoreFacts) -> CheckResult:
     message = f"the file takes {_mib(facts.file_bytes)} of a map of {_mib(facts.map_bytes)}"
     if 2 * facts.file_bytes > facts.map_bytes:
         reason = (
@@ -211,7 +211,7 @@ def _map(facts: Facts) -> CheckResult:
     return CheckResult(OK, message)
 
 
-def _readers(facts: Facts) -> CheckResult:
+def _readers(facts: StoreFacts) -> CheckResult:
     stale = sorted({reader.process for reader in facts.readers if not inspect.is_running(reader.process)})
     message = f"{len(facts.readers)} of {READERS_MAX} entries are taken"
     if stale:
@@ -223,7 +223,7 @@ def _readers(facts: Facts) -> CheckResult:
     return CheckResult(OK, message)
 
 
-def _log(facts: Facts) -> CheckResult:
+def _log(facts: StoreFacts) -> CheckResult:
     damaged = "run `refold verify`, which says what was changed, then restore a backup"
     if facts.last_commit is None:
         is_empty = facts.last_record is None
@@ -240,7 +240,7 @@ def _log(facts: Facts) -> CheckResult:
     return CheckResult(OK, f"the head is seq {last_seq_of(row):,}")
 
 
-def _tail(facts: Facts) -> CheckResult:
+def _tail(facts: StoreFacts) -> CheckResult:
     head = 0 if facts.last_commit is None else SEQ.unpack(facts.last_commit[0])[0]
     applied = facts.rows[_ROWS.index(("checkpoints", APPLIED_KEY))]
     try:
@@ -256,7 +256,7 @@ def _tail(facts: Facts) -> CheckResult:
     return CheckResult(OK, message)
 
 
-def _pages(facts: Facts) -> CheckResult:
+def _pages(facts: StoreFacts) -> CheckResult:
     free = facts.pages - facts.used_pages
     message = f"{free:,} of {facts.pages:,} pages are free"
     reading = [(reader.transaction, reader.process) for reader in facts.readers if reader.transaction is not None]
@@ -273,7 +273,7 @@ def _pages(facts: Facts) -> CheckResult:
     return CheckResult(OK, message)
 
 
-def _tags(facts: Facts) -> CheckResult:
+def _tags(facts: StoreFacts) -> CheckResult:
     packed = facts.rows[_ROWS.index(("meta", TAGS_KEY))] or b"\x90"
     try:
         tags = msgspec.msgpack.decode(packed, type=list[int])
@@ -286,7 +286,7 @@ def _tags(facts: Facts) -> CheckResult:
     return CheckResult(OK, f"all {len(tags)} kinds of events are known")
 
 
-def _erasures(facts: Facts) -> CheckResult:
+def _erasures(facts: StoreFacts) -> CheckResult:
     if facts.rows[_ROWS.index(("meta", UNSWEPT_KEY))] is None:
         return CheckResult(OK, "no erasure is unfinished")
     message = "events were erased, and the file was not rewritten without their bytes since"
@@ -312,13 +312,13 @@ OUTSIDE: Final[dict[str, tuple[Callable[[str], CheckResult], int]]] = {
 }
 """Checks of the surroundings of a store, each with the exit code for a bad result."""
 
-GATES: Final[dict[str, tuple[Callable[[Facts], CheckResult], int]]] = {
+GATES: Final[dict[str, tuple[Callable[[StoreFacts], CheckResult], int]]] = {
     "file": (_whole, EXIT_INTEGRITY),
     "format": (_format, EXIT_ERROR),
 }
 """Checks of the file without which the others make no sense."""
 
-INSIDE: Final[dict[str, tuple[Callable[[Facts], CheckResult], int]]] = {
+INSIDE: Final[dict[str, tuple[Callable[[StoreFacts], CheckResult], int]]] = {
     "map": (_map, EXIT_ERROR),
     "readers": (_readers, EXIT_ERROR),
     "log": (_log, EXIT_INTEGRITY),

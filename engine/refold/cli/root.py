@@ -125,7 +125,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Option = Callable[[Function], Function]
 
 
-class _GuardedGroup(click.Group):
+class _ErrorGroup(click.Group):
     """A group that ends its verbs' errors as one line on stderr and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -154,7 +154,7 @@ def _discard_stdout() -> None:
         return
 
 
-@click.group(cls=_GuardedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=_ErrorGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="refold", message="refold %(version)s")
 def cli() -> None:
     """Look into an agent's memory: import sessions, show, replay, fork, compare and verify them.

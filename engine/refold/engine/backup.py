@@ -19,7 +19,7 @@ from refold.engine.repair import Rebuild, Repair, check_end, seeds
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import Mutation
 from refold.engine.verify import MANIFEST_FILE
-from refold.engine.walk import Walk, swept
+from refold.engine.walk import SlowWalk, swept
 from refold.errors import NotFound, RefoldError, StoreCorrupt, StoreVersion
 from refold.event import Erased
 from refold.limits import MEMORY_BYTES_DEFAULT
@@ -216,7 +216,7 @@ def _check_intact(log: Log, seq: int) -> None:
     """Raise ``StoreCorrupt`` where the bytes of the log up to a seq are not those that were written."""
     if swept(log, seq, lambda _page: None, lambda _done, _whole: None) is not None:
         return
-    for finding in Walk(log, seq).findings(lambda _done, _whole: None):
+    for finding in SlowWalk(log, seq).findings(lambda _done, _whole: None):
         if finding.fault == DAMAGE:
             raise StoreCorrupt(
                 f"the backup is damaged: {finding.check} at seq {finding.seq}: {finding.message}; run `refold verify` "

@@ -85,7 +85,7 @@ class Digests:
 # Keeping checkpoints: when a stream gets a row, and how the tail of the log stays short.
 
 
-class _Underway(NamedTuple):
+class _PendingRow(NamedTuple):
     """A row that is being packed: of which stream, and where that stood when it was begun."""
 
     stream: Stream
@@ -97,7 +97,7 @@ class _Underway(NamedTuple):
     packing: fold.Packing
 
 
-class Keeper:
+class CheckpointPacker:
     """Packs states into checkpoint rows; what it packs waits in ``Checkpoints`` for the next commit."""
 
     def __init__(self, log: Log, streams: Streams, checkpoints: Checkpoints, loader: Loader) -> None:
@@ -105,7 +105,7 @@ class Keeper:
         self._streams = streams
         self._checkpoints = checkpoints
         self._loader = loader
-        self.underway: dict[int, _Underway] = {}
+        self.underway: dict[int, _PendingRow] = {}
         """By number, the streams whose states are being packed, a slice with each commit."""
         self.tail_due = 0
         """The seq up to which the tail is within its bound for certain."""
@@ -172,7 +172,7 @@ class Keeper:
             self._streams.dirty.pop(stream.number, None)
             return
         packing = fold.Packing(self._loader.live(stream))
-        underway = _Underway(stream, stream.seq, stream.version, len(stream.seqs), kept, packing)
+        underway = _PendingRow(stream, stream.seq, stream.version, len(stream.seqs), kept, packing)
         if packing.is_done:
             self._put(underway)
         else:
@@ -185,7 +185,7 @@ class Keeper:
         if underway.packing.is_done:
             self._put(self.underway.pop(number))
 
-    def _put(self, packed: _Underway) -> None:
+    def _put(self, packed: _PendingRow) -> None:
         stream, count = packed.stream, packed.events_count
         inline, pointed = packed.packing.result()
         row = Checkpoint(packed.seq, packed.version, packed.kept, inline, pointed, stream.seqs[:count])
@@ -288,18 +288,18 @@ class LazyIndex:
         return [("graphs", number_key(number), blob) for number, blob in self._indexes.new_graphs()]
 
 
-class Residents:
+class StreamEviction:
     """The hand that goes round the streams in RAM and lets those leave that nobody has touched since it last passed.
 
     A second chance instead of a list by last use: a touch costs one attribute and no lock.
     """
 
-    def __init__(self, log: Log, streams: Streams, keeper: Keeper, index: LazyIndex, bytes_max: int) -> None:
+    def __init__(self, log: Log, streams: Streams, packer: CheckpointPacker, index: LazyIndex, bytes_max: int) -> None:
         self._log = log
         self._relieved = 0
         """How often streams had come or left when the log was last asked to let go of what it has read."""
         self._streams = streams
-        self._keeper = keeper
+        self._packer = packer
         self._index = index
         self._bytes_max = bytes_max
         self.share_bytes = bytes_max // LOADED_PARTS_COUNT
@@ -322,7 +322,7 @@ class Residents:
                 queue.append(stream)
             elif self._leaves(stream):
                 count -= 1
-            elif self._keeper.is_packing(stream):
+            elif self._packer.is_packing(stream):
                 queue.appendleft(stream)
                 return  # It is large, and leaves soon: nobody else has to.
             else:
@@ -339,7 +339,7 @@ class Residents:
         if stream.number in self._streams.dirty:
             if stream.state is None:
                 return False
-            if not self._keeper.settles(stream):
+            if not self._packer.settles(stream):
                 return False
         self._streams.forget(stream)
         return True

@@ -12,7 +12,7 @@ from refold.engine.transaction import Transaction
 from refold.engine.writer import Writer
 from refold.errors import InvalidInput, StoreError, StoreFull
 from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
-from refold.log.protocol import Log, Row, Turn
+from refold.log.protocol import Log, LogTurn, Row
 
 if TYPE_CHECKING:
     from refold.engine.subscriptions import Subscriber, Subscription, Subscriptions
@@ -119,14 +119,14 @@ class Engine:
             if not reader.log.readonly and not reader.unknown_tags:
                 try:
                     caches = [*reader.index.graph_rows(), *reader.head_digests.take()]
-                    for rows in reader.keeper.rest(reader.head, caches):
+                    for rows in reader.packer.rest(reader.head, caches):
                         reader.log.in_turn(partial(self._store, rows))
                 except BaseException:
                     reader.is_torn = True
                     raise
                 reader.log.flush()
 
-    def _store(self, rows: list[Row], turn: Turn) -> None:
+    def _store(self, rows: list[Row], turn: LogTurn) -> None:
         if turn.moved:
             self.reader.catch_up()
         turn.write(0, (), (), self.reader.checkpoints.allowed(rows))

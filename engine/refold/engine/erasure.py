@@ -17,8 +17,8 @@ from refold.engine.reader import TAGS_KEY, UNSWEPT_KEY, checked_time
 from refold.engine.streams import (
     APPLIED_KEY,
     STORE_STREAM,
+    CheckpointGaps,
     Stream,
-    Uncovered,
     key_of,
     kind_of,
     name_key,
@@ -419,9 +419,9 @@ def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], kno
     engine.reader.log.in_turn(
         lambda turn: turn.write(commit.first_seq, commit.records, [commit.row], rows, blanked_records)
     )
-    engine.reader.restart(Uncovered(applied, uncovered))
+    engine.reader.restart(CheckpointGaps(applied, uncovered))
     for number in uncovered:
-        engine.reader.keeper.settle(engine.reader.streams.at_number(number))
+        engine.reader.packer.settle(engine.reader.streams.at_number(number))
     return len(stale)
 
 

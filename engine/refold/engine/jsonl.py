@@ -71,7 +71,7 @@ class Line(Struct, frozen=True, omit_defaults=True):
 
 
 class Numbers(NamedTuple):
-    """What the names in lines stand for; a name that is not known is a ``KeyError``."""
+    """What the names in lines refer to; a name that is not known is a ``KeyError``."""
 
     stream: Callable[[str, str], int]
     """By the name of the branch and that of the stream."""
@@ -181,19 +181,19 @@ def _field(shown: dict[str, Any], field: msgspec.structs.FieldInfo, numbers: Num
     return msgspec.convert(value, field.type, strict=True)
 
 
-# A trail: where every stream of every branch stands, line by line of an export, before any of it is in a store.
+# The position of every stream of every branch, line by line of an export, before any of it is in a store.
 
 _END = 2**64
 
 
-class Stand(NamedTuple):
+class Position(NamedTuple):
     """Where a stream stands: its version and the seq of its last event."""
 
     version: int
     seq: int
 
 
-class Stands:
+class Positions:
     """Where every stream of every branch stands, event by event; a branch's stream goes on from what it inherited."""
 
     def __init__(self) -> None:
@@ -201,7 +201,7 @@ class Stands:
         """The branches, in the order of their numbers."""
         self._seqs: dict[str, array[int]] = {}
         self._inherited: dict[str, int] = {}
-        """The version that a branch's stream went on from."""
+        """The version that a branch's stream continues from."""
 
     def __len__(self) -> int:
         """Return how many streams have events, those of all branches together."""
@@ -211,16 +211,16 @@ class Stands:
         """Return whether a stream has events of its own in a branch."""
         return key_of(branch, stream) in self._seqs
 
-    def at(self, branch: int, stream: str, until: int = _END) -> Stand:
+    def at(self, branch: int, stream: str, until: int = _END) -> Position:
         """Return where a stream stands at a seq, what its branch inherited included."""
         while True:
             key = key_of(branch, stream)
             seqs = self._seqs.get(key)
             count = 0 if seqs is None else len(seqs) if until == _END else bisect_right(seqs, until)
             if seqs is not None and count:
-                return Stand(self._inherited[key] + count, seqs[count - 1])
+                return Position(self._inherited[key] + count, seqs[count - 1])
             if not branch:
-                return Stand(0, 0)
+                return Position(0, 0)
             branch, until = self.elder(branch, until)
 
     def elder(self, branch: int, until: int) -> tuple[int, int]:
@@ -237,21 +237,21 @@ class Stands:
         self._seqs[key].append(seq)
 
 
-class Trail:
+class ExportState:
     """What was seen of an export so far: branches, the seqs of each stream, and which conversations are open."""
 
     def __init__(self) -> None:
         self.branches: dict[str, int] = {"": 0}
         """The number of each branch by its name."""
         self._numbers: dict[str, int] = {}
-        self._stands = Stands()
+        self._positions = Positions()
         self._opened: dict[str, list[tuple[int, bool]]] = {}
         """From which seq on a conversation was open, or was not any more."""
 
     @property
     def streams(self) -> int:
         """How many streams have events, those of all branches together."""
-        return len(self._stands)
+        return len(self._positions)
 
     def number(self, fork: str, stream: str) -> int:
         """Return the number of a stream in the order in which lines name them: the same in every pass."""
@@ -259,11 +259,11 @@ class Trail:
 
     def has(self, fork: str, stream: str) -> bool:
         """Return whether a stream has events of its own in a branch."""
-        return fork in self.branches and self._stands.has(self.branches[fork], stream)
+        return fork in self.branches and self._positions.has(self.branches[fork], stream)
 
-    def stand(self, fork: str, stream: str) -> Stand:
+    def position(self, fork: str, stream: str) -> Position:
         """Return where a stream stands, what its branch inherited included."""
-        return self._stands.at(self.branches[fork], stream)
+        return self._positions.at(self.branches[fork], stream)
 
     def is_open(self, fork: str, stream: str) -> bool:
         """Return whether a conversation takes messages."""
@@ -273,17 +273,17 @@ class Trail:
             known = next((is_open for seq, is_open in reversed(changes) if seq <= until), None)
             if known is not None or not branch:
                 return known is True
-            branch, until = self._stands.elder(branch, until)
+            branch, until = self._positions.elder(branch, until)
 
     def note(self, line: Line, event: Event) -> None:
         """Take note of a line."""
         branch = self.branches[line.branch]
-        self._stands.note(branch, line.stream, line.seq)
+        self._positions.note(branch, line.stream, line.seq)
         is_open = _opens(event)
         if is_open is not None:
             self._opened.setdefault(key_of(branch, line.stream), []).append((line.seq, is_open))
         if isinstance(event, BranchForked):
-            forks = self._stands.forks
+            forks = self._positions.forks
             name = f"{ERASED_PREFIX}{len(forks) + 1}" if line.erased else event.name
             forks.append(Branch(name, event.base_branch, event.base_seq))
             self.branches[name] = len(forks)
@@ -300,7 +300,7 @@ def _opens(event: Event) -> bool | None:
     return True if isinstance(event, ConversationOpened) else None
 
 
-# Vetting the lines of an export: each must fit what came before it, and hold nothing that no verb could have written.
+# Checks on the lines of an export: each must fit what came before it, and hold nothing that no verb could have written.
 #
 # An export is a text file that people keep, mend and hand on. Everything that a fold relies on is checked here,
 # before the first event of a load is written.
@@ -311,12 +311,12 @@ _POINTERS: Final = frozenset((*fold.SCALAR_SEQS, "base_seq"))
 _OPENING: Final = (ConversationOpened, Forked, Restored, StateImported)
 
 
-class Vetting:
+class ExportCheck:
     """What was seen of an export so far."""
 
-    def __init__(self, trail: Trail) -> None:
+    def __init__(self, state: ExportState) -> None:
         self.events = 0
-        self._trail = trail
+        self._state = state
         self._time_ns = -_SIGNED_MAX
 
     def vet(self, line: Line, event: Event) -> None:
@@ -336,7 +336,7 @@ class Vetting:
 
     def _order(self, line: Line) -> Iterator[str]:
         kind, _, name = line.stream.partition("/")
-        version = self._trail.stand(line.branch, line.stream).version
+        version = self._state.position(line.branch, line.stream).version
         occurred_ns = line.time_ns if line.occurred_ns is None else line.occurred_ns
         if kind not in fold.KINDS or not name or len(name.encode()) > NAME_BYTES_MAX:
             yield f"the stream {line.stream!r} is of no known kind"
@@ -360,7 +360,7 @@ class Vetting:
         if "base_stream" in event.__struct_fields__ and any(pointed):
             yield from self._base(line, event)
         needs_open = line.stream.startswith("conversation/") and not isinstance(event, _OPENING)
-        if needs_open and not self._trail.is_open(line.branch, line.stream):
+        if needs_open and not self._state.is_open(line.branch, line.stream):
             yield f"{line.stream} is not open"
 
     def _base(self, line: Line, event: Event) -> Iterator[str]:
@@ -368,7 +368,7 @@ class Vetting:
         base = line.event.get("base_stream")
         if isinstance(event, SnapshotNamed) and base == "":
             return  # A snapshot of the whole memory.
-        if not isinstance(base, str) or not self._trail.has(line.event.get("base_branch", ""), base):
+        if not isinstance(base, str) or not self._state.has(line.event.get("base_branch", ""), base):
             yield f"its base {checks.shown(base)} is no stream that comes before it"
         elif isinstance(event, (Forked, Restored)) and kind_of(base) != kind_of(line.stream):
             yield f"its base {base} is of another kind than {line.stream}"
@@ -379,7 +379,7 @@ class Vetting:
             yield f"a fork of the memory stands in {STORE_STREAM} of the main line alone"
         if not line.erased:
             checks.name(event.name, "name")
-            if event.name in self._trail.branches or is_reserved(event.name):
+            if event.name in self._state.branches or is_reserved(event.name):
                 yield f"the fork's name {checks.shown(event.name)} is taken"
 
 

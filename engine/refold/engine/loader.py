@@ -20,8 +20,8 @@ from refold.engine.streams import (
     Checkpoints,
     Stream,
     Streams,
-    guarded,
     kind_of,
+    reports_damage,
 )
 from refold.errors import StoreCorrupt
 from refold.event import FLAG_BASE, Event, Forked, Recorded, Restored, Stamp
@@ -64,25 +64,25 @@ class Loader:
         stream.is_used = True
         return self.live(stream).part(SETTINGS).branches
 
-    @guarded
+    @reports_damage
     def recorded(self, seqs: Sequence[int]) -> list[Recorded]:
         """Return the events at the seqs, in the given order."""
         return list(starmap(Recorded, self._read(seqs, self._log.read_at(seqs))))
 
-    @guarded
+    @reports_damage
     def vectors(self, seqs: Sequence[int]) -> list[bytes]:
         """Return the vectors that the events at the seqs hold, as raw float32; needs no lock."""
         records = self._log.read_at(seqs)
         events = decoded(records, _heads(seqs, records))
         return [getattr(event, "vector") for event in events]  # noqa: B009 - several kinds of events have one
 
-    @guarded
+    @reports_damage
     def page(self, first_seq: int, limit: int, bounds: Mapping[int, int] | None = None) -> list[Recorded]:
         """Return those of ``limit`` events from ``first_seq`` on that count within the bounds of branches."""
         seqs, records = counted(first_seq, self._log.read_at(range(first_seq, first_seq + limit)), bounds)
         return list(starmap(Recorded, self._read(seqs, records)))
 
-    @guarded
+    @reports_damage
     def numbered(self, first_seq: int, limit: int) -> list[tuple[int, Event, Stamp]]:
         """Return up to ``limit`` events of the whole log from ``first_seq`` on, with the numbers of their streams."""
         seqs = range(first_seq, first_seq + limit)
@@ -102,7 +102,7 @@ class Loader:
         ]
         return list(zip(decoded(records, heads), stamps, strict=True))
 
-    @guarded
+    @reports_damage
     def replayed(self, until: int, bounds: Mapping[int, int] | None = None) -> dict[int, fold.State]:
         """Return the state of every stream, by number, after folding the log from its first event to ``until``.
 
@@ -164,7 +164,7 @@ class Loader:
                 raise
         return stream.state
 
-    @guarded
+    @reports_damage
     def state_at(self, stream: Stream, seq: int) -> fold.State:
         """Return the state of a stream at a seq, built anew: changing it changes nothing else."""
         segments = self._segments(stream, seq)

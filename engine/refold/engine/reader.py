@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import msgspec
 
 from refold import fold
-from refold.engine.cache import Digests, Keeper, LazyIndex, Residents
+from refold.engine.cache import CheckpointPacker, Digests, LazyIndex, StreamEviction
 from refold.engine.loader import Loader
 from refold.engine.streams import (
     APPLIED_KEY,
     STORE_STREAM,
+    CheckpointGaps,
     Checkpoints,
     Ids,
     Names,
     Stream,
     Streams,
-    Uncovered,
-    guarded,
     kind_of,
     number_key,
+    reports_damage,
 )
 from refold.errors import Closed, InvalidInput, ReadOnly, StoreCorrupt
 from refold.event import Event, Forked, Recorded, Restored
@@ -78,7 +78,7 @@ def end_of_commit(log: Log, seq: int) -> int:
     return _commit_at(log, seq).next_seq - 1
 
 
-@guarded
+@reports_damage
 def _commit_at(log: Log, seq: int) -> CommitRow:
     row = log.commit_at(seq)
     assert row is not None, f"seq {seq} has no commit row"
@@ -134,8 +134,8 @@ class Reader:
         """What is called when a commit of this process was folded, ``None`` while nobody subscribes."""
         self.restart()
 
-    @guarded
-    def restart(self, uncovered: Uncovered | None = None) -> None:
+    @reports_damage
+    def restart(self, uncovered: CheckpointGaps | None = None) -> None:
         """Read where the log stands: last commit, tail, keys; ``uncovered`` says what an erasure left without rows."""
         self.is_torn, self.is_writable = True, False
         """Whether this was cut off: what is in RAM then is no state, and the next call reads it again."""
@@ -144,12 +144,12 @@ class Reader:
         self.checkpoints = Checkpoints(self.log)
         self.streams = Streams(self.log, self.checkpoints)
         self.loader = Loader(self.log, self.streams, self.checkpoints)
-        self.keeper = Keeper(self.log, self.streams, self.checkpoints, self.loader)
-        self.residents = Residents(self.log, self.streams, self.keeper, self.index, self.memory_bytes)
+        self.packer = CheckpointPacker(self.log, self.streams, self.checkpoints, self.loader)
+        self.eviction = StreamEviction(self.log, self.streams, self.packer, self.index, self.memory_bytes)
         self.streams.reach = self._reach
         if uncovered is None:
             applied = self.log.row("checkpoints", APPLIED_KEY)
-            uncovered = Uncovered(SEQ.unpack(applied)[0] if applied else 0, {})
+            uncovered = CheckpointGaps(SEQ.unpack(applied)[0] if applied else 0, {})
         self.streams.expect(uncovered)
         self.streams.scan_tail(uncovered.applied_seq, self.head)
         self.store_id = self.log.row("meta", STORE_ID_KEY) or b""
@@ -238,9 +238,9 @@ class Reader:
     def _relieve(self) -> None:
         """Let streams leave RAM if there are too many; not while a commit may be writing to one of them."""
         try:
-            if self.residents.is_over and not self.is_writing:
-                self.residents.trim(EVICTED_COUNT_MIN)
-            self.residents.relieve()
+            if self.eviction.is_over and not self.is_writing:
+                self.eviction.trim(EVICTED_COUNT_MIN)
+            self.eviction.relieve()
         except BaseException:
             self.is_torn = True
             raise
@@ -331,7 +331,7 @@ class Reader:
             if not self.is_writing and self.log.changed():
                 self.catch_up()
 
-    @guarded
+    @reports_damage
     def catch_up(self) -> None:
         """Fold the events behind the head that is known here, all at once: no read sees half of a commit."""
         try:
@@ -567,7 +567,7 @@ def depth_of(branches: list[Branch], branch: int) -> int:
     return depth
 
 
-@guarded
+@reports_damage
 def _streams_of(records: Sequence[bytes]) -> list[tuple[int, int]]:
     """Return the number of the stream and the branch of each record."""
     return [(STAMP.unpack_from(record)[0], branch_of(record)) for record in records]

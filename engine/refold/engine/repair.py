@@ -15,9 +15,9 @@ import msgspec
 
 from refold import fold
 from refold.engine import transfer
-from refold.engine.cache import Keeper, Residents
+from refold.engine.cache import CheckpointPacker, StreamEviction
 from refold.engine.engine import Engine
-from refold.engine.jsonl import Stands
+from refold.engine.jsonl import Positions
 from refold.engine.loader import Loader
 from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY
 from refold.engine.streams import (
@@ -216,9 +216,9 @@ class Rebuild:
         self._checkpoints = Checkpoints(self._log)
         self._streams = Streams(self._log, self._checkpoints)
         self._loader = Loader(self._log, self._streams, self._checkpoints)
-        self._keeper = Keeper(self._log, self._streams, self._checkpoints, self._loader)
-        self._residents = Residents(
-            self._log, self._streams, self._keeper, engine.reader.index, engine.reader.memory_bytes
+        self._packer = CheckpointPacker(self._log, self._streams, self._checkpoints, self._loader)
+        self._eviction = StreamEviction(
+            self._log, self._streams, self._packer, engine.reader.index, engine.reader.memory_bytes
         )
 
     def run(self) -> None:
@@ -234,7 +234,7 @@ class Rebuild:
                 self._fold(number, event, stamp, record_bytes)
             seq += len(page)
             self._tidy_up(seq, len(page))
-        for rows in self._keeper.rest(head, []):
+        for rows in self._packer.rest(head, []):
             self._log.write_rows(rows)
         self._engine.reload()
 
@@ -247,21 +247,21 @@ class Rebuild:
         fold.fold(slot.state, stamp, event)
         self._streams.advance(slot, stamp, record_bytes)
         if len(slot.seqs) >= (slot.due or CHECKPOINT_EVENTS):
-            self._keeper.keep(slot)
+            self._packer.keep(slot)
         if is_base:
-            self._keeper.rebased(slot)
+            self._packer.rebased(slot)
 
     def _tidy_up(self, seq: int, count: int) -> None:
         """Keep RAM within its bound, and store what waits."""
-        if self._residents.is_over:
-            self._residents.trim(max(EVICTED_COUNT_MIN, 2 * count))
-            self._residents.relieve()
-        self._keeper.proceed(count)
-        if seq > self._keeper.tail_due:
-            self._keeper.shorten_tail(seq, max(PACKED_COUNT_MIN, 2 * count))
+        if self._eviction.is_over:
+            self._eviction.trim(max(EVICTED_COUNT_MIN, 2 * count))
+            self._eviction.relieve()
+        self._packer.proceed(count)
+        if seq > self._packer.tail_due:
+            self._packer.shorten_tail(seq, max(PACKED_COUNT_MIN, 2 * count))
         waiting = self._checkpoints.waiting
         if len(waiting) >= CHECKPOINT_ROWS_MAX:
-            self._log.write_rows([*waiting, self._keeper.applied(seq)])
+            self._log.write_rows([*waiting, self._packer.applied(seq)])
             self._checkpoints.written()
 
 
@@ -293,7 +293,7 @@ class Repair:
     def __init__(self, log: Log, into: Log, seq: int) -> None:
         self._log, self._into, self._until = log, into, seq
         self._streams = StreamNumbers(log)
-        self._stands = Stands()
+        self._positions = Positions()
         self._seen = Seen()
         self._seqs = Seqs()
         self.head = 0
@@ -392,11 +392,11 @@ class Repair:
 
     def _stamped(self, seq: int, header: Header, stream: NewStream) -> Header:
         """Return the header of an event behind the last one of its stream."""
-        version, last = self._stands.at(stream.branch, stream.name)
+        version, last = self._positions.at(stream.branch, stream.name)
         if (header.version, self._seqs.of(header.prev_seq)) != (version + 1, last):
             key = key_of(stream.branch, stream.name)
             self._recounted.setdefault(key, [seq, header.version, version + 1, 0])[-1] += 1
-        self._stands.note(stream.branch, stream.name, self.head)
+        self._positions.note(stream.branch, stream.name, self.head)
         return header._replace(stream=stream.number, version=version + 1, prev_seq=last, branch=stream.branch)
 
     def _record(self, record: bytes, header: Header, stamped: Header, event: Event, stream: NewStream) -> bytes:
@@ -418,7 +418,7 @@ class Repair:
         if isinstance(event, Erased):
             self._erased.update(event.seqs)
         if isinstance(event, BranchForked):
-            self._stands.forks.append(Branch(stream.name, event.base_branch, event.base_seq))
+            self._positions.forks.append(Branch(stream.name, event.base_branch, event.base_seq))
         return HEADER.pack(*stamped) + record[HEADER_BYTES:ARRAY_BEGIN] + array
 
     def _named(self, event: Event) -> dict[str, Any]:

@@ -50,11 +50,11 @@ No ``MemoryError``: a process that is short of memory must not be told that its 
 """
 
 
-def guarded(function: Callable[P, T]) -> Callable[P, T]:
+def reports_damage(function: Callable[P, T]) -> Callable[P, T]:
     """Return the function, for which ``StoreCorrupt`` is raised where the bytes that it reads make no sense."""
 
     @wraps(function)
-    def guarding(*arguments: P.args, **options: P.kwargs) -> T:
+    def reporting(*arguments: P.args, **options: P.kwargs) -> T:
         try:
             return function(*arguments, **options)
         except RefoldError:
@@ -65,7 +65,7 @@ def guarded(function: Callable[P, T]) -> Callable[P, T]:
                 f"what is stored cannot be read ({what}); run `refold verify` and restore a backup"
             ) from error
 
-    return guarding
+    return reporting
 
 
 # Random ids, drawn from the memory's random source in large pools: one draw serves two hundred ids.
@@ -397,7 +397,7 @@ def place_in(packed: bytes) -> tuple[str, int]:
     return name, branch
 
 
-class Uncovered(NamedTuple):
+class CheckpointGaps(NamedTuple):
     """Events that no checkpoint row covers although they are at or before ``applied_seq``: what an erasure leaves."""
 
     applied_seq: int
@@ -405,7 +405,7 @@ class Uncovered(NamedTuple):
     """Number of a stream -> version at its last uncovered event, and the seqs of all of them; by the first seq."""
 
 
-@guarded
+@reports_damage
 def _name_in(key: bytes) -> str:
     """Return the name that a row of names is of."""
     name = key[BRANCH.size :].decode()
@@ -459,7 +459,7 @@ class Streams:
         given = int.from_bytes(last[0], "big") if last is not None else 0
         self.next_number = max(int.from_bytes(stored, "big") if stored else 1, given + 1)
 
-    @guarded
+    @reports_damage
     def scan_tail(self, applied_seq: int, head: int) -> None:
         """Read the headers of the tail: which streams have events that no checkpoint row covers."""
         seq = applied_seq
@@ -469,7 +469,7 @@ class Streams:
                 number, version, *_ = STAMP.unpack_from(record)
                 self._note_tail(number, version, seq)
 
-    def expect(self, uncovered: Uncovered) -> None:
+    def expect(self, uncovered: CheckpointGaps) -> None:
         """Know of events in front of the tail that no row covers."""
         for number, (version, seqs) in uncovered.tails.items():
             self._tail[number] = (version, seqs)
@@ -533,7 +533,7 @@ class Streams:
                 f"{name!r} stands for stream number {number}, which has another name; run `refold verify`"
             )
 
-    @guarded
+    @reports_damage
     def _meet(self, number: int) -> tuple[str, int]:
         packed = self._log.row("streams", number_key(number))
         if packed is None:
@@ -560,7 +560,7 @@ class Streams:
         bounds[0] = until
         return bounds
 
-    @guarded
+    @reports_damage
     def _inherit(self, name: str, branch: int) -> Stream | None:
         """Return a slot that stands where the stream stood when the branch was forked, ``None`` if it was not there."""
         base = self._base_of(name, branch)
@@ -633,7 +633,7 @@ class Streams:
                 return
             after = row.seq
 
-    @guarded
+    @reports_damage
     def _load(self, number: int, name: str, branch: int) -> Stream:
         slot = Stream(number, name, branch)
         if branch:

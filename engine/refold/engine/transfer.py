@@ -21,22 +21,22 @@ from refold import checks, fold
 from refold.engine.engine import Engine
 from refold.engine.jsonl import (
     JSONL_FORMAT,
+    ExportCheck,
+    ExportState,
     Head,
     Line,
     Numbers,
-    Trail,
-    Vetting,
     event_from_json,
     event_to_json,
     head_of,
     line_of,
 )
 from refold.engine.reader import TAGS_KEY, checked_time
-from refold.engine.streams import STORE_STREAM, Names, Stream, guarded, key_of, name_key, number_key
+from refold.engine.streams import STORE_STREAM, Names, Stream, key_of, name_key, number_key, reports_damage
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Event, SnapshotNamed, Stamp
 from refold.limits import PAGE_EVENTS, RETRIES_COUNT_MAX, SALT_BYTES
-from refold.log.protocol import Log, Overtaken, Row, Turn
+from refold.log.protocol import Log, LogTurn, Row, TurnLost
 from refold.log.record import (
     ARRAY_BEGIN,
     COMMIT,
@@ -76,7 +76,7 @@ _SEQ_FIELDS: Final = (*fold.SCALAR_SEQS, "base_seq")
 _SEQS_FIELDS: Final = ("sources", "seqs")
 
 
-class Went(msgspec.Struct, array_like=True):
+class SeqMap(msgspec.Struct, array_like=True):
     """Where the events of a file went: runs of (first seq in the file, first seq here), and how many did so far."""
 
     events: int = 0
@@ -96,14 +96,14 @@ class Went(msgspec.Struct, array_like=True):
         first, here = self.runs[bisect_right(self.runs, seq, key=itemgetter(0)) - 1]
         return seq - first + here
 
-    def until(self, seq: int) -> "Went":
+    def until(self, seq: int) -> "SeqMap":
         """Return where those of the events went that are at or before a seq here."""
         runs = [run for run in self.runs if run[1] <= seq]
         if not runs:
-            return Went()
+            return SeqMap()
         first, here = runs[-1]
         following = self.runs[len(runs)][0] if len(runs) < len(self.runs) else self.events + 1
-        return Went(min(first + seq - here, following - 1), runs)
+        return SeqMap(min(first + seq - here, following - 1), runs)
 
 
 def join(
@@ -120,18 +120,18 @@ def join(
     count, streams = _counted(_without_branches(read()))
     names = _renamed(streams, rename)
     key = sha256(digest + msgspec.msgpack.encode(sorted(names.items()))).digest()
-    went = _joined(engine.reader.log).get(key, Went())
-    known = went.events
+    seq_map = _joined(engine.reader.log).get(key, SeqMap())
+    known = seq_map.events
     if known and known == count:
         return Loaded(0, len(streams), repeated=True)
     if not known:
         _refuse_taken(engine, names)
-    joining = _Joining(engine, names, went, key)
+    target = _Join(engine, names, seq_map, key)
     try:
         for page in _pages(ready for ready in read() if ready[0].seq > known):
-            joining.write(page)
+            target.write(page)
             if progress is not None:
-                progress(went.events, count)
+                progress(seq_map.events, count)
     except BaseException:
         # Whatever cut this off, an interrupt included: what is durable is what the log says.
         engine.reload()
@@ -191,16 +191,16 @@ def _renamed(streams: Sequence[str], rename: Mapping[str, str]) -> dict[str, str
     return names
 
 
-def _joined(log: Log) -> dict[bytes, Went]:
+def _joined(log: Log) -> dict[bytes, SeqMap]:
     """Return where the events of every file went that was loaded beside others."""
     row = log.row("meta", _JOINED_KEY)
-    return {} if row is None else msgspec.msgpack.decode(row, type=dict[bytes, Went])
+    return {} if row is None else msgspec.msgpack.decode(row, type=dict[bytes, SeqMap])
 
 
 def joined_until(log: Log, seq: int) -> Row:
     """Return the row that says where the events of loaded files went, of a log that ends at a seq."""
-    kept = {key: went.until(seq) for key, went in _joined(log).items()}
-    kept = {key: went for key, went in kept.items() if went.events}
+    kept = {key: seq_map.until(seq) for key, seq_map in _joined(log).items()}
+    kept = {key: seq_map for key, seq_map in kept.items() if seq_map.events}
     return "meta", _JOINED_KEY, msgspec.msgpack.encode(kept) if kept else None
 
 
@@ -229,13 +229,13 @@ def _pages(ready: Iterable[Ready]) -> Iterator[list[Ready]]:
         yield page
 
 
-class _Joining:
+class _Join:
     """A load on its way: what it writes is folded like what another process wrote."""
 
-    def __init__(self, engine: Engine, names: Mapping[str, str], went: Went, key: bytes) -> None:
+    def __init__(self, engine: Engine, names: Mapping[str, str], seq_map: SeqMap, key: bytes) -> None:
         self._engine = engine
         self._names = names
-        self._went = went
+        self._seqs = seq_map
         self._key = key
 
     def write(self, page: Sequence[Ready]) -> None:
@@ -246,7 +246,7 @@ class _Joining:
         for attempts in range(RETRIES_COUNT_MAX, 0, -1):
             try:
                 engine.reader.log.in_turn(partial(self._take_turn, page, now_ns, salts))
-            except Overtaken:
+            except TurnLost:
                 if attempts == 1:
                     raise
             else:
@@ -254,31 +254,31 @@ class _Joining:
         with engine.reader.state_lock:
             engine.reader.catch_up()
 
-    def _take_turn(self, page: Sequence[Ready], now_ns: int, salts: bytes, turn: Turn) -> None:
+    def _take_turn(self, page: Sequence[Ready], now_ns: int, salts: bytes, turn: LogTurn) -> None:
         engine = self._engine
-        went = Went(self._went.events, list(self._went.runs))
+        seq_map = SeqMap(self._seqs.events, list(self._seqs.runs))
         with engine.reader.state_lock:
             if turn.moved:
                 engine.reader.catch_up()
             engine.reader.check_writable()
-            went.note(engine.reader.head + 1, len(page))
-            built = _Page(engine, self._names, went, max(now_ns, engine.reader.time_ns))
+            seq_map.note(engine.reader.head + 1, len(page))
+            built = _Page(engine, self._names, seq_map, max(now_ns, engine.reader.time_ns))
             for place, (line, event) in enumerate(page):
                 built.add(line, event, salts[place * SALT_BYTES :][:SALT_BYTES])
             commits = list(built.commits(page))
-        joined = msgspec.msgpack.encode(_joined(engine.reader.log) | {self._key: went})
+        joined = msgspec.msgpack.encode(_joined(engine.reader.log) | {self._key: seq_map})
         rows: list[Row] = [*built.all_rows(), ("meta", _JOINED_KEY, joined)]
         turn.write(engine.reader.head + 1, built.records, commits, rows)
-        self._went.events, self._went.runs = went.events, went.runs
+        self._seqs.events, self._seqs.runs = seq_map.events, seq_map.runs
 
 
 class _Page:
     """The records of one transaction, and the rows beside them."""
 
-    def __init__(self, engine: Engine, names: Mapping[str, str], went: Went, time_ns: int) -> None:
+    def __init__(self, engine: Engine, names: Mapping[str, str], seq_map: SeqMap, time_ns: int) -> None:
         self._engine = engine
         self._names = names
-        self._went = went
+        self._seqs = seq_map
         self._time_ns = time_ns
         self._slots: dict[str, Stream] = {}
         self._born: list[Stream] = []
@@ -303,7 +303,7 @@ class _Page:
 
     def add(self, line: Line, event: Event, salt: bytes) -> None:
         """Add the record of an event under its new stamp."""
-        number, seq = self._slot(line.stream).number, self._went.seq(line.seq)
+        number, seq = self._slot(line.stream).number, self._seqs.seq(line.seq)
         version, prev_seq = self._heads[number]
         self._heads[number] = (version + 1, seq)
         event = self._moved(line, event)
@@ -311,8 +311,8 @@ class _Page:
         self._rows.extend(("derived", SEQ.pack(source) + SEQ.pack(seq), b"") for source in event.sources)
         # When it happened is what its line says: only the time of writing is a new one.
         occurred_ns = line.time_ns if line.occurred_ns is None else line.occurred_ns
-        stamp = Stamp(seq, line.stream, version + 1, self._time_ns, occurred_ns, self._went.seq(line.cause), line.actor)
-        place = Place(number, 0, prev_seq, self._went.seq(line.command))
+        stamp = Stamp(seq, line.stream, version + 1, self._time_ns, occurred_ns, self._seqs.seq(line.cause), line.actor)
+        place = RecordPlace(number, 0, prev_seq, self._seqs.seq(line.command))
         self.records.append(build_record(event, stamp, place, salt, is_dated=True, erased=line.erased))
 
     def _moved(self, line: Line, event: Event) -> Event:
@@ -321,9 +321,9 @@ class _Page:
         for field in event.__struct_fields__:
             value = getattr(event, field)
             if field in _SEQ_FIELDS:
-                changed[field] = self._went.seq(value)
+                changed[field] = self._seqs.seq(value)
             elif field in _SEQS_FIELDS:
-                changed[field] = tuple(map(self._went.seq, value))
+                changed[field] = tuple(map(self._seqs.seq, value))
             elif field == "base_stream" and value:
                 changed[field] = self._slot(line.event["base_stream"]).number
             elif field in _NAME_FIELDS and value is not None:
@@ -342,7 +342,7 @@ class _Page:
         return commit_rows(commands, self.records, self._engine.reader.head + 1, self._engine.reader.link)
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Where an event stands among others."""
 
     stream: int
@@ -351,7 +351,7 @@ class Place(NamedTuple):
     command: int
 
 
-def build_record(event: Event, stamp: Stamp, place: Place, salt: bytes, *, is_dated: bool, erased: bool) -> bytes:
+def build_record(event: Event, stamp: Stamp, place: RecordPlace, salt: bytes, *, is_dated: bool, erased: bool) -> bytes:
     """Return the record of an event of an export; ``is_dated`` where its line says when it happened."""
     kind = type(event)
     flags = (FLAG_OCCURRED if is_dated else 0) | (FLAG_BASE if kind in fold.BASE_TYPES else 0)
@@ -424,7 +424,7 @@ def lines(engine: Engine, until: int) -> Iterator[bytes]:
         seq += len(page)
 
 
-@guarded
+@reports_damage
 def _line(names: Names, seq: int, record: bytes) -> bytes:
     header = header_of(record)
     if not is_intact(record, header):
@@ -454,7 +454,7 @@ def _line(names: Names, seq: int, record: bytes) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
-class _Ready(NamedTuple):
+class _CheckedLine(NamedTuple):
     """A line that was checked, with its event."""
 
     line: Line
@@ -468,7 +468,7 @@ def load(
 ) -> Loaded:
     """Load an export into an empty store, or go on with a load of the same file that was cut off.
 
-    Into a store with events, or under other names, its events come as new ones: ``joining`` says how.
+    Into a store with events, or under other names, its events come as new ones: ``target`` says how.
     """
     with engine.exclusive():
         engine.reader.check_writable()
@@ -481,9 +481,9 @@ def load(
             return join(engine, digest, lambda: _read(path), rename or {}, progress)
         try:
             with Path(path).open("rb") as file:
-                trail = Trail()
-                ready = islice(_lines_of(file, trail), engine.reader.head, None)
-                _load_lines(_Loading(engine, digest, trail.branches), ready, count, progress)
+                state = ExportState()
+                ready = islice(_lines_of(file, state), engine.reader.head, None)
+                _load_lines(_FullLoad(engine, digest, state.branches), ready, count, progress)
             engine.reader.log.write_rows([("meta", _LOAD_KEY, b"done" + digest)])
         finally:
             engine.reload()
@@ -508,25 +508,25 @@ def loaded_until(log: Log, seq: int) -> Row:
 
 def _read(path: str) -> Iterator[Ready]:
     with Path(path).open("rb") as file:
-        yield from ((ready.line, ready.event) for ready in _lines_of(file, Trail()))
+        yield from ((ready.line, ready.event) for ready in _lines_of(file, ExportState()))
 
 
-def _lines_of(file: BinaryIO, trail: Trail) -> Iterator[_Ready]:
-    """Return the checked lines of an export behind its head; each is on the trail when the next one is asked for."""
+def _lines_of(file: BinaryIO, state: ExportState) -> Iterator[_CheckedLine]:
+    """Return the checked lines of an export behind its head; each is on the state when the next one is asked for."""
     head_of(file.readline())
-    numbers = Numbers(trail.number, trail.branches)
+    numbers = Numbers(state.number, state.branches)
     for number, raw in enumerate(file, 2):
         if raw.strip():
             line = line_of(raw, number)
-            if line.branch not in trail.branches:
+            if line.branch not in state.branches:
                 raise InvalidInput(
                     f"seq {line.seq}: {line.branch!r} was not forked before it; export again, the file was changed"
                 )
-            trail.number(line.branch, line.stream)
+            state.number(line.branch, line.stream)
             event = event_from_json(line, numbers)
-            prev_seq = trail.stand(line.branch, line.stream).seq
-            yield _Ready(line, event, trail.branches[line.branch], prev_seq)
-            trail.note(line, event)
+            prev_seq = state.position(line.branch, line.stream).seq
+            yield _CheckedLine(line, event, state.branches[line.branch], prev_seq)
+            state.note(line, event)
 
 
 def _checked(path: str) -> tuple[bytes, int, int]:
@@ -534,11 +534,11 @@ def _checked(path: str) -> tuple[bytes, int, int]:
     try:
         with Path(path).open("rb") as file:
             head = head_of(file.readline())
-            trail = Trail()
-            vetting = Vetting(trail)
+            state = ExportState()
+            check = ExportCheck(state)
             file.seek(0)
-            for ready in _lines_of(file, trail):
-                vetting.vet(ready.line, ready.event)
+            for ready in _lines_of(file, state):
+                check.vet(ready.line, ready.event)
             file.seek(0)
             digest = sha256()
             while block := file.read(_READ_BYTES):
@@ -547,24 +547,22 @@ def _checked(path: str) -> tuple[bytes, int, int]:
         raise NotFound(f"there is no file {path} to load; give the path of an export") from error
     except OSError as error:
         raise InvalidInput(f"reading {path}: {error}; give the path of an export") from error
-    if vetting.events != head.head:
-        raise InvalidInput(
-            f"{path} says {head.head} events and has {vetting.events}; export again, the file was cut off"
-        )
-    return digest.digest(), vetting.events, trail.streams
+    if check.events != head.head:
+        raise InvalidInput(f"{path} says {head.head} events and has {check.events}; export again, the file was cut off")
+    return digest.digest(), check.events, state.streams
 
 
 def _load_lines(
-    loading: "_Loading", ready: Iterable[_Ready], count: int, progress: Callable[[int, int], None] | None
+    load: "_FullLoad", ready: Iterable[_CheckedLine], count: int, progress: Callable[[int, int], None] | None
 ) -> None:
     iterator = iter(ready)
     while page := list(islice(iterator, _LOAD_EVENTS)):
-        loading.write(page)
+        load.write(page)
         if progress is not None:
-            progress(loading.seq, count)
+            progress(load.seq, count)
 
 
-class _Loading:
+class _FullLoad:
     """The state of a load between its transactions."""
 
     def __init__(self, engine: Engine, digest: bytes, branches: Mapping[str, int]) -> None:
@@ -578,7 +576,7 @@ class _Loading:
         self._link = COMMIT.unpack(last)[3] if last else bytes(32)
         self._tags: set[int] = set(engine.reader.tags)
 
-    def write(self, page: Sequence[_Ready]) -> None:
+    def write(self, page: Sequence[_CheckedLine]) -> None:
         """Write a page of events in one transaction, with the commit rows of the commits they came in."""
         first_seq = self.seq + 1
         salts = self._engine.reader.random_bytes(SALT_BYTES * len(page))
@@ -592,7 +590,7 @@ class _Loading:
         rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(self._tags))))
         rows.append(("meta", _LOAD_KEY, _part(self._digest, self.seq)))
 
-        def use(turn: Turn) -> None:
+        def use(turn: LogTurn) -> None:
             if turn.moved:
                 raise StoreBusy("another process wrote to the store while an export was loaded into it; load it again")
             turn.write(first_seq, records, commits, rows)
@@ -612,7 +610,7 @@ class _Loading:
             number = self._numbers[key] = int.from_bytes(packed, "big")
         return number
 
-    def _record(self, ready: _Ready, salt: bytes, rows: list[Row]) -> bytes:
+    def _record(self, ready: _CheckedLine, salt: bytes, rows: list[Row]) -> bytes:
         line, event, branch, prev_seq = ready
         number = self._number(branch, line.stream, rows)
         if type(event) in fold.REFERRING and line.event.get("base_stream"):
@@ -624,5 +622,5 @@ class _Loading:
         is_dated = line.occurred_ns is not None
         occurred_ns = line.time_ns if line.occurred_ns is None else line.occurred_ns
         stamp = Stamp(self.seq, line.stream, line.version, line.time_ns, occurred_ns, line.cause, line.actor)
-        place = Place(number, branch, prev_seq, line.command)
+        place = RecordPlace(number, branch, prev_seq, line.command)
         return build_record(event, stamp, place, salt, is_dated=is_dated, erased=line.erased)

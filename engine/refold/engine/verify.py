@@ -27,7 +27,7 @@ from refold.engine.streams import (
     number_of,
     place_in,
 )
-from refold.engine.walk import Page, Seen, Walk, swept
+from refold.engine.walk import Page, Seen, SlowWalk, swept
 from refold.errors import RefoldError, StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, Event, Recorded, Stamp
 from refold.limits import (
@@ -43,7 +43,7 @@ from refold.limits import (
 from refold.log.directory import WRITER_LOCK, holds_store, open_directory
 from refold.log.lmdb_file import DATA_FILE, problems
 from refold.log.lmdb_log import LmdbLog
-from refold.log.protocol import Log, Turn, scan
+from refold.log.protocol import Log, LogTurn, scan
 from refold.log.record import BRANCH, SEQ, STAMP, STREAM
 from refold.results import CACHE, DAMAGE, WRITER, Finding, Report
 
@@ -195,7 +195,7 @@ class _Stream:
         return self.digests[1]
 
 
-class Refolding:
+class FoldCheck:
     """One fold of the whole log; takes the pages of a sweep, and then what was left out in passes of its own."""
 
     def __init__(self, engine: Engine, zero: Callable[[], tuple[Streams, Loader]]) -> None:
@@ -479,8 +479,8 @@ class Inspection:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._refold = partial(Refolding, engine, lambda: history.from_zero(engine, engine.reader.head))
-        self._refolding: Refolding | None = None
+        self._refold = partial(FoldCheck, engine, lambda: history.from_zero(engine, engine.reader.head))
+        self._refolding: FoldCheck | None = None
         self._failure: Finding | None = None
         """What kept the log from being folded anew."""
         self._seen = Seen()
@@ -513,7 +513,7 @@ class Inspection:
             return
         seen = self._swept(progress)
         if seen is None:
-            walk = Walk(log, head)
+            walk = SlowWalk(log, head)
             seen = walk.seen
             found = list(readable("chain", walk.findings(progress)))
             yield from found or [Finding("chain", 0, "the log is not sound, and looks sound event by event")]
@@ -522,7 +522,7 @@ class Inspection:
             yield from readable(check, findings(log, seen), fault)
 
     def _swept(self, progress: Callable[[int, int], None]) -> Seen | None:
-        """Sweep the log and fold it anew on the way; ``None`` if it is not sound."""
+        """FastWalk the log and fold it anew on the way; ``None`` if it is not sound."""
         try:
             self._refolding = self._refold()
         except UNREADABLE as error:
@@ -551,7 +551,7 @@ class Inspection:
         yield from readable("checkpoint", self._applied(), CACHE)
         yield from self._refolding.finish(self._seen.heads)
 
-    def _inherited(self, refolding: Refolding) -> Iterator[Finding]:
+    def _inherited(self, refolding: FoldCheck) -> Iterator[Finding]:
         """Check that each stream of a branch goes on from the last event that it inherited."""
         for number, (seq, version, last) in self._seen.begins.items():
             streams, loader = refolding.zero
@@ -599,7 +599,7 @@ def verify(
 
 
 def _verified(
-    engine: Engine, branch: int, progress: Callable[[int, int], None], witness: str | None, turn: Turn
+    engine: Engine, branch: int, progress: Callable[[int, int], None], witness: str | None, turn: LogTurn
 ) -> Report:
     with engine.reader.state_lock:
         if turn.moved:
@@ -650,7 +650,7 @@ def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None
             raise reason from None
     else:
         try:
-            walk = Walk(log, 0)
+            walk = SlowWalk(log, 0)
             found += log.in_stillness(lambda _: readable("chain", _log_findings(log, walk, progress or _silent)))
             events, streams = walk.head, len(walk.seen.heads)
         finally:
@@ -678,7 +678,7 @@ def _file_findings(path: str) -> Iterator[Finding]:
         yield Finding("file", 0, problem)
 
 
-def _log_findings(log: LmdbLog, walk: Walk, progress: Callable[[int, int], None]) -> Iterator[Finding]:
+def _log_findings(log: LmdbLog, walk: SlowWalk, progress: Callable[[int, int], None]) -> Iterator[Finding]:
     structure = log.verify()
     if structure:
         yield from (Finding("file", 0, problem) for problem in structure)

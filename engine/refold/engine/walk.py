@@ -111,7 +111,7 @@ FLAGS: Final = FLAG_ERASED | FLAG_BASE | FLAG_OCCURRED
 """Every flag that something of this format sets."""
 
 
-class Walk:
+class SlowWalk:
     """One walk over commit rows and records up to the head; ``seen`` is what it met on the way."""
 
     def __init__(self, log: Log, head: int) -> None:
@@ -123,7 +123,7 @@ class Walk:
         self._stale_bytes = STALE_LINK_BYTES_MAX
 
     def findings(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
-        """Walk the commit rows: they must follow one another, and each link must be that of its records."""
+        """SlowWalk the commit rows: they must follow one another, and each link must be that of its records."""
         previous = CommitRow(0, 1, 0, NO_LINK)
         while previous.next_seq <= self.head:
             page = self._log.commits(previous.next_seq - 1, PAGE_EVENTS)
@@ -233,7 +233,7 @@ _STRUCTURAL_BEGIN: Final = ARRAY_BEGIN + PREFIX_BYTES
 _MASKED: Final = FLAG_ERASED | FLAG_BODY_ELSEWHERE
 
 
-class Unsound(Exception):
+class DamageFound(Exception):
     """Something is wrong in the log; the slow walk says what."""
 
 
@@ -246,7 +246,7 @@ class Page(NamedTuple):
     columns: Sequence[Sequence[Any]]
 
 
-class Sweep:
+class FastWalk:
     """One sweep over a log up to its head; ``seen`` is what it met on the way."""
 
     def __init__(self, log: Log, head: int) -> None:
@@ -264,12 +264,12 @@ class Sweep:
     def pages(self) -> Iterator[Page]:
         """Return the pages of the log, each found sound but for the link of a commit that goes on behind it.
 
-        Raises ``Unsound`` where anything is wrong.
+        Raises ``DamageFound`` where anything is wrong.
         """
         for begin in range(1, self._head + 1, PAGE_EVENTS):
             yield self._page(range(begin, min(begin + PAGE_EVENTS, self._head + 1)))
         if self._current is not None or (self._head >= self._log.head() and self._log.read(self._head + 1, 1)):
-            raise Unsound
+            raise DamageFound
         self.seen.heads = {number: (place[0] - 1, place[1]) for number, place in self._expected.items()}
         self.seen.branches = {number: place[2] for number, place in self._expected.items()}
 
@@ -277,13 +277,13 @@ class Sweep:
         try:
             records = self._log.read_at(seqs)
         except StoreCorrupt as error:
-            raise Unsound from error
+            raise DamageFound from error
         if min(map(len, records)) < ARRAY_BEGIN:
-            raise Unsound
+            raise DamageFound
         columns = list(zip(*map(HEADER.unpack_from, records), strict=True))
         flags, tags, begins, commands, formats = columns[6], columns[7], columns[12], columns[9], columns[16]
         if max(formats) > FORMAT or any(flag & ~FLAGS for flag in set(flags)):
-            raise Unsound
+            raise DamageFound
         is_plain = not any(flag & _MASKED for flag in set(flags))
         self._check_bodies(seqs, records, columns, is_plain=is_plain)
         self._check_order(seqs, columns)
@@ -291,9 +291,9 @@ class Sweep:
         try:
             events = decoded(records, zip(tags, strict=True))
         except StoreCorrupt as error:
-            raise Unsound from error
+            raise DamageFound from error
         if self.seen.repeats(self._log, seqs, columns[0], columns[17], events):
-            raise Unsound
+            raise DamageFound
         self.seen.tags.update(tags)
         self.seen.commands.extend(commands)
         self._note(seqs, tags, events)
@@ -304,10 +304,10 @@ class Sweep:
     ) -> None:
         if is_plain:
             if commitments(records, columns[12]) != columns[17]:
-                raise Unsound
+                raise DamageFound
             return
         if not all(map(is_intact, records)):
-            raise Unsound
+            raise DamageFound
         self.seen.marked.update(compress(seqs, [flag & FLAG_ERASED for flag in columns[6]]))
 
     def _check_order(self, seqs: range, columns: Sequence[Sequence[int]]) -> None:
@@ -326,7 +326,7 @@ class Sweep:
         """Check the first event of a stream; in a branch it goes on from what ``begins`` is to be held against."""
         version, prev_seq, branch = place
         if number in self._expected or not version or (not branch and (version, prev_seq) != (1, 0)):
-            raise Unsound
+            raise DamageFound
         if branch:
             self.seen.begins[number] = (seq, version - 1, prev_seq)
 
@@ -335,7 +335,7 @@ class Sweep:
         while rows := self._log.commits(after, PAGE_EVENTS):
             for row in rows:
                 if len(row) != COMMIT.size:
-                    raise Unsound
+                    raise DamageFound
                 yield CommitRow._make(COMMIT.unpack(row))
             after = max(last_seq_of(rows[-1]), after + 1)
 
@@ -350,7 +350,7 @@ class Sweep:
             at = end
             if at == commit.next_seq:
                 if link_after(self._previous.link, self._parts) != commit.link:
-                    raise Unsound
+                    raise DamageFound
                 self._previous, self._current = commit, None
 
     def _next_commit(self, at: int) -> CommitRow:
@@ -361,7 +361,7 @@ class Sweep:
             or not at < commit.next_seq <= self._head + 1
             or commit.time_ns < self._previous.time_ns
         ):
-            raise Unsound
+            raise DamageFound
         self._parts = [COMMIT.pack(commit.first_seq, commit.next_seq, commit.time_ns, NO_LINK)]
         return commit
 
@@ -386,12 +386,12 @@ def _parts(records: Sequence[bytes], begins: Sequence[int], *, is_plain: bool) -
 
 
 def swept(log: Log, head: int, take: Callable[[Page], None], progress: Callable[[int, int], None]) -> Seen | None:
-    """Sweep the log and hand every page on; return what was seen, ``None`` where anything is wrong."""
-    sweep = Sweep(log, head)
+    """FastWalk the log and hand every page on; return what was seen, ``None`` where anything is wrong."""
+    sweep = FastWalk(log, head)
     try:
         for page in sweep.pages():
             take(page)
             progress(page.seqs[-1], head)
-    except Unsound:
+    except DamageFound:
         return None
     return sweep.seen

@@ -45,7 +45,7 @@ from refold.limits import (
     SALTS_COUNT,
     TIME_NS_MAX,
 )
-from refold.log.protocol import Overtaken, Turn
+from refold.log.protocol import LogTurn, TurnLost
 from refold.message import MessageAppended
 
 T = TypeVar("T")
@@ -228,7 +228,7 @@ class Writer:
             left = [ticket for ticket in tickets if not ticket.is_done]
             try:
                 return reader.log.in_turn(partial(self._take_turn, left, seed))
-            except Overtaken:
+            except TurnLost:
                 tries -= 1
                 if not tries:
                     raise
@@ -257,8 +257,8 @@ class Writer:
         time_ns = reader.clock_ns()
         return CommitSeed(time_ns if -TIME_NS_MAX <= time_ns <= TIME_NS_MAX else checked_time(time_ns), salts)
 
-    def _take_turn(self, tickets: Sequence[Ticket], seed: CommitSeed, turn: Turn) -> list[Ticket]:
-        """Admit the tickets and commit them in one turn at the log; ``Overtaken`` leaves them to another turn."""
+    def _take_turn(self, tickets: Sequence[Ticket], seed: CommitSeed, turn: LogTurn) -> list[Ticket]:
+        """Admit the tickets and commit them in one turn at the log; ``TurnLost`` leaves them to another turn."""
         reader = self._reader
         try:
             self._is_crowded = turn.moved
@@ -292,7 +292,7 @@ class Writer:
                 else:
                     admitted.append((ticket, begin, len(group.events)))
             if len(group.events) * SALT_BYTES > len(seed.salts):
-                raise Overtaken("a conversation was closed before its message was written; nothing was, call again")
+                raise TurnLost("a conversation was closed before its message was written; nothing was, call again")
             if group.events or group.requests:
                 self._commit(turn, group, seed, admitted)
             for ticket, _, _ in admitted:
@@ -339,7 +339,9 @@ class Writer:
 
     # A commit.
 
-    def _commit(self, turn: Turn, group: Group, seed: CommitSeed, admitted: Sequence[tuple[Ticket, int, int]]) -> None:
+    def _commit(
+        self, turn: LogTurn, group: Group, seed: CommitSeed, admitted: Sequence[tuple[Ticket, int, int]]
+    ) -> None:
         """Write a group and fold it."""
         reader = self._reader
         try:
@@ -363,9 +365,9 @@ class Writer:
             waiting = reader.checkpoints.waiting
             if waiting:
                 rows += reader.checkpoints.allowed(waiting)
-                rows.append(reader.keeper.applied(reader.head))
+                rows.append(reader.packer.applied(reader.head))
             if reader.streams is not self._streams or self._streams.is_torn:
-                raise Overtaken("what is in RAM was read again during a commit; nothing was written, call again")  # noqa: TRY301
+                raise TurnLost("what is in RAM was read again during a commit; nothing was written, call again")  # noqa: TRY301
             for ticket, begin, end in admitted:
                 ticket.claim = Claim(group, commit, begin, end)
             try:
@@ -398,7 +400,7 @@ class Writer:
     def _fold(self, group: Group, commit: Commit, bases: dict[int, fold.State | None]) -> None:
         """Fold what is durable now into the states; only here do live states change. The state lock is held."""
         reader = self._reader
-        apply, advance, keeper = fold.fold, reader.streams.advance, reader.keeper
+        apply, advance, packer = fold.fold, reader.streams.advance, reader.packer
         for stream, event, stamp, record in zip(
             group.streams, group.events, commit.stamps, commit.records, strict=True
         ):
@@ -413,19 +415,19 @@ class Writer:
             if stream.index is not None:
                 notify(stream, stamp, event)
             if len(stream.seqs) >= (stream.due or CHECKPOINT_EVENTS):
-                keeper.keep(stream)
+                packer.keep(stream)
             if is_base:
-                keeper.rebased(stream)
+                packer.rebased(stream)
         reader.head, reader.link, reader.time_ns = commit.stamps[-1].seq, commit.link, commit.stamps[-1].time_ns
         # Both RAM and the tail of the log are longer now, and are kept within their bounds.
-        count, residents = len(commit.records), reader.residents
-        if reader.streams.bytes > residents.share_bytes and residents.is_over:
-            residents.trim(max(EVICTED_COUNT_MIN, 2 * count))
-            residents.relieve()
-        if keeper.underway:
-            keeper.proceed(count)
-        if reader.head > keeper.tail_due:
-            keeper.shorten_tail(reader.head, max(PACKED_COUNT_MIN, 2 * count))
+        count, eviction = len(commit.records), reader.eviction
+        if reader.streams.bytes > eviction.share_bytes and eviction.is_over:
+            eviction.trim(max(EVICTED_COUNT_MIN, 2 * count))
+            eviction.relieve()
+        if packer.underway:
+            packer.proceed(count)
+        if reader.head > packer.tail_due:
+            packer.shorten_tail(reader.head, max(PACKED_COUNT_MIN, 2 * count))
         reader.is_writing = False
         if reader.ring is not None:
             reader.ring()

@@ -14,7 +14,7 @@ from refold.errors import InvalidInput
 from refold.index.columns import DAY_NS, Array, Rows, normalised, product
 from refold.index.hnsw import BREADTH_MAX, Graph
 from refold.index.ranking import Query, Ranking
-from refold.index.table import Selection, TableView, VectorTable
+from refold.index.table import RowSelection, TableView, VectorTable
 from refold.limits import QUERIES_BYTES_MAX
 
 # The exact pass: the totals of all rows in single precision, then the scores of the few that may be the best ones.
@@ -185,18 +185,18 @@ class Scan:
         self.margin = _margin(ranking, columns.matrix.shape[1], span_days, extra_size)
         """By how much a total may differ from its score."""
 
-    def select(self) -> Selection:
+    def select(self) -> RowSelection:
         """Return the rows that the query may find."""
         return self.view.select(self.filter, self.ranking.importance)
 
-    def all(self, selection: Selection, products: Array | None = None) -> list[Match]:
+    def all(self, selection: RowSelection, products: Array | None = None) -> list[Match]:
         """Return the best rows of a selection, by a pass over all; `products`, if given, are used up."""
         totals = self._products(selection) if products is None else products
         self._add_rest(totals, selection)
         places = self._reachable(totals)
         return self._ranked(places if selection.rows is None else selection.rows[places])
 
-    def _products(self, selection: Selection) -> Array:
+    def _products(self, selection: RowSelection) -> Array:
         """Return the weighted products of the selected rows with the query."""
         rows, matrix = selection.rows, self.view.columns.matrix
         totals = _scratch("totals", len(matrix) if rows is None else len(rows))
@@ -210,7 +210,7 @@ class Scan:
             return product(matrix[rows], query, totals)
         return np.take(product(matrix, query, _scratch("products", len(matrix))), rows, out=totals, mode="clip")
 
-    def _add_rest(self, totals: Array, selection: Selection) -> None:
+    def _add_rest(self, totals: Array, selection: RowSelection) -> None:
         """Add everything but the cosine to the totals of the selected rows."""
         ranking, rows = self.ranking, selection.rows
         np.add(totals, selection.importance, out=totals)
@@ -298,7 +298,7 @@ class Scan:
             return self._ranked(rows[: int(np.count_nonzero(products >= bound))])
         return self._ranked(rows[self._reachable(products)])
 
-    def certified(self, selection: Selection) -> list[Match] | None:
+    def certified(self, selection: RowSelection) -> list[Match] | None:
         """Return the best rows, certified as far as the graph gives all of the nearest; ``None`` if that fails."""
         view, graph, vector, weight = self.view, self.view.graph, self.vector, self.ranking.cosine
         if graph is None or vector is None or weight <= 0.0:
@@ -329,7 +329,7 @@ class Scan:
                 return self._ranked(rows[self._reachable(totals)])
         return None
 
-    def _rest(self, selection: Selection) -> Array:
+    def _rest(self, selection: RowSelection) -> Array:
         """Return the score of every row without its cosine: minus infinity for those that may not be found."""
         rest = _scratch("rest", self.view.count)
         rows = selection.rows

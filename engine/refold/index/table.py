@@ -69,7 +69,7 @@ class Columns(NamedTuple):
     """int64: the seq of the event that carries a row's vector: what a packed graph names a row by."""
 
 
-class Selection(NamedTuple):
+class RowSelection(NamedTuple):
     """The rows that a filter leaves, and their columns."""
 
     rows: Rows | None
@@ -90,7 +90,7 @@ class TableView:
         self.vocabulary = vocabulary
         self.graph = graph
         self.count = len(columns.born)
-        self._selections: dict[tuple[Any, ...], Selection] = {}
+        self._selections: dict[tuple[Any, ...], RowSelection] = {}
 
     @cached_property
     def alive_count(self) -> int:
@@ -116,7 +116,7 @@ class TableView:
         with self.vocabulary.lock:
             return self.vocabulary.keywords.codes(keywords, self.count)
 
-    def select(self, chosen: Filter, weight: float) -> Selection:
+    def select(self, chosen: Filter, weight: float) -> RowSelection:
         """Return the rows that a filter leaves, their importance weighted; cached unless it lists rows."""
         if chosen.rows is not None:
             return self._select(chosen, weight)
@@ -145,16 +145,16 @@ class TableView:
             found = found & listed[rows]
         return found
 
-    def _select(self, chosen: Filter, weight: float) -> Selection:
+    def _select(self, chosen: Filter, weight: float) -> RowSelection:
         found = self.mask(chosen)
         count = int(np.count_nonzero(found))
         importance = (weight * self.columns.importance).astype(np.float32)
         if (self.count - count) * _EXCLUDED_SHARE > self.count:
             rows = np.flatnonzero(found)
-            return Selection(rows, importance[rows], self.columns.days[rows])
+            return RowSelection(rows, importance[rows], self.columns.days[rows])
         if count < self.count:
             importance[~found] = -np.inf
-        return Selection(None, importance, self.columns.days)
+        return RowSelection(None, importance, self.columns.days)
 
 
 def _is_any(values: Array, names: Sequence[str], ids: dict[str, int]) -> Array:

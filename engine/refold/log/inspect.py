@@ -24,7 +24,7 @@ _MOUNTS: Final = "/proc/mounts"
 _Databases: TypeAlias = Mapping[str, Any]
 
 
-class Reader(NamedTuple):
+class ReaderSlot(NamedTuple):
     """An entry of LMDB's table of readers: who reads, and since which transaction, ``None`` if it does not just now."""
 
     process: int
@@ -38,7 +38,7 @@ class Holder(NamedTuple):
     is_alone: bool
 
 
-class Facts(NamedTuple):
+class StoreFacts(NamedTuple):
     """What a store's files say; ``format`` and ``rows`` as they are stored, ``None`` where a row is missing."""
 
     file_bytes: int
@@ -49,7 +49,7 @@ class Facts(NamedTuple):
     pages: int
     used_pages: int
     transaction: int
-    readers: tuple[Reader, ...]
+    readers: tuple[ReaderSlot, ...]
     problem: str
     """The first problem of a file that is shorter, by LMDB's offline verifier; empty for any other."""
     format: bytes | None
@@ -59,7 +59,7 @@ class Facts(NamedTuple):
     rows: tuple[bytes | None, ...]
 
 
-def look(path: str, wanted: Sequence[tuple[Table, bytes]]) -> Facts:
+def look(path: str, wanted: Sequence[tuple[Table, bytes]]) -> StoreFacts:
     """Read a store's files, with the wanted rows, and return the facts; ``StoreError`` if LMDB cannot read them."""
     try:
         with _environment(path) as (env, databases):
@@ -92,10 +92,10 @@ def _environment(path: str) -> Generator[tuple[lmdb.Environment, _Databases]]:
         env.close()
 
 
-def _look(env: lmdb.Environment, databases: _Databases, path: str, wanted: Sequence[tuple[Table, bytes]]) -> Facts:
+def _look(env: lmdb.Environment, databases: _Databases, path: str, wanted: Sequence[tuple[Table, bytes]]) -> StoreFacts:
     info, main = env.info(), env.stat()
     pages = info["last_pgno"] + 1
-    facts = Facts(
+    facts = StoreFacts(
         os.stat(os.path.join(path, DATA_FILE)).st_size,
         *(pages * main["psize"], info["map_size"], main["psize"], pages, 0, info["last_txnid"], _readers(env)),
         *("", None, None, None, ()),
@@ -134,11 +134,11 @@ def _last(txn: "lmdb.Transaction[bytes]", database: Any) -> tuple[bytes, bytes] 
     return cursor.item() if cursor.last() else None
 
 
-def _readers(env: lmdb.Environment) -> tuple[Reader, ...]:
+def _readers(env: lmdb.Environment) -> tuple[ReaderSlot, ...]:
     """Return LMDB's table of readers, which it gives as text: process, thread, transaction or a dash."""
     rows = [line.split() for line in env.readers().splitlines()]
     entries = [row for row in rows if len(row) == 3 and row[0].isdecimal()]  # noqa: PLR2004 - its three columns
-    return tuple(Reader(int(row[0]), int(row[2]) if row[2].isdecimal() else None) for row in entries)
+    return tuple(ReaderSlot(int(row[0]), int(row[2]) if row[2].isdecimal() else None) for row in entries)
 
 
 class Site(NamedTuple):

@@ -263,7 +263,7 @@ def _verifier() -> Any:
     check_named = verifier._validate_named_subdb  # noqa: SLF001
     lexical = offline._cmp_lexical  # noqa: SLF001
 
-    class Quicker(verifier):  # type: ignore[misc]
+    class PageVerifier(verifier):  # type: ignore[misc]
         def load_metas(self) -> None:
             verifier.load_metas(self)
             for page, size in ((0, 1), (1, self.psize)):
@@ -303,7 +303,7 @@ def _verifier() -> Any:
                 self.err(f"{ctx['name']} DB: a search does not turn to page {pgno} where it should")
             walk_leaf(self, ctx, pgno, buf)
 
-    return Quicker
+    return PageVerifier
 
 
 def _separators(page: bytes) -> list[bytes]:

@@ -19,7 +19,7 @@ from refold.log.directory import Directory
 from refold.log.disk import flush
 from refold.log.environment import Environment
 from refold.log.lmdb_file import DATA_FILE, is_of_disk, of_unknown_outcome, problems, translated
-from refold.log.protocol import Erasing, Found, Log, Overtaken, Row, Table
+from refold.log.protocol import Erasing, Found, Log, Row, Table, TurnLost
 from refold.log.record import (
     ARRAY_BEGIN,
     COMMIT,
@@ -225,7 +225,7 @@ _AnyRow: TypeAlias = tuple[str, bytes, bytes | None]
 
 
 class LmdbTurn:
-    """A write transaction; see ``protocol.Turn`` for what it promises, and ``LmdbLog.in_turn`` for how it ends.
+    """A write transaction; see ``protocol.LogTurn`` for what it promises, and ``LmdbLog.in_turn`` for how it ends.
 
     The transaction is aborted by dropping the only reference to it, so it may stand in no variable, which a traceback
     would keep. The ``abort`` of LMDB's binding waits until no other thread is inside a read, and two threads that read
@@ -292,9 +292,7 @@ class LmdbTurn:
         self.txn = self._shared.begin_write()
         if self.txn.id() != self.txnid:
             path = self._shared.path
-            raise Overtaken(
-                f"another process wrote to {path} while this one made room; nothing was written, call again"
-            )
+            raise TurnLost(f"another process wrote to {path} while this one made room; nothing was written, call again")
 
     def _put(self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[_AnyRow]) -> bool:
         """Put everything and commit the transaction; return whether that changed anything."""

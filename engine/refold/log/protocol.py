@@ -35,11 +35,11 @@ class Found(NamedTuple):
     occurrences: int
 
 
-class Overtaken(StoreBusy):
+class TurnLost(StoreBusy):
     """Another process wrote while a turn had to be given back for the map to grow; take another turn."""
 
 
-class Turn(Protocol):
+class LogTurn(Protocol):
     """One writer's turn among all processes: no other writer commits until it ends.
 
     While it is open its thread may use the log's ordinary reads; they do not see what the turn has not yet written.
@@ -62,7 +62,7 @@ class Turn(Protocol):
         """Do what ``Log.write`` does and give the turn back; at most once.
 
         Records are replaced by their ``erased`` forms in the same transaction, which then is durable in any case.
-        Raises ``Overtaken`` in the rare case that nothing was written, the log moved, and another turn will do.
+        Raises ``TurnLost`` in the rare case that nothing was written, the log moved, and another turn will do.
         """
         ...
 
@@ -83,7 +83,7 @@ class Log(Protocol):
         """Return the seq of the last record, 0 in an empty log."""
         ...
 
-    def in_turn(self, use: Callable[[Turn], T]) -> T:
+    def in_turn(self, use: Callable[[LogTurn], T]) -> T:
         """Call ``use`` with a turn at writing, after the turns of all others, and return its result.
 
         A call and not a context manager: a signal may split a ``with`` statement from the Python function that ends
@@ -113,7 +113,7 @@ class Log(Protocol):
         """Check the end of the log as the disk holds it, and let writing go on; raises ``StoreError`` if it may not."""
         ...
 
-    def in_stillness(self, use: Callable[[Turn], T]) -> T:
+    def in_stillness(self, use: Callable[[LogTurn], T]) -> T:
         """Call ``use`` with a turn in which nothing is written, not by ``use`` either; on a read-only log, too."""
         ...
 

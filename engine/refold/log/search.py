@@ -61,7 +61,7 @@ assert all(longer % run == 0 for run, longer in pairwise(_RUNS)), "a run is made
 assert _RUNS[0] * _WORD_BYTES + _WORD_BYTES - 1 <= MARKER_BYTES_MIN
 
 
-class _Wanted(NamedTuple):
+class _Pattern(NamedTuple):
     """Strings that are looked for by runs of one length, and their runs, those of one bucket behind each other."""
 
     strings: Sequence[bytes]
@@ -131,7 +131,7 @@ def _sampled(words: _Words, runs: Sequence[int], shift: np.uint64) -> dict[int, 
     return seen
 
 
-def _wanted(strings: Sequence[bytes], run: int, seen: _Counts, shift: np.uint64) -> _Wanted:
+def _wanted(strings: Sequence[bytes], run: int, seen: _Counts, shift: np.uint64) -> _Pattern:
     """Return the strings with the rarest of their runs for each place where they may begin."""
     lengths = np.array([len(string) for string in strings], np.intp)
     begins = np.cumsum(lengths) - lengths
@@ -149,7 +149,7 @@ def _wanted(strings: Sequence[bytes], run: int, seen: _Counts, shift: np.uint64)
     places = (lengths - _WORD_BYTES, np.zeros_like(lengths), (lengths - _WORD_BYTES) // 2)
     grams = _unaligned(blob)
     probes = tuple((place, grams[begins + place]) for place in places)
-    return _Wanted(strings, lengths, probes, numbers[chosen], offsets[chosen], first, counts > 0, left)
+    return _Pattern(strings, lengths, probes, numbers[chosen], offsets[chosen], first, counts > 0, left)
 
 
 def _unaligned(content: Any) -> _Words:
@@ -176,7 +176,7 @@ def _starts(counts: _Places) -> tuple[_Places, _Places]:
     return numbers[is_there], offsets[is_there]
 
 
-def _count_in(content: mmap.mmap, wanted: _Wanted, buckets: NDArray[np.int64], begin: int) -> int:
+def _count_in(content: mmap.mmap, wanted: _Pattern, buckets: NDArray[np.int64], begin: int) -> int:
     """Return how many strings stand where a run of theirs begins at a word of this chunk."""
     at = np.flatnonzero(wanted.is_wanted.take(buckets))
     first = wanted.first[buckets[at]]
@@ -192,7 +192,7 @@ def _count_in(content: mmap.mmap, wanted: _Wanted, buckets: NDArray[np.int64], b
     return found
 
 
-def _count_pairs(content: mmap.mmap, wanted: _Wanted, places: _Places, first: _Counts, counts: _Counts) -> int:
+def _count_pairs(content: mmap.mmap, wanted: _Pattern, places: _Places, first: _Counts, counts: _Counts) -> int:
     """Return how many strings stand where one of their runs, so many from the first on, begins at its place."""
     which = np.repeat(np.arange(len(counts)), counts)
     runs = first[which] + np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)

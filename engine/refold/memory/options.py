@@ -301,7 +301,7 @@ def mutation(verb: Function) -> Function:
     return verb
 
 
-class Released:
+class ClosedFork:
     """Takes the place of the engine once the handle on a fork is closed."""
 
     is_closed = True
@@ -428,7 +428,7 @@ class Door:
     def close(self) -> None:
         """Close the engine, and end the thread that writes for event loops; of a branch, the handles alone."""
         if self._main is not self:
-            self.engine = cast("Engine", Released())
+            self.engine = cast("Engine", ClosedFork())
             return
         self.engine.close()
         if self._async_writer is not None:

@@ -10,7 +10,7 @@ from refold import checks, fold
 from refold.engine import batch as batches
 from refold.engine.engine import Engine
 from refold.engine.history import changes_between
-from refold.engine.streams import STORE_STREAM, Stream, guarded, key_of, name_of
+from refold.engine.streams import STORE_STREAM, Stream, key_of, name_of, reports_damage
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreVersion
 from refold.event import (
     ConversationOpened,
@@ -490,7 +490,7 @@ class Step(Struct, frozen=True):
     evicted: tuple[Message, ...]
 
 
-class _Shown(NamedTuple):
+class _ComparedState(NamedTuple):
     """A state as a step compares it: messages by id as they are, everything else as plain values."""
 
     live: dict[str, Message]
@@ -522,7 +522,7 @@ def _steps(
         yield Step(event, stamp, frozen(stamp.seq - 1), frozen(stamp.seq), changes, evicted)
 
 
-@guarded
+@reports_damage
 def _folded(engine: Engine, state: State, event: Event, stamp: Stamp) -> State:
     """Return the state after an event."""
     if isinstance(event, (Forked, Restored)):
@@ -531,14 +531,14 @@ def _folded(engine: Engine, state: State, event: Event, stamp: Stamp) -> State:
     return state
 
 
-def _shown(state: State) -> _Shown:
+def _shown(state: State) -> _ComparedState:
     window = state.part(WINDOW)
     live = {message.event.id: message for message in window.live()}
     counts = {"window_tokens": window.window_tokens, "tokens": window.tokens} if window.policy else {}
-    return _Shown(live, counts, fold.plain(state, without=WINDOW.name))
+    return _ComparedState(live, counts, fold.plain(state, without=WINDOW.name))
 
 
-def _changes(stream: str, before: _Shown, after: _Shown) -> Iterator[Change]:
+def _changes(stream: str, before: _ComparedState, after: _ComparedState) -> Iterator[Change]:
     """Return the changes of a step: what came into the window and what left it, not what stayed."""
     yield from changes_between(stream, before.rest, after.rest)
     yield from changes_between(

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 from msgspec import Struct
 
-from refold.entry import FLOAT_BYTES, NO_VECTOR, Coming, EmbedderSwitched, VectorRenewed
+from refold.entry import FLOAT_BYTES, NO_VECTOR, EmbedderSwitched, PendingVectors, VectorRenewed
 from refold.event import Event, Located, Stamp, View
 from refold.views.base import copy_slots
 
@@ -59,7 +59,7 @@ class Episodes:
         self.ids: dict[str, None] = {}
         self.renewed: dict[int, int] = {}
         """The seqs of the vectors that are not in the event of their episode, by its seq."""
-        self.coming = Coming()
+        self.coming = PendingVectors()
         """The vectors of another embedder, by id."""
         self.model = ""
         """The embedder of the newest vector."""
@@ -93,7 +93,7 @@ class Episodes:
         for renewed in inline[_INLINE_COUNT:]:
             seqs, vector_seqs, coming = msgspec.convert(renewed, tuple[list[int], list[int], Any])
             episodes.renewed = dict(zip(seqs, vector_seqs, strict=True))
-            episodes.coming = Coming.unpacked(coming)
+            episodes.coming = PendingVectors.unpacked(coming)
         return episodes
 
     def logical(self) -> Any:

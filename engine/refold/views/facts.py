@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from refold.entry import (
     FLOAT_BYTES,
     NO_VECTOR,
-    Coming,
     EmbedderSwitched,
     Entry,
     MemoriesCleared,
@@ -28,6 +27,7 @@ from refold.entry import (
     MemoryReviewed,
     MemoryUnmerged,
     MemoryUpdated,
+    PendingVectors,
     VectorRenewed,
     body_of,
     entry_of,
@@ -60,7 +60,7 @@ class Facts:
         self.dim = 0
         self.seq = 0
         """The seq of the last event that this view folded, which identifies the state."""
-        self.coming = Coming()
+        self.coming = PendingVectors()
         """The vectors of another embedder, by id."""
         self.recent: deque[tuple[int, int, tuple[str, ...] | None]] = deque(maxlen=RECENT_CHANGES_COUNT)
         """The last events: the ``seq`` before, the ``seq`` after, and the ids that were touched, ``None`` for all."""
@@ -139,7 +139,7 @@ class Facts:
                     **plain,
                 )
             )
-        facts.coming = Coming.unpacked(inline[_INLINE_COUNT:])
+        facts.coming = PendingVectors.unpacked(inline[_INLINE_COUNT:])
         return facts
 
     def logical(self) -> Any:

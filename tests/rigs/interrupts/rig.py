@@ -184,7 +184,7 @@ class _Worker:
         self._pipe.close()
         with self._errors as errors:
             errors.seek(0)
-            return errors.read().decode(errors="replace")[-2_000:]
+            return errors.read().decode(errors="replace")[-20_000:]
 
     def run(self, case: Case) -> Iterator[Points | Injection]:
         """Run a case to its end, whatever becomes of processes; what a process does not survive is a finding."""

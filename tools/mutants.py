@@ -41,7 +41,7 @@ MUTANTS = [
     Mutant("views/scratchpad.py", "entries.rows(sorted(entries.values))", "entries.rows(entries.values)", "views"),
     Mutant("views/state.py", "return key.startswith(TEMP)", "return False", "views"),
     Mutant(
-        "views/journal.py",
+        "views/profile.py",
         "if day >= first_day",
         "if day > first_day",
         "views/test_journal.py memory/test_edges.py agent/test_tools.py",

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from refold.results import Report as Report
     from refold.results import Upserted as Upserted
     from refold.views.episodes import Episode as Episode
-    from refold.views.journal import Note as Note
+    from refold.views.profile import Note as Note
 
 __version__ = "0.1.0"
 
@@ -70,7 +70,7 @@ _PUBLIC = {
     "refold.message": "Message",
     "refold.results": "Change Hit Hits Outcome Receipt Report Upserted",
     "refold.views.episodes": "Episode",
-    "refold.views.journal": "Note",
+    "refold.views.profile": "Note",
 }
 """The names of the public face, by the module that each loads from."""
 
@@ -102,7 +102,6 @@ __all__ = list(_HOME_OF | {"__version__": "refold"})  # pyright: ignore[reportUn
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from its module."""
     if name in _HOME_OF:
         from importlib import import_module  # noqa: PLC0415 - only on first use
 

@@ -300,7 +300,6 @@ class HashedEmbedder:
 
 
 def _unit(counts: "Counter[str]") -> "NDArray[float64]":
-    """Return the vector of a text's words, of length 1."""
     import numpy  # noqa: PLC0415 - loads when the first vector comes
 
     parts = [_features(word) for word in counts]
@@ -496,7 +495,6 @@ class OpenAIEmbedder:
         self._sleep = sleep
 
     def __repr__(self) -> str:
-        """Return the embedder's name and endpoint, without its key."""
         return f"OpenAIEmbedder({self.id!r} at {self._url!r})"
 
     def embed(self, texts: list[str]) -> list[list[float]]:

@@ -55,7 +55,6 @@ class PendingVectors:
         self.seqs: dict[str, int] = {}
 
     def __bool__(self) -> bool:
-        """Return whether any vector waits."""
         return bool(self.seqs)
 
     def copy(self) -> "PendingVectors":
@@ -319,7 +318,6 @@ class Entry(Struct, frozen=True, gc=False):
         return Place(self.body_seq)
 
     def __repr__(self) -> str:
-        """Return the memory's short form."""
         return f"Entry(id={self.id!r}, content={self.content!r}, importance={self.importance:.3g})"
 
 

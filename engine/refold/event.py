@@ -292,12 +292,13 @@ class View(Generic[S]):
         self.copy: Callable[[S], S] | None = getattr(state, "copy", None)
         self.handlers: dict[type[Event], Handler] = {}
 
-    def on(self, kind: type[E]) -> Callable[[Callable[[S, Stamp, E], None]], Callable[[S, Stamp, E], None]]:
-        """Return a decorator that registers the handler of one kind of event."""
+    def on(self, *kinds: type[E]) -> Callable[[Callable[[S, Stamp, E], None]], Callable[[S, Stamp, E], None]]:
+        """Return a decorator that registers the handler of events."""
 
         def register(handler: Callable[[S, Stamp, E], None]) -> Callable[[S, Stamp, E], None]:
-            assert kind not in self.handlers, f"{self.name} folds {kind.__name__} twice"
-            self.handlers[kind] = handler
+            for kind in kinds:
+                assert kind not in self.handlers, f"{self.name} folds {kind.__name__} twice"
+                self.handlers[kind] = handler
             return handler
 
         return register

@@ -151,7 +151,6 @@ class Message(Struct, frozen=True, gc=False):
         return self.stamp.erased
 
     def __repr__(self) -> str:
-        """Return the message's short form."""
         return f"Message(seq={self.seq}, role={self.role!r}, content={self.content!r}, tokens={self.tokens})"
 
 

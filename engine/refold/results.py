@@ -176,11 +176,9 @@ class Hits(Struct, frozen=True):
     ranking: str
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self.hits)
 
     def __iter__(self) -> Iterator[Hit]:
-        """Return the hits, best first."""
         return iter(self.hits)
 
     @overload
@@ -188,11 +186,9 @@ class Hits(Struct, frozen=True):
     @overload
     def __getitem__(self, place: slice) -> tuple[Hit, ...]: ...
     def __getitem__(self, place: int | slice) -> Hit | tuple[Hit, ...]:
-        """Return one hit, or some."""
         return self.hits[place]
 
     def __contains__(self, hit: object) -> bool:
-        """Return whether a hit is among them."""
         return hit in self.hits
 
 

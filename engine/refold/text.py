@@ -223,7 +223,6 @@ def _texts_of_call(call: dict[str, Any]) -> Iterator[str]:
 
 
 def _rendered(value: Any) -> str:
-    """Return a value as text for a prompt: itself if it is text, else compact JSON."""
     if isinstance(value, str):
         return value
     import msgspec  # noqa: PLC0415 - only messages whose arguments are not text pay for it

@@ -21,7 +21,7 @@ from refold.agent.extraction import clamp_importance, parse_lessons, secret_in
 from refold.agent.providers import parse_json
 from refold.event import Event
 from refold.limits import EXTRACTED_COUNT_MAX
-from refold.views.work import FindingNoted, TaskDescribed
+from refold.views.session import FindingNoted, TaskDescribed
 from tests.support.memories import Clock, assert_sound
 from tests.support.model_server import anthropic, openai, serving
 

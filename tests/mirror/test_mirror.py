@@ -9,8 +9,7 @@ import pytest
 
 from refold import Closed, InvalidInput, Memory, NotFound, ReadOnly, StoreBusy
 from refold.mirror import Mirror, MirrorReport, mirror
-from refold.views.journal import JournalAppended
-from refold.views.profile import ProfileDeleted, ProfileSet
+from refold.views.profile import JournalAppended, ProfileDeleted, ProfileSet
 from tests.mirror.files import (
     assert_private,
     day_path,

@@ -16,7 +16,7 @@ from mcp import Client
 
 from refold import Memory
 from refold.mirror import Mirror, mirror
-from refold.views.journal import JournalAppended
+from refold.views.profile import JournalAppended
 from tests.mcp.servers import stdio
 from tests.mcp.tour import call
 from tests.mirror.files import day_path, facts_in, held, kept, put, put_facts, rendered, texts_of

@@ -4,7 +4,7 @@ import pytest
 
 from refold import Note, fold
 from refold.event import Event
-from refold.views.journal import JOURNAL, JournalAppended
+from refold.views.profile import JOURNAL, JournalAppended
 from tests.views.fold import BEGIN_NS, Erased, folded
 
 EVENTS: list[Event | Erased] = [

@@ -29,7 +29,7 @@ from refold.memory.memory import Memory
 from refold.memory.options import Door, day_at, days_before, door_of
 from refold.message import Message, plain_message
 from refold.text import sha256
-from refold.views.contexts import ContextShown
+from refold.views.session import ContextShown
 
 # The parts of a context as text: the same bytes for the same memory, whenever and wherever they are rendered.
 #

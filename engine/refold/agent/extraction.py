@@ -39,8 +39,7 @@ from refold.memory.project import Project
 from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
 from refold.text import keywords as keywords_of
-from refold.views.contexts import ContextShown
-from refold.views.work import FindingNoted, MemoriesExtracted, TaskDescribed
+from refold.views.session import ContextShown, FindingNoted, MemoriesExtracted, TaskDescribed
 
 # Secrets in texts: the common shapes of keys, tokens and passwords, none of which is ever learnt.
 #

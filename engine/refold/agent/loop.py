@@ -25,9 +25,8 @@ from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
-from refold.views.contexts import ContextShown
 from refold.views.scratchpad import NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
-from refold.views.work import MemoriesExtracted, ToolExecuted
+from refold.views.session import ContextShown, MemoriesExtracted, ToolExecuted
 
 _ID_CHARS_MAX: Final = NAME_BYTES_MAX // 4
 """Characters of a call's id, four bytes each at most."""

@@ -12,8 +12,7 @@ from refold.engine.reader import Side
 from refold.engine.streams import STORE_STREAM, Checkpoints, Streams, key_of
 from refold.results import Change, Stats
 from refold.text import sha256
-from refold.views.store import SETTINGS
-from refold.views.switches import SWITCHES
+from refold.views.store import SETTINGS, SWITCHES
 
 # The differences between two states, as paths with what stood there before and after.
 

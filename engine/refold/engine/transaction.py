@@ -34,7 +34,7 @@ from refold.log.record import (
     link_after,
 )
 from refold.message import Message, MessageAppended
-from refold.views.journal import Note
+from refold.views.profile import Note
 from refold.views.store import SETTINGS
 
 ANY: Final = "any"

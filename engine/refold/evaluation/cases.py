@@ -161,7 +161,6 @@ def labelled(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case
 
 
 def _asks(value: Any) -> bool:
-    """Return whether something is a list of questions as public sets have them; a source may say anything."""
     return isinstance(value, list) and all(
         isinstance(each, dict) and "question" in each for each in cast("list[object]", value)
     )
@@ -228,7 +227,6 @@ def _longmemeval(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> 
 
 
 def _leaves(value: Any) -> list[Any]:
-    """Return everything in a nest of lists and objects, in its order; the nest may be of any depth."""
     leaves: list[Any] = []
     waiting = [value]
     while waiting:
@@ -363,7 +361,6 @@ def _append_longmemeval(memory: Memory, path: Path, progress: Progress | None) -
 
 
 def _sessions(haystack: _Haystack, place: str) -> Iterator[tuple[str | int, datetime, list[_Turn]]]:
-    """Yield each session with its id and date."""
     ids, dates, sessions = haystack.haystack_session_ids, haystack.haystack_dates, haystack.haystack_sessions
     if not len(ids) == len(dates) == len(sessions):
         raise InvalidInput(
@@ -387,7 +384,6 @@ def _with_lists(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _queried(memory: Memory, path: Path) -> list[Case]:
-    """Return the conversations, and the projects, that queries ask for."""
     items: dict[_Place, tuple[Item, ...]] = {}
     ids: dict[_Place, dict[str, int]] = {}
     for name in memory.conversations():

@@ -135,11 +135,9 @@ class SimulatedWindow:
         self.refused = 0
 
     def __contains__(self, place: object) -> bool:
-        """Return whether a piece is in the window."""
         return place in self._leaders
 
     def __len__(self) -> int:
-        """Return how many pieces are in the window."""
         return len(self._leaders)
 
     @property
@@ -211,7 +209,6 @@ class SimulatedWindow:
         heappush(self._queue, (key, leader))
 
     def _touch(self, earlier: int, place: int) -> None:
-        """Note that a piece was recalled, where that is what decides."""
         leader = self._leaders.get(earlier)
         if self._policy.order == "least recalled" and leader in self._keys:
             self._place(leader, place)
@@ -401,7 +398,6 @@ def trace_of(embedded: Embedded, ranking: Ranking) -> Trace:
 
 
 def _asked(embedded: Embedded) -> dict[int, list[tuple[Question, Any]]]:
-    """Return the questions that have evidence, with their vectors, by how many items have arrived before them."""
     waiting: dict[int, list[tuple[Question, Any]]] = {}
     for question, vector in zip(embedded.case.questions, embedded.questions, strict=True):
         if question.evidence:
@@ -469,7 +465,6 @@ def _measured(traces: Sequence[Trace], policy: Policy, budget: int) -> Eviction:
 
 
 def _append_ns(traces: Sequence[Trace], policy: Policy, budget: int) -> float | None:
-    """Return the time of one arrival, without needs, in nanoseconds."""
     arriving = [Trace(trace.name, trace.pieces, ()) for trace in traces]
     begin = time.perf_counter_ns()
     for trace in arriving:

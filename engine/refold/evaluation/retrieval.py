@@ -253,7 +253,6 @@ def texts_of(embedded: Embedded, system: System) -> TextIndex:
 
 
 def _grow(texts: TextIndex, embedded: Embedded, system: System, arrived: int) -> None:
-    """Let items arrive until there are so many."""
     for row in range(len(texts), arrived):
         item = embedded.case.items[row]
         texts.add(

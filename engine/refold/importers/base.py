@@ -256,12 +256,7 @@ _RESERVED: Final = frozenset((SOURCE_KEY, EXCEPTIONS_KEY, COLLISIONS_KEY))
 
 
 def source_message(
-    message: Fields,
-    rest: Fields,
-    added: Fields,
-    *,
-    occurred_ns: int | None = None,
-    tool_call_id: Any = None,
+    message: Fields, rest: Fields, added: Fields, *, occurred_ns: int | None = None, tool_call_id: Any = None
 ) -> SourceMessage:
     """Return a message whose metadata has its other fields (``rest``) and those that the importer adds."""
     own_id = message.get("tool_call_id")

@@ -61,7 +61,6 @@ def _swe_agent(file: BinaryIO) -> Iterator[SourceConversation]:
 
 
 def _entries(run: Fields, key: str) -> list[Fields]:
-    """Return the objects of a list of the run; one that is absent or null has none."""
     entries = run.get(key)
     if entries is None:
         return []
@@ -113,7 +112,6 @@ def _matched(history: list[Fields], steps: list[Fields]) -> tuple[dict[int, list
 
 
 def _places(history: list[Fields]) -> dict[object, list[int]]:
-    """Return the places of the assistant's texts in the history."""
     places: dict[object, list[int]] = {}
     for place, entry in enumerate(history):
         if entry["role"] == "assistant":
@@ -122,7 +120,6 @@ def _places(history: list[Fields]) -> dict[object, list[int]]:
 
 
 def _text(content: object) -> str:
-    """Return the text of a content, which newer runs give in blocks."""
     blocks = cast("list[object]", content) if isinstance(content, list) else []
     texts = (cast("Fields", block).get("text") for block in blocks if isinstance(block, dict))
     return content if isinstance(content, str) else "".join(text for text in texts if isinstance(text, str))
@@ -136,7 +133,6 @@ def _swe_agent_message(entry: Fields, step: Fields | None, source: Fields) -> So
 
 
 def _lone(step: Fields, before: int, source: Fields) -> Iterator[SourceMessage]:
-    """Yield the agent's message of a step, and the observation."""
     added = {SOURCE_KEY: None if before else source or None, STEP_KEY: step, IN_HISTORY_KEY: False}
     said = next((step[field] for field in _SAYINGS if isinstance(step.get(field), str) and step[field]), "")
     yield SourceMessage("assistant", said, metadata=metadata({}, added))
@@ -185,7 +181,6 @@ def session_ns(talk: Fields, number: int) -> int | None:
 
 
 def _is_locomo(head: bytes) -> bool:
-    """Return whether the bytes begin samples whose conversations have sessions of turns with a ``dia_id``."""
     for path in paths(head):
         match path[1:] if path[0] == ITEM else path:
             case ("conversation", session, "[]", "dia_id") if _SESSION.match(session):
@@ -239,7 +234,6 @@ def _locomo_message(role: str, turn: Fields, date_ns: int | None, added: Fields)
 
 
 def _source(sample: Fields, talk: Fields) -> Fields:
-    """Return a sample without the turns that become messages."""
     other = {key: value for key, value in talk.items() if not (_SESSION.match(key) and value)}
     return sample | {"conversation": other}
 
@@ -315,7 +309,6 @@ def _openai_conversation(line: int, document: object) -> SourceConversation:
 
 
 def _own_id(fields: Fields) -> str | None:
-    """Take the source's own id out of a conversation's fields."""
     for key in _ID_KEYS:
         value = fields.get(key)
         if isinstance(value, (str, int)) and not isinstance(value, bool) and value != "":

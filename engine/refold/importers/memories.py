@@ -49,7 +49,6 @@ _MARKS: Final = frozenset(
 
 
 def _is_json(head: bytes) -> bool:
-    """Return whether the bytes begin things that have a content, and are no messages."""
     found = _MARKS.intersection(paths(head))
     # A message has a content as well; it has none of the other names, whatever role mem0 notes of a memory.
     return any(path[-1] != "content" for path in found) or (bool(found) and not OPENAI.recognises(head))
@@ -80,7 +79,6 @@ def _of_line(line: int, text: bytes) -> Iterator[SourceMemory]:
 
 
 def _listed(document: object) -> list[object] | None:
-    """Return the list of memories that a document is or holds, ``None`` if it is one memory."""
     if isinstance(document, list):
         return cast("list[object]", document)
     fields = cast("Fields", document) if isinstance(document, dict) else {}
@@ -139,7 +137,6 @@ def _take_moment(fields: Fields) -> int | None:
 
 
 def _said(fields: Fields) -> Fields:
-    """Return the fields that say something."""
     return {key: value for key, value in fields.items() if value is not None}
 
 
@@ -160,12 +157,10 @@ _TABLE: Final = "history"
 
 
 def _mem0_memories(path: Path) -> Iterator[SourceMemory]:
-    """Yield the memories that were not deleted, in the order in which they were made."""
     yield from [memory for rows in _histories(path).values() for memory in _alive(rows)]
 
 
 def _histories(path: Path) -> dict[str, list[Fields]]:
-    """Return the rows of each memory, in the order in which they were written."""
     import sqlite3  # noqa: PLC0415 - not every Python has it, and only this format needs it
 
     try:
@@ -196,7 +191,6 @@ def _grouped(rows: Iterator[Fields]) -> dict[str, list[Fields]]:
 
 
 def _alive(rows: list[Fields]) -> Iterator[SourceMemory]:
-    """Return the memory that a history ends in, none if it was deleted."""
     last = rows[-1]
     content = _first(last, _NEW_TEXTS)
     if last.get("is_deleted") or str(last.get("event")).upper() == "DELETE" or not content:
@@ -252,7 +246,6 @@ def _of_sample(place: str, sample: Fields) -> Iterator[SourceMemory]:
 
 
 def _turns(sample: Fields) -> frozenset[str]:
-    """Return the ids of a sample's turns."""
     listed = [cast("list[object]", turns) for _, _, turns in sessions(sample) if isinstance(turns, list)]
     turns = [cast("Fields", turn) for session in listed for turn in session if isinstance(turn, dict)]
     return frozenset(str(turn.get("dia_id")) for turn in turns)
@@ -407,7 +400,6 @@ class _MemoryImport:
         self.known = len(memories) - self.added
 
     def _seqs(self, memory: SourceMemory) -> list[int]:
-        """Return the seqs of the turns that say a memory."""
         if not memory.turns or memory.project is None:
             return []
         if memory.project not in self._turns:
@@ -419,7 +411,6 @@ class _MemoryImport:
         return [turns[turn] for turn in memory.turns if turn in turns]
 
     def _add(self, memory: SourceMemory, sources: list[int]) -> bool:
-        """Add one memory inside the open batch; return whether it was new."""
         name = self._project or memory.project or _PROJECT
         changed = (
             f"was imported into {name} before, and was another memory then; give the file another name to import both"

@@ -173,7 +173,6 @@ class _SessionImport:
         self._known = 0
 
     def run(self, progress: Progress | None) -> Imported:
-        """Import the file's conversations in their order."""
         head = self._memory.head
         with open_source(self._path) as file:
             size_bytes = self._path.stat().st_size
@@ -219,7 +218,6 @@ class _SessionImport:
 
 
 def _append(chat: Conversation, number: int, message: SourceMessage, place: str) -> bool:
-    """Append one message inside the open batch; return whether it was new."""
     changed = (
         f"{chat.id} was imported before, and this message was another one then; "
         "give the file another name to import both"

@@ -33,7 +33,7 @@ from refold.limits import (
     RECENT_DAYS,
     WATCHED_COUNT_MAX,
 )
-from refold.views.journal import JournalAppended
+from refold.views.profile import JournalAppended
 
 if TYPE_CHECKING:
     from mcp.server.connection import Connection

@@ -111,8 +111,6 @@ class BoardStream(NamedTuple):
         return any(base.has(part) for part in parts)
 
     def _write_alone(self, decide: BoardDecision, request: tuple[Any, ...], options: Options) -> list[Event]:
-        """Let the engine decide on this board alone, in its turn."""
-
         def decide_alone(state: State) -> Event | None:
             events = decide(Layers(self.scope, state.part(BOARD), _NO_BOARD))
             assert len(events) <= 1, events
@@ -303,11 +301,7 @@ class BoardListener:
     """
 
     def __init__(
-        self,
-        stream: BoardStream,
-        after: int,
-        look: Callable[[Layers], Any],
-        notify: Callable[[BoardStream, Any], Any],
+        self, stream: BoardStream, after: int, look: Callable[[Layers], Any], notify: Callable[[BoardStream, Any], Any]
     ) -> None:
         self._stream = stream
         self._look = look
@@ -365,7 +359,6 @@ class Board:
         self._stream = BoardStream(door, scoped(session, project, node), at)
 
     def __repr__(self) -> str:
-        """Return the handle with its count."""
         ids = zip(("session", "project", "node"), self._stream.scope, strict=True)
         names = ", ".join(f"{name}={value!r}" for name, value in ids if value is not None)
         return f"Board({names}, {self._door.counts(lambda: f'messages={len(self._stream.layers().messages())}')})"
@@ -524,7 +517,6 @@ class Board:
         return self._set("config", partial, options)
 
     def _set(self, part: str, value: Any, options: MutationOptions, meta: Any = None) -> bool:
-        """Set a part to the clean form of a value, or the fields of it that are given."""
         clean = CLEANERS[part](value)
         if meta is not None:
             clean["messages_meta"] = CLEANERS["messages_meta"](meta)
@@ -542,7 +534,6 @@ class Board:
         return bool(self._stream.write(decide, parts, (f"board.{parts[0]}", clean), writing))
 
     def _check_ids(self, given: dict[str, str]) -> None:
-        """Raise ``InvalidInput`` for ids of a session other than those of the handle."""
         scope = self._stream.scope
         fixed = {"session_id": scope.session or "", "project_id": scope.project, "active_node_id": scope.node}
         for name, value in given.items():

@@ -308,7 +308,6 @@ def _refuse(value: object, what: str, kind: str) -> NoReturn:
 
 
 def _first(row: JsonObject, owner: str, *names: str) -> str:
-    """Return the first of some fields that has a text."""
     return next((text for name in names if (text := _text(row.get(name), f"{owner}{name}"))), "")
 
 

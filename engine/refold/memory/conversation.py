@@ -165,7 +165,6 @@ def rendered(form: object, messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _key(message: Message | str | int) -> str | int:
-    """Return the id of a message, or the id or seq that was given in its place."""
     if isinstance(message, Message):
         return message.id
     return checks.count(message, "message") if isinstance(message, int) else checks.text(message, "message")
@@ -201,7 +200,6 @@ class Conversation(Handle):
             claims.check(door, self._stream, at)
 
     def __repr__(self) -> str:
-        """Return the handle with its counts."""
         frozen = "" if self._at is None else f", at={self._at}"
         return f"Conversation({self.id!r}{frozen}, {self._door.counts(self._counts)})"
 
@@ -505,7 +503,6 @@ class Scratchpad(Handle):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        """Return the handle with its counts."""
         counts = self._door.counts(lambda: f"keys={len(self.keys())}, notes={len(self.notes())}")
         return f"Scratchpad({self._stream!r}, {counts})"
 

@@ -133,7 +133,6 @@ def shown_directory(path: str, tree: Tree, place: str) -> str:
 
 
 def _listed(tree: Tree, place: str) -> Iterator[tuple[list[str], Node]]:
-    """Yield the names below a directory with their nodes, each directory before its contents."""
     begin = len(place) + 1
     below = sorted(
         (inner[begin:].split("/"), node) for inner, node in tree.nodes.items() if inner.startswith(f"{place}/")
@@ -252,7 +251,6 @@ class Files:
         self._at = at
 
     def __repr__(self) -> str:
-        """Return the handle with its count."""
         return f"Files({self.name!r}, {self._door.counts(lambda: f'files={len(self.list())}')})"
 
     # Reading.
@@ -464,13 +462,11 @@ def _ids(tree: Tree, place: str) -> tuple[str, ...]:
 
 
 def _parents(place: str) -> "list[str]":
-    """Return the directories on the way to a path, without the root."""
     names = place.split("/")
     return ["/".join(names[:count]) for count in range(3, len(names))]
 
 
 def _check_way(tree: Tree, place: str) -> None:
-    """Refuse a path that leads through a file."""
     for parent in _parents(place):
         node = tree.nodes.get(parent)
         if node is not None and node.text is not None:
@@ -478,7 +474,6 @@ def _check_way(tree: Tree, place: str) -> None:
 
 
 def _check_room(tree: Tree, place: str, chars: int, *, count: int = 1) -> None:
-    """Refuse more files, directories or characters than a tree holds."""
     count += len(tree.nodes) + sum(parent not in tree.nodes for parent in _parents(place))
     if count > FILES_COUNT_MAX:
         raise LimitExceeded(f"{count:,} files and directories are over FILES_COUNT_MAX = {FILES_COUNT_MAX:,}; {_FREE}")

@@ -31,12 +31,8 @@ from refold.memory.options import (
 from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
 from refold.views.base import Keyed
-from refold.views.journal import JOURNAL, JournalAppended, Note
-from refold.views.profile import PROFILE, ProfileDeleted, ProfileSet
-from refold.views.state import PROJECT, SESSION, STATE, TEMP, StateDeleted, StateSet
-from refold.views.switches import SWITCHES, SettingChanged, UsageCounted
-from refold.views.window import WINDOW
-from refold.views.work import (
+from refold.views.profile import JOURNAL, PROFILE, JournalAppended, Note, ProfileDeleted, ProfileSet
+from refold.views.session import (
     WORK,
     FileRead,
     FindingNoted,
@@ -46,6 +42,9 @@ from refold.views.work import (
     ToolExecuted,
     Work,
 )
+from refold.views.state import PROJECT, SESSION, STATE, TEMP, StateDeleted, StateSet
+from refold.views.store import SWITCHES, SettingChanged, UsageCounted
+from refold.views.window import WINDOW
 
 
 def _facts(state: State) -> Keyed[str]:
@@ -69,7 +68,6 @@ class Profile(Handle):
         self.name = name
 
     def __repr__(self) -> str:
-        """Return the handle with its count."""
         if self._door.engine.reader.is_closed:
             return f"Profile({self.name!r}, closed)"
         counts = self._door.counts(lambda: f"keys={len(self.items())}")
@@ -121,7 +119,6 @@ class Journal(Handle):
         self.name = name
 
     def __repr__(self) -> str:
-        """Return the handle with its counts."""
         return f"Journal({self.name!r}, {self._door.counts(self._counts)})"
 
     def _counts(self) -> str:
@@ -204,7 +201,6 @@ class ScopedState(Handle):
         self._project = project
 
     def _place(self, key: str) -> tuple[str, str]:
-        """Return the stream that a key lives in, and the key there."""
         key = checks.key(key)
         if not key.startswith(PROJECT):
             return self._stream, _without_session(key)
@@ -213,7 +209,6 @@ class ScopedState(Handle):
         return f"project/{self._project}", key.removeprefix(PROJECT)
 
     def _change(self, stream: str, decide: Decide, request: tuple[Any, ...], options: MutationOptions) -> bool:
-        """Write to the conversation's stream or to the project's; return whether that changed anything."""
         if stream == self._stream:
             return self._write(decide, request, options) is not None
         expected, request_id, _ = chosen(options)
@@ -270,7 +265,6 @@ class ScopedState(Handle):
         return [self[key] for key in self._keys()]
 
     def __getitem__(self, key: str) -> Any:
-        """Return the value of a key; ``KeyError`` where there is none."""
         missing = object()
         value = self.get(key, missing)
         if value is missing:
@@ -278,11 +272,9 @@ class ScopedState(Handle):
         return value
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """Set a key to a JSON value."""
         self.set(key, value)
 
     def __delitem__(self, key: str) -> None:
-        """Remove a key; ``KeyError`` where there is none."""
         if not self.delete(key):
             raise KeyError(key)
 
@@ -305,26 +297,21 @@ class ScopedState(Handle):
                 self.set(key, value)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether another mapping has the same keys and values."""
         return isinstance(other, Mapping) and dict(self.items()) == dict(cast("Mapping[str, Any]", other).items())
 
     __hash__ = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
 
     def __contains__(self, key: object) -> bool:
-        """Return whether a key has a value."""
         missing = object()
         return isinstance(key, str) and bool(key) and self.get(key, missing) is not missing
 
     def __iter__(self) -> Iterator[str]:
-        """Return the keys."""
         return iter(self._keys())
 
     def __len__(self) -> int:
-        """Return how many keys there are."""
         return len(self._keys())
 
     def __repr__(self) -> str:
-        """Return the mapping with its counts."""
         if self._door.engine.reader.is_closed:
             return f"ScopedState({self._stream!r}, closed)"
         counts = self._door.counts(lambda: f"keys={len(self)}")
@@ -359,7 +346,6 @@ class SessionMemory(Handle):
         super().__init__(door, stream, at, opening)
 
     def __repr__(self) -> str:
-        """Return the handle with its counts."""
         return f"SessionMemory({self._stream.partition('/')[2]!r})"
 
     def _look(self, query: Callable[[Work], T]) -> T:
@@ -382,14 +368,7 @@ class SessionMemory(Handle):
         self._write(decide, ("describe_task", text), options)
 
     @mutation
-    def note_file(
-        self,
-        path: str,
-        *,
-        lines: int = 0,
-        size_bytes: int = 0,
-        **options: Unpack[MutationOptions],
-    ) -> None:
+    def note_file(self, path: str, *, lines: int = 0, size_bytes: int = 0, **options: Unpack[MutationOptions]) -> None:
         """Record that a file was read; the same again appends nothing."""
         path = checks.key(path, "path")
         file = ReadFile(
@@ -442,13 +421,7 @@ class SessionMemory(Handle):
 
     @mutation
     def record_extraction(
-        self,
-        provider: str,
-        ids: Sequence[str],
-        dropped: Sequence[str],
-        *,
-        seq: int,
-        **options: Unpack[MutationOptions],
+        self, provider: str, ids: Sequence[str], dropped: Sequence[str], *, seq: int, **options: Unpack[MutationOptions]
     ) -> None:
         """Record that a model read the session up to a seq: which memories were made of it, and why others were not."""
         fields = (
@@ -526,7 +499,6 @@ class SessionMemory(Handle):
         return self._read(query)
 
     def _heard(self) -> set[str]:
-        """Return the ids of all messages of the user in the stream, evicted ones too."""
         events = self._door.engine.reader.events(self._door.key(self._stream), 0, self._at)
         return {event.id for event, _ in events if isinstance(event, MessageAppended) and event.role == "user"}
 
@@ -600,7 +572,6 @@ class Settings(Handle):
         super().__init__(door, STORE_STREAM, at)
 
     def __repr__(self) -> str:
-        """Return the handle with what differs from the defaults."""
         changed = {name: value for name, value in self.items() if value != DEFAULTS[name]}
         return f"Settings({changed})"
 

@@ -99,7 +99,6 @@ class _Upsert:
         """The nearest memory at the moment that was looked at last: mostly the same one when the turn has come."""
 
     def attempt(self) -> Upserted:
-        """Prepare the vectors, decide and write."""
         self.match = None
         vectors = self._vectors()
         request = self.given.fingerprint("upsert", self.threshold)
@@ -125,7 +124,6 @@ class _Upsert:
         return _Vectors(own, text, embedding.joined(text, model, (packed, own.packed)))
 
     def _nearest(self, vector: Vector) -> Neighbour | None:
-        """Return the active memory that is most alike, found without any lock."""
         stream = self.stream
         stream.read(lambda facts: fitting((facts.model, facts.dim), vector, is_empty=not facts.entries))
         view = look(stream)
@@ -289,7 +287,6 @@ def _merge_at(stream: ProjectStream, seq: int) -> _Merge:
 
 
 def _with_fitting_vectors(stream: ProjectStream, merge: _Merge) -> _Merge:
-    """Return a merge with vectors of today's embedder: made anew if it was switched since."""
     model = stream.read(lambda facts: facts.model)
     if model == merge.event.model and merge.other_vector:
         return merge
@@ -328,7 +325,6 @@ def _write_unmerge(stream: ProjectStream, merge: _Merge, sources: tuple[int, ...
 
 
 def _unmerge_event(facts: Facts, entry: Entry, merge: _Merge, sources: tuple[int, ...]) -> MemoryUnmerged:
-    """Return the event that reverts what the merge changed and nobody has changed since."""
     before, other, after = merge.entry, merge.other, merge.event
     content = before.content if entry.content == after.content else entry.content
     if content != entry.content:
@@ -450,7 +446,6 @@ class _Compaction:
         """Id -> the seqs of all the texts that were merged into it, its own first."""
 
     def events(self) -> Sequence[Event]:
-        """Return the merges, in the order in which they are to be folded."""
         changed = {entry.id for entry in self._entries}
         while changed:
             changed = self._round(changed)
@@ -533,7 +528,6 @@ def _maintain(
     dry_run: bool,
     with_vectors: bool = False,
 ) -> Outcome:
-    """Write the events of a plan as one commit, or into the open batch; return their outcome."""
     if checks.flag(dry_run, "dry_run"):
         return _outcome(plan(_memories(stream, with_vectors=with_vectors)))
     stream.check_writable()
@@ -552,7 +546,6 @@ def _maintain(
 
 
 def _memories(stream: ProjectStream, *, with_vectors: bool) -> _Memories:
-    """Return the memories and what is needed to decide on them, all at one moment."""
     door = stream.door
 
     def query(facts: Facts) -> _Memories:
@@ -642,7 +635,6 @@ class _Reembedding:
         return not counts
 
     def report(self, whole: int) -> None:
-        """Call back if anything was made since the last time."""
         if self.progress is not None and self.reported < self.made:
             self.reported = self.made
             self.progress(self.made, whole)
@@ -673,11 +665,9 @@ class _Reembedding:
         return door.read_written(stream, query)
 
     def _waiting(self, part: Facts | Episodes) -> Collection[str]:
-        """Return the ids whose vectors of this embedder wait for the switch."""
         return part.coming.of(self.embedder.id, self.embedder.dim)
 
     def _of(self, part: Facts | Episodes, texts: Iterable[_Text]) -> list[_Text]:
-        """Return the texts that have no vector of this embedder."""
         is_other = (part.model, part.dim) != (self.embedder.id, self.embedder.dim)
         waiting = self._waiting(part)
         return [text for text in texts if (is_other or text.prior == NO_VECTOR) and text.id not in waiting]

@@ -75,7 +75,6 @@ class Shortcut:
         self._name = name
 
     def __get__(self, memory: "Memory | None", _: object = None) -> Any:
-        """Return the verb of the memory's default project; of the class, that of ``Project``."""
         return getattr(lazy_verb("project") if memory is None else memory.project(), self._name)
 
 
@@ -227,15 +226,12 @@ class Memory:
         return memory
 
     def __enter__(self) -> Self:
-        """Return the memory; leaving the block closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the memory."""
         self.close()
 
     def __repr__(self) -> str:
-        """Return the memory with its counts."""
         frozen = "" if self._at is None else f", at={self._at}"
         return f"Memory({self._door.path!r}{frozen}, {self._door.counts(lambda: store.counts(self, self._door))})"
 
@@ -513,5 +509,4 @@ class Memory:
             self._door.close()
 
     def __iter__(self) -> Iterator[NoReturn]:
-        """Refuse: a memory has several things to iterate over."""
         raise TypeError("a Memory is not iterable; use conversations(), snapshots() or conversation(id).events()")

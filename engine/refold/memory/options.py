@@ -33,7 +33,7 @@ from refold.log.protocol import Log
 from refold.message import Message
 from refold.text import TokenCounter
 from refold.views.base import Keyed, V
-from refold.views.journal import Note
+from refold.views.profile import Note
 from refold.views.session import SESSION
 from refold.views.window import POLICY, WINDOW
 
@@ -307,7 +307,6 @@ class ClosedFork:
     is_closed = True
 
     def __getattr__(self, _: str) -> NoReturn:
-        """Refuse every use."""
         raise Closed("this handle on a fork is closed; take another one with memory.fork(name)")
 
 
@@ -693,12 +692,7 @@ class Handle:
     """What verbs of earlier versions are called now."""
 
     def __init__(
-        self,
-        door: Door,
-        stream: str,
-        at: int | None,
-        opening: Any = None,
-        claims: Claims | None = None,
+        self, door: Door, stream: str, at: int | None, opening: Any = None, claims: Claims | None = None
     ) -> None:
         self._door = door
         self._stream = stream
@@ -741,5 +735,4 @@ class Handle:
     if not TYPE_CHECKING:  # Type checkers would take it that every name is there.
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say what a verb is called now."""
             refuse_attribute(self, name, self._FORMER)

@@ -48,7 +48,6 @@ class Project:
         self._stream = ProjectStream(door, f"project/{name}", at)
 
     def __repr__(self) -> str:
-        """Return the handle with its count."""
         frozen = "" if self._at is None else f", at={self._at}"
         counts = self._door.counts(lambda: f"memories={self.count()}")
         return f"Project({self.name!r}{frozen}, {counts})"

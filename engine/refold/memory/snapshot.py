@@ -77,19 +77,15 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
 
     @property
     def _place(self) -> tuple[int, str, int]:
-        """What it points at: the branch, the stream, the seq."""
         return self.branch, self.stream, self.seq
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both point at the same state."""
         return isinstance(other, Snapshot) and self._place == other._place
 
     def __hash__(self) -> int:
-        """Return a hash of the pointer."""
         return hash(self._place)
 
     def __repr__(self) -> str:
-        """Return the pointer."""
         branch = f", branch={self.branch}" if self.branch else ""
         named = "" if self.name is None else f", name={self.name!r}"
         return f"Snapshot(stream={self.stream!r}, seq={self.seq}{branch}{named})"
@@ -273,7 +269,6 @@ def checked_name(name: object) -> str:
 
 
 def _naming(door: Door, stream: str, name: str, options: Options) -> Callable[[State], Event | None]:
-    """Return the decision to name the state in which a stream is when the decision is made."""
     sources = door.sources(options.sources)
 
     def decide(state: State) -> Event | None:
@@ -421,12 +416,7 @@ def fork(door: Door, places: tuple[str, str], opening: ConversationOpened, seq: 
 
 
 def forking(
-    door: Door,
-    stream: str,
-    opening: ConversationOpened,
-    new_stream: str,
-    seq: int | None,
-    sources: tuple[int, ...],
+    door: Door, stream: str, opening: ConversationOpened, new_stream: str, seq: int | None, sources: tuple[int, ...]
 ) -> Callable[[State], Event | None]:
     """Return the decision to begin a stream from another one's state."""
     engine = door.engine
@@ -524,7 +514,6 @@ def _steps(
 
 @reports_damage
 def _folded(engine: Engine, state: State, event: Event, stamp: Stamp) -> State:
-    """Return the state after an event."""
     if isinstance(event, (Forked, Restored)):
         state = engine.reader.base_state(event, state.kind.name)
     fold.fold(state, stamp, event)
@@ -549,7 +538,6 @@ def _changes(stream: str, before: _ComparedState, after: _ComparedState) -> Iter
 
 
 def _moved(here: dict[str, Message], there: dict[str, Message]) -> dict[str, Any]:
-    """Return the messages that are not the same on the other side, as plain values."""
     return {
         message_id: plain_message(message)
         for message_id, message in here.items()

@@ -126,7 +126,6 @@ def recover(
 
 
 def _seq_of(to: "int | dates.datetime", log: Log) -> int:
-    """Return the seq that a caller means; a time at which there was nothing yet is refused."""
     head = log.head()
     seq = seq_in(log, head, to, head)
     if not seq and isinstance(to, dates.datetime):
@@ -266,7 +265,6 @@ def restore(door: Door, target: object, options: Options) -> None:
 
 
 def _base(door: Door, target: object) -> Side:
-    """Resolve a snapshot of a whole memory, or its name, to its branch and seq."""
     if isinstance(target, str):
         target = named(door, target)
     if not isinstance(target, Snapshot):
@@ -283,7 +281,6 @@ def _base(door: Door, target: object) -> Side:
 def _restoration(
     door: Door, base: Side, sources: tuple[int, ...], expected: object, request: Request | None
 ) -> Transaction:
-    """Build the batch that brings back every stream that differs, if nothing changes before it is written."""
     engine = door.engine
     head = engine.reader.current_head()
     door.check_head(expected)
@@ -317,7 +314,6 @@ def _restored(door: Door, now: Side, base: Side, sources: tuple[int, ...]) -> It
 
 
 def _identity(state: State) -> tuple[int, str | None]:
-    """Return how deep a conversation is forked, and its project; other streams have neither."""
     if SESSION not in state.kind.views:
         return 0, None
     session = state.part(SESSION)
@@ -349,7 +345,6 @@ def fork(door: Door, name: str, seq: int | None, options: Options) -> Door:
 
 
 def _opened(door: Door, name: str) -> Door | None:
-    """Return the door to a branch that exists; ``InvalidInput`` if it was not forked from this one."""
     known = door.engine.reader.branches_at(None)
     number = next((number for number, branch in enumerate(known, 1) if branch.name == name), 0)
     if not number:

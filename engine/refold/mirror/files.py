@@ -425,7 +425,6 @@ def _open_file(folder: int, base: str) -> int | None:
 
 
 def _content(file: int, bytes_max: int) -> bytes:
-    """Return the bytes of a descriptor, at most one more than the bound."""
     parts: list[bytes] = []
     left = bytes_max + 1
     while left and (part := os.read(file, min(left, 1024**2))):

@@ -82,7 +82,6 @@ class MirrorReport(Struct, frozen=True):
         return bool(self.written or self.edits or self.conflicts or self.deleted)
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to report."""
         return bool(self.has_changed or self.problems)
 
 
@@ -209,7 +208,6 @@ def facts_of(content: bytes) -> dict[str, str]:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines of a text, whichever way they end."""
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
@@ -425,22 +423,18 @@ class _DayPage:
         return list(zip(ends, begins, strict=True))
 
     def rest(self) -> list[str]:
-        """Return the texts between the notes."""
         return [text for text in map(self._note, self._gaps()) if text]
 
     def notes(self) -> list[str]:
-        """Return the digests of all notes and texts, in the order of the page."""
         return [note_digest(text) for text in map(self._note, sorted([*self._blocks, *self._gaps()])) if text]
 
     def _note(self, lines: tuple[int, int]) -> str:
-        """Return lines as a note: without the empty ones around them."""
         block = self._lines[slice(*lines)]
         places = [place for place, line in enumerate(block) if line.strip()]
         return "\n".join(block[places[0] : places[-1] + 1]) if places else ""
 
 
 def _line_digests(note: str) -> list[str]:
-    """Return the digests of a note's lines that are not blank."""
     lines = [note[begin : begin + LINE_CHARS] for begin in range(0, len(note), LINE_CHARS)]
     return [line for line in lines if line != _BLANK]
 
@@ -505,7 +499,6 @@ class Owner(Struct, frozen=True):
     journal: str
 
     def __str__(self) -> str:
-        """Return the owner as messages name it."""
         branch = f", fork {self.branch}" if self.branch else ""
         return f"profile {self.profile!r} and journal {self.journal!r} of store {self.store}{branch}"
 

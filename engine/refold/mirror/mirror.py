@@ -63,7 +63,6 @@ _LEAVES: Final = "was edited by hand, and this mirror takes no edits; `refold mi
 
 @contextmanager
 def _collect(name: str, problems: list[MirrorProblem]) -> Generator[None]:
-    """Collect the failure of one file, so that the others go on."""
     try:
         yield
     except StoreError as error:
@@ -169,7 +168,6 @@ class Rounds:
         )
 
     def _copy_late(self) -> None:
-        """Copy late writes into replaced files; the next round reports them."""
         for name, content in self.directory.late():
             is_erased = name in self._erased_bases
             hand = hand_side(name, content, self._erased_bases[name]) if is_erased else content
@@ -205,7 +203,6 @@ class Rounds:
         return deleted
 
     def _reached(self, erased_count: int) -> list[bool]:
-        """Return whether the profile and the journal lost an event since so many were erased."""
         erased = set(self._log.erased()[erased_count:])
         streams = {stamp.stream for _, stamp in self._memory.events() if stamp.seq in erased} if erased else set[str]()
         return [stream in streams for stream in self.streams]
@@ -216,7 +213,6 @@ class Rounds:
         return [plan for plan in plans if plan is not None]
 
     def _settle_taking(self) -> None:
-        """Find out whether the log got the edits of a round that was cut off."""
         state = self._state
         recorded = self._memory.events(after=state.taking_after) if state.taking else ()
         if were_taken(state.taking_edits, recorded, self.streams[1]):
@@ -242,7 +238,6 @@ class Rounds:
         return plan
 
     def _is_behind(self, log: LogState, plan: FilePlan) -> bool:
-        """Return whether a file is to be written."""
         if plan.problem:
             return False
         base = self._log.base(log, plan.name)
@@ -252,13 +247,11 @@ class Rounds:
         return plan.read.version is None or digest(plan.read.content) != base.digest
 
     def _is_known(self, name: str) -> bool:
-        """Return whether something of a file was the log's once."""
         return bool(self._state.known(name)) or name in self._state.taken
 
     # A hand's changes.
 
     def _copy_conflicts(self, plans: Iterable[FilePlan]) -> None:
-        """Copy the hand's side of conflicts next to the files, before anything is overwritten."""
         for plan in plans:
             if plan.conflicts and plan.copy:
                 try:
@@ -324,7 +317,6 @@ class Rounds:
         return replace(report, problems=(*report.problems, *problems)), not problems and len(written) == len(behind)
 
     def _announce(self, log: LogState, plans: Iterable[FilePlan], behind: Collection[FilePlan]) -> None:
-        """Record the contents of the files as they were read, and as they are about to be."""
         state = self._state
         bases = {plan.name: self._log.base(log, plan.name) for plan in behind}
         for plan in plans:
@@ -343,7 +335,6 @@ class Rounds:
             self._store()
 
     def _place(self, log: LogState, plan: FilePlan) -> bool:
-        """Write a file; return whether it could be: whatever else is there by now stays."""
         content = log.content(plan.name)
         if content is None:
             self.seen.pop(plan.name, None)
@@ -354,7 +345,6 @@ class Rounds:
         return version is not None
 
     def _conclude(self, log: LogState, written: Collection[str]) -> None:
-        """Record the contents of the files, and forget the digests of erased texts."""
         state = self._state
         for name in written:
             base = state.coming.get(name)
@@ -447,15 +437,12 @@ class Mirror:
             self._thread.start()
 
     def __enter__(self) -> Self:
-        """Return the mirror; leaving the block closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the mirror."""
         self.close()
 
     def __repr__(self) -> str:
-        """Return the mirror with its path and seq."""
         state = f"failed: {self.error!r}" if self.error is not None else "closed" if self._is_ended else "open"
         return f"Mirror({self.path!r}, seq={self.seq}, {state})"
 
@@ -553,7 +540,6 @@ class Mirror:
         return report, is_due
 
     def _publish(self, report: MirrorReport) -> None:
-        """Hand out a report that is not empty, and wake who waits."""
         is_new = bool(report) and (report.has_changed or report.problems != self.report.problems)
         if is_new:
             self.report = report
@@ -565,7 +551,6 @@ class Mirror:
     # The thread.
 
     def _hear(self, recorded: Recorded) -> None:
-        """Ring when an event may concern the files."""
         if isinstance(recorded.event, Erased) or recorded.stamp.stream in self._rounds.streams:
             self._ring()
 
@@ -594,7 +579,6 @@ class Mirror:
                 self._end()
 
     def _look(self) -> None:
-        """Look at the files, and do a round if one of them or the log has changed."""
         try:
             report = self._look_once()
         except Closed:

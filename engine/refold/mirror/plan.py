@@ -37,8 +37,7 @@ from refold.mirror.merge import (
     text_digest,
     text_of,
 )
-from refold.views.journal import JOURNAL, JournalAppended
-from refold.views.profile import PROFILE, ProfileDeleted, ProfileSet
+from refold.views.profile import JOURNAL, PROFILE, JournalAppended, ProfileDeleted, ProfileSet
 from refold.views.store import SETTINGS
 
 Notes = tuple[tuple[int, str], ...]

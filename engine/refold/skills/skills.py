@@ -59,8 +59,8 @@ from refold.skills.selection import (
 )
 from refold.skills.sources import SKILL_DIRECTORIES, RefreshStats, SkillIndex, SkillLoader, SkillRoots
 from refold.text import sha256
+from refold.views.session import WORK_EVENTS, ToolExecuted
 from refold.views.skills import ACTIVE, LearnedSkill, Selection
-from refold.views.work import WORK_EVENTS, ToolExecuted
 
 if TYPE_CHECKING:
     from numpy import float32

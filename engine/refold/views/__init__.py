@@ -4,20 +4,16 @@ from typing import Any, Final
 
 from refold.event import View
 from refold.views.board import BOARD
-from refold.views.contexts import CONTEXTS
 from refold.views.episodes import EPISODES
 from refold.views.facts import FACTS
 from refold.views.files import FILES
-from refold.views.journal import JOURNAL
-from refold.views.profile import PROFILE
+from refold.views.profile import JOURNAL, PROFILE
 from refold.views.scratchpad import SCRATCH
-from refold.views.session import SESSION
+from refold.views.session import CONTEXTS, SESSION, WORK
 from refold.views.skills import SKILLS
 from refold.views.state import STATE
-from refold.views.store import SETTINGS
-from refold.views.switches import SWITCHES
+from refold.views.store import SETTINGS, SWITCHES
 from refold.views.window import WINDOW
-from refold.views.work import WORK
 
 VIEWS: Final[tuple[View[Any], ...]] = (
     WINDOW,

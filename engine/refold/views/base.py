@@ -55,7 +55,6 @@ class Keyed(Generic[V]):
             self.places.pop(key, None)
 
     def drop(self, key: str) -> None:
-        """Remove a key if it is there."""
         if key in self.values:
             del self.values[key]
             del self.seqs[key]
@@ -83,12 +82,10 @@ class Keyed(Generic[V]):
             self.drop(event.key)
 
     def drop_where(self, unwanted: Callable[[str], bool]) -> None:
-        """Remove every key for which ``unwanted`` is true."""
         for key in [key for key in self.values if unwanted(key)]:
             self.drop(key)
 
     def clear(self) -> None:
-        """Remove every key."""
         self.values.clear()
         self.seqs.clear()
         self.places.clear()

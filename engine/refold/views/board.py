@@ -72,7 +72,6 @@ class BoardChanged(Event, frozen=True, tag=71):
     packed: bytes = b""
 
     def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has no values
-        """Raise ``msgspec.ValidationError`` for fields that no board has, or values not of their form."""
         values = _values(self)
         unknown = [field for field in (*self.fields, *values) if field not in _FORMS or field not in self.fields]
         if unknown:
@@ -89,11 +88,9 @@ class BoardMessageAppended(Event, frozen=True, tag=72):
     packed: bytes = b""
 
     def mentions(self) -> tuple[str | None, ...]:
-        """Return the session of the message."""
         return (unpack_json(self.packed).get("session_id"),) if self.packed else ()
 
     def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has no message
-        """Raise ``msgspec.ValidationError`` for an id that is too long or not that of the message."""
         if len(self.id) > KEY_BYTES_MAX:
             raise msgspec.ValidationError(
                 f"its id has {len(self.id):,} characters, over KEY_BYTES_MAX = {KEY_BYTES_MAX:,}"
@@ -126,7 +123,6 @@ class BoardState:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is on the board."""
         return not self.entries.values and self.total is None
 
     copy = copy_slots
@@ -148,7 +144,6 @@ class BoardState:
         del self.messages[:-MESSAGES_KEPT]
 
     def drop(self, field: str) -> None:
-        """Remove a field's value."""
         if field == MESSAGES:
             self.messages, self.total = [], None
         else:
@@ -303,7 +298,6 @@ def _value_of(event: Event, field: str) -> bytes:
 
 
 def _posted_by(event: Event, stamp: Stamp, place: int) -> bytes:
-    """Return a message that an event put on a board, the only one or the one at a place."""
     if isinstance(event, BoardChanged):
         return _listed(stamp.seq, _values(event)[MESSAGES])[1][place].packed
     assert isinstance(event, BoardMessageAppended), f"seq {stamp.seq} was packed as a message of a board"

@@ -29,7 +29,6 @@ class EpisodeRecorded(Event, frozen=True, tag=33):
     model: str = ""
 
     def mentions(self) -> tuple[str | None, ...]:
-        """Return the session in which it was tried."""
         return (self.session,)
 
 
@@ -72,7 +71,6 @@ class Episodes:
         return [self.renewed.get(seq, seq) for seq in self.by_seq]
 
     def add(self, stamp: Stamp, event: EpisodeRecorded) -> None:
-        """Hold an episode."""
         self.by_seq[stamp.seq] = episode_of(event, stamp)
         self.ids[event.id] = None
         self.model, self.dim = event.model, len(event.vector) // FLOAT_BYTES

@@ -92,7 +92,6 @@ class Facts:
         self.erased[entry_id] = None
 
     def clear(self) -> None:
-        """Remove every memory."""
         self.entries.clear()
         self.by_content.clear()
         self.coming.clear()

@@ -45,7 +45,6 @@ class FileCreated(Event, frozen=True, tag=80):
     text: str = ""
 
     def check(self, *, is_erased: bool) -> None:
-        """Raise ``msgspec.ValidationError`` for a path where no file can be."""
         if not is_erased:
             _check_path("path", self.path)
 
@@ -66,7 +65,6 @@ class FileDeleted(Event, frozen=True, tag=82):
     path: str = ""
 
     def check(self, *, is_erased: bool) -> None:
-        """Raise ``msgspec.ValidationError`` for a path where no file can be."""
         if not is_erased:
             _check_path("path", self.path)
 
@@ -80,7 +78,6 @@ class FileRenamed(Event, frozen=True, tag=83):
     new_path: str = ""
 
     def check(self, *, is_erased: bool) -> None:
-        """Raise ``msgspec.ValidationError`` for a path where no file can be, and for a move into itself."""
         if is_erased:
             return
         _check_path("path", self.path)
@@ -130,7 +127,6 @@ class Tree:
         self.places[node.id] = path
 
     def drop(self, path: str) -> None:
-        """Remove a path and all under it."""
         if path in self.nodes:
             for inner in self.under(path):
                 self.places.pop(self.nodes.pop(inner).id, None)
@@ -184,7 +180,6 @@ def _check_path(field: str, path: str) -> None:
 
 
 def _is_place(path: str) -> bool:
-    """Return whether a path is below the root, and in the one form that paths have there."""
     root, *names = path.removeprefix("/").split("/")
     return (
         f"/{root}" == ROOT
@@ -206,7 +201,6 @@ _ROWS: Final = list[tuple[str, str, str | None, tuple[int, ...]]]
 
 
 def _text_of(chain: list[Event]) -> str:
-    """Return the text that the events of a chain make up."""
     first, *edits = chain
     assert isinstance(first, (FileCreated, FileEdited)), f"{first!r} was packed as the beginning of a file"
     text = first.text

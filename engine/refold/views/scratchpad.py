@@ -17,7 +17,6 @@ class ScratchpadSet(Event, frozen=True, tag=5):
     value: str = ""
 
     def repeat(self, chat: Any) -> None:
-        """Set the key there."""
         chat.scratchpad.set(self.key, self.value)
 
 
@@ -29,7 +28,6 @@ class ScratchpadDeleted(Event, frozen=True, tag=6):
     key: str = ""
 
     def repeat(self, chat: Any) -> None:
-        """Remove the key there."""
         chat.scratchpad.delete(self.key)
 
 
@@ -39,7 +37,6 @@ class NoteAdded(Event, frozen=True, tag=7):
     text: str = ""
 
     def repeat(self, chat: Any) -> None:
-        """Add the note there."""
         chat.scratchpad.note(self.text)
 
 
@@ -47,7 +44,6 @@ class ScratchpadCleared(Event, frozen=True, tag=8):
     """All keys and notes left the scratchpad."""
 
     def repeat(self, chat: Any) -> None:
-        """Clear the scratchpad there."""
         chat.scratchpad.clear()
 
 
@@ -61,13 +57,11 @@ class Scratch:
         self.notes: list[tuple[int, str]] = []
 
     def clear(self) -> None:
-        """Drop every key and note."""
         self.entries.clear()
         self.notes.clear()
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is neither a key nor a note."""
         return not self.entries.values and not self.notes
 
     def pack(self) -> tuple[Any, list[int]]:
@@ -137,13 +131,8 @@ def _note_added(scratch: Scratch, stamp: Stamp, event: NoteAdded) -> None:
         scratch.notes.append((stamp.seq, event.text))
 
 
-@SCRATCH.on(ScratchpadCleared)
-def _scratchpad_cleared(scratch: Scratch, stamp: Stamp, event: ScratchpadCleared) -> None:
-    scratch.clear()
-
-
-@SCRATCH.on(ConversationEnded)
-def _conversation_ended(scratch: Scratch, stamp: Stamp, event: ConversationEnded) -> None:
+@SCRATCH.on(ScratchpadCleared, ConversationEnded, ForkDropped)
+def _cleared(scratch: Scratch, stamp: Stamp, event: Event) -> None:
     scratch.clear()
 
 
@@ -151,8 +140,3 @@ def _conversation_ended(scratch: Scratch, stamp: Stamp, event: ConversationEnded
 def _state_imported(scratch: Scratch, stamp: Stamp, event: StateImported) -> None:
     scratch.entries.replace(stamp.seq, event.entries)
     scratch.notes = [(stamp.seq, text) for text in event.notes]
-
-
-@SCRATCH.on(ForkDropped)
-def _fork_dropped(scratch: Scratch, stamp: Stamp, event: ForkDropped) -> None:
-    scratch.clear()

@@ -1,10 +1,21 @@
-"""The identity of a conversation: whether it is open, its project, the depth of its forks."""
+"""The session of a conversation: its project and forks, its work, and the contexts that a model was shown."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
-from refold.event import ConversationOpened, ForkDropped, Forked, Located, Restored, Stamp, StateImported, View
+from refold.event import (
+    ConversationOpened,
+    Event,
+    ForkDropped,
+    Forked,
+    Located,
+    Restored,
+    Stamp,
+    StateImported,
+    View,
+)
 
 
 class Session:
@@ -43,27 +54,250 @@ def _conversation_opened(session: Session, stamp: Stamp, event: ConversationOpen
     session.project = event.project or session.project
 
 
-@SESSION.on(Forked)
-def _forked(session: Session, stamp: Stamp, event: Forked) -> None:
-    session.project = event.project
-    session.depth = event.depth
-
-
-@SESSION.on(Restored)
-def _restored(session: Session, stamp: Stamp, event: Restored) -> None:
+@SESSION.on(Forked, Restored)
+def _based(session: Session, stamp: Stamp, event: Event) -> None:
+    assert isinstance(event, (Forked, Restored)), event
     session.project = event.project
     session.depth = event.depth
 
 
 @SESSION.on(StateImported)
-def _state_imported(session: Session, stamp: Stamp, event: StateImported) -> None:
+def _session_imported(session: Session, stamp: Stamp, event: StateImported) -> None:
     """Go on as the imported state was, but in the conversation's own project."""
     session.opened = event.policy != 0
     session.project = event.project
 
 
 @SESSION.on(ForkDropped)
-def _fork_dropped(session: Session, stamp: Stamp, event: ForkDropped) -> None:
+def _session_dropped(session: Session, stamp: Stamp, event: ForkDropped) -> None:
     session.opened = False
     session.project = None
     session.depth = 0
+
+
+# The work so far: the task, the files that were read, the findings, the number of calls of each tool.
+
+
+class ToolExecuted(Event, frozen=True, tag=40):
+    """A tool was called: ``arguments`` and ``result`` are JSON as the model wrote them and as the tool answered."""
+
+    call_id: str
+    name: str = ""
+    arguments: bytes = b""
+    result: bytes = b""
+    outcome: str = ""
+
+
+class TaskDescribed(Event, frozen=True, tag=41):
+    """A session got its task, in one sentence."""
+
+    text: str = ""
+
+    def repeat(self, chat: Any) -> None:
+        chat.session.describe_task(self.text)
+
+
+class FileRead(Event, frozen=True, tag=42):
+    """A session read a file."""
+
+    path: str = ""
+    lines: int = 0
+    size_bytes: int = 0
+
+    def repeat(self, chat: Any) -> None:
+        chat.session.note_file(self.path, lines=self.lines, size_bytes=self.size_bytes)
+
+
+class FindingNoted(Event, frozen=True, tag=43):
+    """A session found something out."""
+
+    text: str = ""
+
+    def repeat(self, chat: Any) -> None:
+        chat.session.note_finding(self.text)
+
+
+class MemoriesExtracted(Event, frozen=True, tag=47):
+    """A model read a session up to the event at ``origin``, 0 for none, and memories were made of it."""
+
+    origin: int
+    ids: tuple[str, ...] = ()
+    provider: str = ""
+    dropped: tuple[str, ...] = ()
+
+
+WORK_EVENTS: Final = (ToolExecuted, TaskDescribed, FileRead, FindingNoted)
+"""What the summary of a session is made of."""
+
+
+class ReadFile(Struct, frozen=True, gc=False):
+    """A file that a session read: its path, its lines and its size."""
+
+    path: str
+    lines: int
+    size_bytes: int
+
+
+class Work:
+    """The task with its seq; the files by path and the findings by text, each with its seq; calls by tool."""
+
+    __slots__ = ("calls", "extracted", "files", "findings", "task", "task_seq")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.task = ""
+        self.task_seq = 0
+        self.files: dict[str, tuple[int, ReadFile]] = {}
+        self.findings: dict[str, int] = {}
+        self.calls: dict[str, int] = {}
+        self.extracted = 0
+        """The seq up to which a model has read the session for memories to extract."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.task_seq or self.files or self.findings or self.calls or self.extracted)
+
+    def pack(self) -> tuple[Any, list[int]]:
+        if self.is_empty:
+            return None, []
+        task = [self.task_seq] if self.task_seq else []
+        files = [seq for seq, _ in self.files.values()]
+        return [self.calls, self.extracted], [*task, *files, *self.findings.values()]
+
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Work":
+        work = cls()
+        if inline is None:
+            return work
+        work.calls, work.extracted = msgspec.convert(inline, tuple[dict[str, int], int])
+        for event, stamp in events:
+            _hold(work, stamp, event)
+        return work
+
+    def logical(self) -> Any:
+        if self.is_empty:
+            return None
+        files = [[seq, file.path, file.lines, file.size_bytes] for seq, file in self.files.values()]
+        findings = [[seq, text] for text, seq in self.findings.items()]
+        return [[self.task_seq, self.task], files, findings, sorted(self.calls.items()), self.extracted]
+
+    def plain(self) -> dict[str, Any]:
+        if self.is_empty:
+            return {}
+        files = {path: [file.lines, file.size_bytes] for path, (_, file) in self.files.items()}
+        values = {"task": self.task, "files": files, "findings": list(self.findings), "calls": dict(self.calls)}
+        return values | {"extracted": self.extracted}
+
+
+def _hold(work: Work, stamp: Stamp, event: Event) -> None:
+    if isinstance(event, TaskDescribed):
+        work.task, work.task_seq = event.text, stamp.seq
+    elif isinstance(event, FileRead):
+        work.files[event.path] = (stamp.seq, ReadFile(event.path, event.lines, event.size_bytes))
+    else:
+        assert isinstance(event, FindingNoted), f"seq {stamp.seq} was packed as a part of a session's work"
+        work.findings.setdefault(event.text, stamp.seq)
+
+
+WORK = View("work", kinds=("conversation",), state=Work)
+
+
+@WORK.on(ToolExecuted)
+def _tool_executed(work: Work, stamp: Stamp, event: ToolExecuted) -> None:
+    if not stamp.erased:
+        work.calls[event.name] = work.calls.get(event.name, 0) + 1
+
+
+@WORK.on(TaskDescribed)
+def _task_described(work: Work, stamp: Stamp, event: TaskDescribed) -> None:
+    """Take the task in the place of an earlier one; an erased one leaves that."""
+    if not stamp.erased:
+        _hold(work, stamp, event)
+
+
+@WORK.on(FileRead)
+def _file_read(work: Work, stamp: Stamp, event: FileRead) -> None:
+    """Hold the file as it was when it was last read, in the order of last reads."""
+    if not stamp.erased:
+        work.files.pop(event.path, None)
+        _hold(work, stamp, event)
+
+
+@WORK.on(FindingNoted)
+def _finding_noted(work: Work, stamp: Stamp, event: FindingNoted) -> None:
+    if not stamp.erased:
+        _hold(work, stamp, event)
+
+
+@WORK.on(MemoriesExtracted)
+def _memories_extracted(work: Work, stamp: Stamp, event: MemoriesExtracted) -> None:
+    work.extracted = max(work.extracted, event.origin)
+
+
+@WORK.on(StateImported, ForkDropped)
+def _work_reset(work: Work, stamp: Stamp, event: Event) -> None:
+    work.reset()
+
+
+# The contexts that a model was shown: digests, counts and ids, so that each can be built again.
+
+
+class ContextShown(Event, frozen=True, tag=46):
+    """A context was shown to a model; ``origin`` is the seq at which it was built, 0 for the empty log."""
+
+    origin: int
+    renderer: int
+    tokens: tuple[int, ...]
+    names: tuple[str, ...] = ()
+    digests: tuple[bytes, ...] = ()
+    ids: tuple[str, ...] = ()
+    project: str = ""
+    query: str | None = None
+    day: str = ""
+    profile: str = ""
+    journal: str = ""
+    skills: bytes = b""
+    budget: bytes = b""
+
+
+class ContextLog:
+    """The number of contexts that were shown, and the seq of the last one."""
+
+    __slots__ = ("count", "last_seq")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last_seq = 0
+
+    def pack(self) -> tuple[Any, list[int]]:
+        return [self.count, self.last_seq] if self.count else None, []
+
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "ContextLog":
+        log = cls()
+        if inline is not None:
+            log.count, log.last_seq = msgspec.convert(inline, tuple[int, int])
+        return log
+
+    def logical(self) -> Any:
+        return [self.count, self.last_seq] if self.count else None
+
+    def plain(self) -> dict[str, Any]:
+        return {"shown": self.count, "last_seq": self.last_seq} if self.count else {}
+
+
+CONTEXTS = View("contexts", kinds=("conversation",), state=ContextLog)
+
+
+@CONTEXTS.on(ContextShown)
+def _context_shown(log: ContextLog, stamp: Stamp, event: ContextShown) -> None:
+    """Count it; that there was one is known of an erased one too."""
+    log.count += 1
+    log.last_seq = stamp.seq
+
+
+@CONTEXTS.on(StateImported, ForkDropped)
+def _contexts_reset(log: ContextLog, stamp: Stamp, event: Event) -> None:
+    log.count = log.last_seq = 0

@@ -40,7 +40,6 @@ class SkillLearned(Event, frozen=True, tag=56):
     status: str = PENDING
 
     def mentions(self) -> tuple[str, ...]:
-        """Return the sessions that it was learned from."""
         return self.sessions
 
 
@@ -57,7 +56,6 @@ class SkillRefined(Event, frozen=True, tag=57):
     status: str = PENDING
 
     def mentions(self) -> tuple[str, ...]:
-        """Return the sessions that it was learned from."""
         return self.sessions
 
 
@@ -84,7 +82,6 @@ class SkillUsed(Event, frozen=True, tag=60):
     conversation: str | None = None
 
     def mentions(self) -> tuple[str | None, ...]:
-        """Return the conversation in which it was used."""
         return (self.conversation,)
 
 
@@ -102,7 +99,6 @@ class SkillsSelected(Event, frozen=True, tag=61):
     scores: tuple[float, ...] = ()
 
     def mentions(self) -> tuple[str, ...]:
-        """Return the conversation that it was selected for."""
         return (self.conversation,)
 
 

@@ -28,7 +28,6 @@ class StateSet(Event, frozen=True, tag=9):
         return unpack_json(self.packed)
 
     def repeat(self, chat: Any) -> None:
-        """Set the key there."""
         chat.state.set(self.key, self.value)
 
 
@@ -40,7 +39,6 @@ class StateDeleted(Event, frozen=True, tag=10):
     key: str = ""
 
     def repeat(self, chat: Any) -> None:
-        """Remove the key there."""
         chat.state.delete(self.key)
 
 
@@ -48,7 +46,6 @@ class RoundEnded(Event, frozen=True, tag=11):
     """A tool round ended: the temporary state is gone."""
 
     def repeat(self, chat: Any) -> None:
-        """End the round there."""
         chat.end_round()
 
 
@@ -109,13 +106,8 @@ def _state_deleted(scopes: Scopes, stamp: Stamp, event: StateDeleted) -> None:
     scopes.entries.on_delete(stamp, event)
 
 
-@STATE.on(RoundEnded)
-def _round_ended(scopes: Scopes, stamp: Stamp, event: RoundEnded) -> None:
-    scopes.entries.drop_where(_is_temp)
-
-
-@STATE.on(ConversationEnded)
-def _conversation_ended(scopes: Scopes, stamp: Stamp, event: ConversationEnded) -> None:
+@STATE.on(RoundEnded, ConversationEnded)
+def _temp_ended(scopes: Scopes, stamp: Stamp, event: Event) -> None:
     scopes.entries.drop_where(_is_temp)
 
 

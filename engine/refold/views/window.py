@@ -24,7 +24,6 @@ class WindowCleared(Event, frozen=True, tag=3):
     """All messages left the window."""
 
     def repeat(self, chat: Any) -> None:
-        """Clear the window there."""
         chat.clear_window()
 
 
@@ -34,7 +33,6 @@ class WindowResized(Event, frozen=True, tag=4):
     window_tokens: int
 
     def repeat(self, chat: Any) -> None:
-        """Give the window there the same budget."""
         chat.set_window_tokens(self.window_tokens)
 
 
@@ -106,7 +104,6 @@ class Window:
         return [*self.passed, *queued] if self.passed else list(queued)
 
     def __len__(self) -> int:
-        """Return the number of live messages."""
         return len(self.passed) + len(self.queue) - len(self.gone)
 
     def enter(self, message: Message) -> bool:
@@ -133,7 +130,6 @@ class Window:
         return True
 
     def _account_pinned(self, message: Message) -> None:
-        """Keep the sum of pinned groups when a message has joined one, or has pinned its group."""
         event = message.event
         leader = self.owners.get(event.id, event.id)
         if leader in self.pinned:
@@ -183,12 +179,10 @@ class Window:
             del self.calls[call_id]
 
     def clear(self) -> None:
-        """Drop every message."""
         self._fill(())
         self.origin, self.repinned = 0, set()
 
     def _fill(self, messages: Iterable[Message]) -> None:
-        """Hold these messages and no others, in this order."""
         self.passed, self.queue, self.gone = [], deque(), set()
         self.tokens = self.pinned_tokens = 0
         self.calls, self.owners, self.members, self.pinned = {}, {}, {}, set()

@@ -43,11 +43,13 @@ class AsyncHandle(Generic[H]):
         self.plain = plain
 
     def __repr__(self) -> str:
+        """Return the handle with its counts."""
         return f"Async{self.plain!r}"
 
     if not TYPE_CHECKING:  # Type checkers would take it that every name is there.
 
         def __getattr__(self, name: str) -> NoReturn:
+            """Say what a verb is called now."""
             refuse_attribute(self, name, getattr(self.plain, "_FORMER", {}))
 
 
@@ -307,12 +309,15 @@ class AsyncState(AsyncHandle[ScopedState]):
     values = reading(ScopedState.values)
 
     def __getitem__(self, key: str) -> Any:
+        """Return the value of a key; ``KeyError`` where there is none."""
         return self.plain[key]
 
     def __contains__(self, key: object) -> bool:
+        """Return whether a key has a value."""
         return key in self.plain
 
     def __len__(self) -> int:
+        """Return how many keys there are."""
         return len(self.plain)
 
 
@@ -447,12 +452,14 @@ class AsyncBatch:
         self._batch = batch
 
     async def __aenter__(self) -> Self:
+        """Collect the mutations of this task from here on."""
         self._batch.__enter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
+        """Write everything as one commit, or nothing if the block raised."""
         self._batch.leave()
         if kind is None:
             await self.door.async_writer.run(partial(self.door.engine.commit, self._batch.transaction))
@@ -474,11 +481,13 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
     __slots__ = ()
 
     async def __aenter__(self) -> Self:
+        """Return the memory; leaving the block closes it."""
         return self
 
     async def __aexit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
+        """Close the memory."""
         await self.close()
 
     conversation = opening(AsyncConversation, memory.Memory.conversation)

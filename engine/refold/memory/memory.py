@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, Unpack
 
 from refold import checks
 from refold.engine import history
@@ -17,7 +17,6 @@ from refold.memory import options, store
 from refold.memory.conversation import Conversation
 from refold.memory.options import Claims, Door, MutationOptions, Progress, chosen, mutation, seq_at, zone
 from refold.memory.snapshot import Snapshot
-from refold.memory.store import side_of
 from refold.results import Backup, Change, Loaded, Receipt, Report, Stats
 from refold.text import ByteClassCounter, TokenCounter
 
@@ -34,37 +33,12 @@ if TYPE_CHECKING:
     from refold.results import Reembedded
 
 
-# Handles and verbs that load when they are first used.
-
-_HANDLES: Final[dict[str, tuple[str, str]]] = {
-    "aio": ("refold.memory.aio", "AsyncMemory"),
-    "board": ("refold.memory.board", "Board"),
-    "files": ("refold.memory.files", "Files"),
-    "journal": ("refold.memory.handles", "Journal"),
-    "profile": ("refold.memory.handles", "Profile"),
-    "project": ("refold.memory.project", "Project"),
-    "reembed": ("refold.memory.maintenance", "reembed"),
-    "settings": ("refold.memory.handles", "Settings"),
-}
-
-
-def lazy_verb(name: str) -> Any:
-    """Import the class or function behind a name."""
-    module, found = _HANDLES[name]
-    return getattr(import_module(module), found)
-
-
-def lazy_handle(kind: str, door: Door, name: object, at: int | None) -> Any:
-    """Make a handle on a named stream; raises ``InvalidInput`` for a name that cannot be."""
-    return lazy_verb(kind)(door, checks.name(name, "name"), at)
-
-
 if TYPE_CHECKING:
     P = ParamSpec("P")
     R = TypeVar("R")
 
     def of_default(verb: Callable[Concatenate[Project, P], R]) -> Callable[Concatenate["Memory", P], R]:
-        """Return a verb of a project as one of a memory: what ``Shortcut`` does."""
+        """Return a verb of a project as one of a memory, as ``Shortcut`` does."""
         ...
 
 
@@ -75,11 +49,12 @@ class Shortcut:
         self._name = name
 
     def __get__(self, memory: "Memory | None", _: object = None) -> Any:
-        return getattr(lazy_verb("project") if memory is None else memory.project(), self._name)
+        from refold.memory.project import Project
+
+        return getattr(Project if memory is None else memory.project(), self._name)
 
 
-# What a memory offers from the layers above this one, which it may not import: tools, hooks and contexts are built of
-# the public verbs. It knows them by name alone, and works without them where they are not installed.
+# What the layers above build of the public verbs. This layer may not import them, and works where they are missing.
 
 _EXTENSIONS: Final[dict[str, tuple[str, str]]] = {
     "async_hooks": ("refold.agent.hooks", "async_hooks_of"),
@@ -109,58 +84,6 @@ def call_extension(name: str, memory: "Memory", *arguments: Any, **options: Any)
             f"memory.{name} lives in {module}, which this installation lacks; install refold whole"
         ) from error
     return getattr(home, function)(memory, *arguments, **options)
-
-
-def cached_extension(name: str, made: dict[str, Any], handle: Callable[[], "Memory"]) -> Any:
-    """Return what is made once for a memory, as ``tools`` is, so that what was registered stays.
-
-    It gets a handle of its own, so that the memory that keeps it is in no circle of references.
-    """
-    found = made.get(name)
-    return made.setdefault(name, call_extension(name, handle())) if found is None else found
-
-
-# A memory's constructor: what it was given, checked; the store opened; the door to it.
-
-
-def open_door(
-    path: "str | os.PathLike[str] | None",
-    *,
-    durability: str,
-    window_tokens: int,
-    memory_bytes: int,
-    embedder: "Embedder | None",
-    token_counter: TokenCounter | None,
-    timezone: str,
-    clears: bool,
-    readonly: bool,
-    witness: "str | os.PathLike[str] | None",
-    doors: tuple[Callable[[], int], Callable[[int], bytes]],
-) -> Door:
-    """Return the door to a store, which is created where there is none; everything is checked before it is touched."""
-    clock_ns, random_bytes = doors
-    checks.window_tokens(window_tokens)
-    zone(timezone)
-    counter = ByteClassCounter() if token_counter is None else options.checked_counter(token_counter)
-    checked = options.checked_place(path, readonly=readonly, clears=clears)
-    chosen = options.checked_embedder(embedder)
-    options.check_doors(clock_ns=clock_ns, random_bytes=random_bytes)
-    engine = open_engine(
-        checked,
-        readonly=checks.flag(readonly, "readonly"),
-        clock_ns=clock_ns,
-        random_bytes=random_bytes,
-        memory_bytes=options.checked_bytes(memory_bytes),
-        delayed=options.is_delayed(durability, readonly=readonly),
-        witness=options.checked_witness(witness, checked),
-    )
-    try:
-        return Door(
-            engine, counter=counter, timezone=timezone, window_tokens=window_tokens, path=checked, embedder=chosen
-        )
-    except BaseException:
-        engine.close()
-        raise
 
 
 class Memory:
@@ -198,26 +121,36 @@ class Memory:
         clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one door for time
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self._door = open_door(
-            path,
-            durability=durability,
-            window_tokens=window_tokens,
-            memory_bytes=memory_bytes,
-            embedder=embedder,
-            token_counter=token_counter,
-            timezone=timezone,
-            clears=clear_scratchpads_on_open,
-            readonly=readonly,
-            witness=witness,
-            doors=(clock_ns, random_bytes),
+        checks.window_tokens(window_tokens)
+        zone(timezone)
+        counter = ByteClassCounter() if token_counter is None else options.checked_counter(token_counter)
+        place = options.checked_place(path, readonly=readonly, clears=clear_scratchpads_on_open)
+        chosen_embedder = options.checked_embedder(embedder)
+        options.check_callables(clock_ns=clock_ns, random_bytes=random_bytes)
+        engine = open_engine(
+            place,
+            readonly=checks.flag(readonly, "readonly"),
+            clock_ns=clock_ns,
+            random_bytes=random_bytes,
+            memory_bytes=options.checked_bytes(memory_bytes),
+            delayed=options.is_delayed(durability, readonly=readonly),
+            witness=options.checked_witness(witness, place),
         )
-        self._at, self._made = None, {}
-        if clear_scratchpads_on_open:
-            try:
-                store.clear_scratchpads(self)
-            except BaseException:
-                self._door.close()
-                raise
+        try:
+            self._door = Door(
+                engine,
+                counter=counter,
+                timezone=timezone,
+                window_tokens=window_tokens,
+                path=place,
+                embedder=chosen_embedder,
+            )
+            self._at, self._made = None, {}
+            for conversation_id in self.conversations() if clear_scratchpads_on_open else ():
+                self.conversation(conversation_id).scratchpad.clear()
+        except BaseException:
+            engine.close()
+            raise
 
     @staticmethod
     def _behind(door: Door, at: int | None) -> "Memory":
@@ -233,7 +166,12 @@ class Memory:
 
     def __repr__(self) -> str:
         frozen = "" if self._at is None else f", at={self._at}"
-        return f"Memory({self._door.path!r}{frozen}, {self._door.counts(lambda: store.counts(self, self._door))})"
+        return f"Memory({self._door.path!r}{frozen}, {self._door.counts(self._counts)})"
+
+    def _counts(self) -> str:
+        door = self._door
+        fork = f"fork={door.engine.reader.branch_name(door.branch)!r}, " if door.branch else ""
+        return f"{fork}events={self.head}, conversations={len(self.conversations())}"
 
     def _refuse_frozen(self, verb: str) -> None:
         if self._at is not None:
@@ -261,32 +199,46 @@ class Memory:
     @property
     def aio(self) -> "AsyncMemory":
         """The same memory for asyncio: reads answer at once, mutations are awaited."""
-        return cast("AsyncMemory", lazy_verb("aio")(self._door, self))
+        from refold.memory.aio import AsyncMemory
+
+        return AsyncMemory(self._door, self)
 
     def profile(self, name: str = "default") -> "Profile":
         """Return a handle on a profile."""
-        return cast("Profile", lazy_handle("profile", self._door, name, self._at))
+        from refold.memory.handles import Profile
+
+        return Profile(self._door, checks.name(name, "name"), self._at)
 
     def journal(self, name: str = "default") -> "Journal":
         """Return a handle on a journal."""
-        return cast("Journal", lazy_handle("journal", self._door, name, self._at))
+        from refold.memory.handles import Journal
+
+        return Journal(self._door, checks.name(name, "name"), self._at)
 
     def files(self, name: str = "default") -> "Files":
         """Return a handle on the files that a model keeps under ``/memories``."""
-        return cast("Files", lazy_handle("files", self._door, name, self._at))
+        from refold.memory.files import Files
+
+        return Files(self._door, checks.name(name, "name"), self._at)
 
     def project(self, name: str = "default") -> "Project":
         """Return a handle on a project: its memories and episodes."""
-        return cast("Project", lazy_handle("project", self._door, name, self._at))
+        from refold.memory.project import Project
+
+        return Project(self._door, checks.name(name, "name"), self._at)
 
     def board(self, *, session: str | None = None, project: str | None = None, node: str | None = None) -> "Board":
         """Return a handle on the board of a session, or of a node of a project; ``InvalidInput`` for neither."""
-        return cast("Board", lazy_verb("board")(self._door, session, project, node, self._at))
+        from refold.memory.board import Board
+
+        return Board(self._door, session, project, node, self._at)
 
     @property
     def settings(self) -> "Settings":
         """What is turned on and off for this store, recorded: ``memory_enabled``, ``skills_enabled`` and others."""
-        return cast("Settings", lazy_verb("settings")(self._door, self._at))
+        from refold.memory.handles import Settings
+
+        return Settings(self._door, self._at)
 
     if TYPE_CHECKING:
         add = of_default(Project.add)
@@ -298,11 +250,15 @@ class Memory:
 
     def conversations(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
         """Return the ids of the conversations, sorted; ``after`` and ``limit`` page through them."""
-        return store.ids(self._door, self._at, "conversation", after, limit)
+        return self._ids("conversation", after, limit)
 
     def projects(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
         """Return the ids of the projects that hold something, sorted."""
-        return store.ids(self._door, self._at, "project", after, limit)
+        return self._ids("project", after, limit)
+
+    def _ids(self, kind: str, after: str | None, limit: int | None) -> list[str]:
+        after, limit = options.paged(after, limit)
+        return history.ids(self._door.engine, self._door.branch, kind, at=self._at, after=after, limit=limit)
 
     def snapshots(self) -> list[Snapshot]:
         """Return the named snapshots, in the order of their seqs; those of the whole memory have no stream."""
@@ -314,23 +270,29 @@ class Memory:
 
     # From the layers above.
 
-    def _kept(self, name: str) -> Any:
-        return cached_extension(name, self._made, lambda: Memory._behind(self._door, self._at))
+    def _extension(self, name: str) -> Any:
+        """Return what is made once for this handle, so that what was registered with it stays.
+
+        It gets a handle of its own, so that no circle of references keeps this one alive.
+        """
+        if name not in self._made:
+            self._made.setdefault(name, call_extension(name, Memory._behind(self._door, self._at)))
+        return self._made[name]
 
     @property
     def tools(self) -> Any:
         """A ``refold.agent.ToolRegistry``: the built-in tools, and those that were registered with this handle."""
-        return self._kept("tools")
+        return self._extension("tools")
 
     @property
     def hooks(self) -> Any:
         """A ``refold.agent.Hooks``: the functions that this handle has for the eight points of a session."""
-        return self._kept("hooks")
+        return self._extension("hooks")
 
     @property
     def skills(self) -> Any:
         """A ``refold.skills.Skills``: those learned, switched, selected, used; ``below(roots)`` reads files too."""
-        return self._kept("skills")
+        return self._extension("skills")
 
     def context(
         self, chat: Conversation, *, query: str | None = None, project: str | None = None, **options: Any
@@ -357,7 +319,8 @@ class Memory:
     @property
     def head(self) -> int:
         """The seq of the last event, 0 while the log is empty; on a frozen memory, the seq at which it is frozen."""
-        return store.head(self._door, self._at)
+        self._door.engine.reader.check_open()
+        return self._door.engine.reader.current_head() if self._at is None else self._at
 
     def at(self, at: "int | datetime.datetime") -> "Memory":
         """Return the memory as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
@@ -394,16 +357,18 @@ class Memory:
         >>> memory.profile().get("theme"), memory.fork("what if").profile().get("theme")
         (None, 'light')
         """
-        forked = store.fork_from(self._door, name, self._at, at, chosen(options))
+        forked = store.fork(self._door, name, self._at, at, chosen(options))
         return Memory._behind(forked, None)
 
     def events(self, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
         """Return the events of all streams with ``after < seq <= until``, in order; those of forks are in the forks."""
-        return store.events(self._door, self._at, after, until)
+        checks.count(after, "after")
+        last = self._at if until is None else seq_at(self._door.engine, until, self.head)
+        return self._door.engine.reader.all_events(after, last, self._door.branch)
 
     def diff(self, a: Any, b: Any) -> list[Change]:
         """Compare two states, each a seq, an aware datetime, a Memory, Conversation or Snapshot."""
-        return history.diff(self._door.engine, side_of(self._door, self.head, a), side_of(self._door, self.head, b))
+        return history.diff(self._door.engine, *(store.side_of(self._door, self.head, side) for side in (a, b)))
 
     def batch(self) -> Batch:
         """Return a context in which mutations are collected into one commit; an exception discards them all.
@@ -492,7 +457,9 @@ class Memory:
         made, with no lock held. Raises what the embedder raises, ``StoreBusy`` while others never stop writing.
         """
         self._refuse_frozen("reembed")
-        return cast("Reembedded", lazy_verb("reembed")(self._door, embedder, progress))
+        from refold.memory.maintenance import reembed
+
+        return reembed(self._door, embedder, progress)
 
     def stats(self) -> Stats:
         """Return counts of events, streams and bytes."""

@@ -182,11 +182,11 @@ def checked_bytes(memory_bytes: object) -> int:
     return memory_bytes
 
 
-def check_doors(**doors: object) -> None:
-    """Check the functions that are the doors of what is not deterministic."""
-    for option, door in doors.items():
-        if not callable(door):
-            checks.invalid(f"{option} must be a function, not {type(door).__name__} ({checks.shown(door)})")
+def check_callables(**functions: object) -> None:
+    """Check the clock and the source of random bytes."""
+    for option, function in functions.items():
+        if not callable(function):
+            checks.invalid(f"{option} must be a function, not {type(function).__name__} ({checks.shown(function)})")
 
 
 def checked_counter(counter: object) -> TokenCounter:

@@ -395,4 +395,4 @@ class Project:
         """
         from refold.memory import store  # noqa: PLC0415 - loaded only by those who erase
 
-        return store.erase_conversation(self._door, self._stream.name, self._at, derived, forks)
+        return store.erase_stream(self._door, self._stream.name, self._at, derived, forks)

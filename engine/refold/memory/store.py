@@ -5,32 +5,35 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from refold import checks
 from refold.engine import batch as batches
-from refold.engine import history, reader
-from refold.engine.batch import refuse
+from refold.engine import reader
 from refold.engine.reader import Request, Side
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import ANY, Transaction
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreBusy, WrongVersion
-from refold.event import BranchForked, Event, Recorded, Restored, SnapshotNamed
+from refold.event import BranchForked, Event, Restored, SnapshotNamed
 from refold.fold import State
 from refold.limits import BASE_DEPTH_MAX, REDO_COUNT_MAX
 from refold.log.protocol import Log
 from refold.memory import snapshot as memory_snapshot
-from refold.memory.options import Door, Options, check_doors, checked_path, checked_witness, paged, seq_at, seq_in
+from refold.memory.options import (
+    Door,
+    Options,
+    Progress,
+    check_callables,
+    checked_path,
+    checked_witness,
+    paged,
+    seq_at,
+    seq_in,
+)
 from refold.memory.snapshot import Snapshot
 from refold.results import Backup, Loaded, Receipt, Recovered, Report
 from refold.views.session import SESSION
 from refold.views.store import SETTINGS, is_reserved
-
-if TYPE_CHECKING:
-    import datetime
-
-    from refold.memory.memory import Memory
-
 
 # Erasing: what the verbs of memory and conversation check before they hand over to the engine.
 
@@ -38,24 +41,24 @@ _DERIVED: Final = {"erase": True, "keep": False}
 _FORKS: Final = {"erase": True, "refuse": False}
 
 
-def erase_events(door: Door, at: int | None, seqs: object, derived: object) -> Receipt:
+def erase(door: Door, at: int | None, seqs: object, derived: object) -> Receipt:
     """Erase events given as seqs or as results that have one."""
-    from refold.engine.erasure import erase_seqs  # noqa: PLC0415 - loaded only by those who erase
+    from refold.engine import erasure  # noqa: PLC0415 - loaded only by those who erase
 
     _check_erasable(door, "the memory", at)
     if not isinstance(seqs, Iterable) or isinstance(seqs, (str, bytes)):
         checks.invalid(f"seqs must be a list of seqs or results, not {type(seqs).__name__} ({checks.shown(seqs)})")
     checked = {_seq(item) for item in cast("Iterable[object]", seqs)}
-    return erase_seqs(door.engine, checked, derived=_chosen(derived, "derived", _DERIVED))
+    return erasure.erase_seqs(door.engine, checked, derived=_chosen(derived, "derived", _DERIVED))
 
 
-def erase_conversation(door: Door, stream: str, at: int | None, derived: object, forks: object) -> Receipt:
-    """Erase a conversation."""
-    from refold.engine.erasure import erase_stream  # noqa: PLC0415 - loaded only by those who erase
+def erase_stream(door: Door, stream: str, at: int | None, derived: object, forks: object) -> Receipt:
+    """Erase a stream: a conversation, a project or a board."""
+    from refold.engine import erasure  # noqa: PLC0415 - loaded only by those who erase
 
     _check_erasable(door, stream, at)
-    chosen = _chosen(derived, "derived", _DERIVED)
-    return erase_stream(door.engine, door.branch, stream, derived=chosen, forks=_chosen(forks, "forks", _FORKS))
+    takes, has_forks = _chosen(derived, "derived", _DERIVED), _chosen(forks, "forks", _FORKS)
+    return erasure.erase_stream(door.engine, door.branch, stream, derived=takes, forks=has_forks)
 
 
 def _check_erasable(door: Door, what: str, at: int | None) -> None:
@@ -82,16 +85,16 @@ def _seq(item: object) -> int:
 # Backing a memory up, and recovering one: what callers ask, checked.
 
 
-def copy_store(door: Door, path: object, progress: Callable[[int, int], None] | None) -> Backup:
+def backup(door: Door, path: object, progress: Progress) -> Backup:
     """Copy a memory's store, forks included, to a path where nothing is."""
-    from refold.engine.backup import backup as make_backup  # noqa: PLC0415 - loaded only by those who move a store
+    from refold.engine import backup as engine_backup  # noqa: PLC0415 - loaded only by those who move a store
 
     door.engine.reader.check_open()
-    refuse(door.engine, "a backup")
+    batches.refuse(door.engine, "a backup")
     checked = checked_path(path)
     if door.path is None:
         checks.invalid("a memory in RAM has no file to back up; export(path) writes its log, load takes it back in")
-    return make_backup(door.engine, checked, door.path, progress)
+    return engine_backup.backup(door.engine, checked, door.path, progress)
 
 
 def recover(
@@ -99,7 +102,7 @@ def recover(
     new: "str | os.PathLike[str]",
     *,
     to: "int | dates.datetime | None" = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = None,
     clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one door for time
     random_bytes: Callable[[int], bytes] = os.urandom,
 ) -> Recovered:
@@ -112,10 +115,10 @@ def recover(
     around it, ``NotFound`` where there is no backup, ``StoreCorrupt`` where bytes were changed, ``StoreFull``; then
     nothing is left at ``new``.
     """
-    from refold.engine.backup import recover as make_store  # noqa: PLC0415 - it needs LMDB, which a handle may not
+    from refold.engine import backup as engine_backup  # noqa: PLC0415 - it needs LMDB, which a handle may not
 
-    check_doors(clock_ns=clock_ns, random_bytes=random_bytes)
-    return make_store(
+    check_callables(clock_ns=clock_ns, random_bytes=random_bytes)
+    return engine_backup.recover(
         checked_path(backup),
         checked_path(new),
         None if to is None else partial(_seq_of, to),
@@ -159,30 +162,11 @@ _WHOLE = 0
 """The stream number of snapshots of a whole memory: that of no stream."""
 
 
-def verify(door: Door, progress: Callable[[int, int], None] | None, witness: object) -> Report:
+def verify(door: Door, progress: Progress, witness: object) -> Report:
     """Verify the store against the given witness, or the memory's own, if there is one."""
     from refold.engine import verify as engine_verify  # noqa: PLC0415 - loaded only by those who verify
 
     return engine_verify.verify(door.engine, door.branch, progress, checked_witness(witness, door.path))
-
-
-def counts(memory: "Memory", door: Door) -> str:
-    """Return the counts for the memory's ``repr``."""
-    fork = f"fork={door.engine.reader.branch_name(door.branch)!r}, " if door.branch else ""
-    return f"{fork}events={memory.head}, conversations={len(memory.conversations())}"
-
-
-def head(door: Door, at: int | None) -> int:
-    """Return the seq of the last event, or the one at which a memory is frozen."""
-    door.engine.reader.check_open()
-    return door.engine.reader.current_head() if at is None else at
-
-
-def events(door: Door, at: int | None, after: int, until: int | None) -> Iterator[Recorded]:
-    """Return the events of all streams of a branch with ``after < seq <= until``."""
-    checks.count(after, "after")
-    last = at if until is None else seq_at(door.engine, until, head(door, at))
-    return door.engine.reader.all_events(after, last, door.branch)
 
 
 def snapshot(door: Door, name: str | None, at: int | None, options: Options) -> Snapshot:
@@ -320,17 +304,11 @@ def _identity(state: State) -> tuple[int, str | None]:
     return session.depth, session.project
 
 
-def fork_from(
-    door: Door, name: str, frozen: int | None, at: "int | datetime.datetime | None", options: Options
-) -> Door:
-    """Return the door to a fork of the live memory, from now or from a seq or a datetime."""
+def fork(door: Door, name: str, frozen: int | None, at: "int | dates.datetime | None", options: Options) -> Door:
+    """Return the door to a fork of the live memory: the one of that name, or a new one from now or from ``at``."""
     if frozen is not None:
         raise ReadOnly(f"this memory is frozen at seq {frozen}; call fork(name, at={frozen}) of the live one")
-    return fork(door, name, None if at is None else seq_at(door.engine, at), options)
-
-
-def fork(door: Door, name: str, seq: int | None, options: Options) -> Door:
-    """Return the door to a fork of the memory: the one of that name, or a new one from now or from a seq."""
+    seq = None if at is None else seq_at(door.engine, at)
     name = checks.name(name, "name")
     known = _opened(door, name) if seq is None and options == Options() else None
     if known is not None:
@@ -373,12 +351,6 @@ def _forking(door: Door, name: str, seq: int | None, options: Options) -> Callab
     return decide
 
 
-def ids(door: Door, at: int | None, kind: str, after: str | None, limit: int | None) -> list[str]:
-    """Return a page of the ids of the streams of a kind, sorted."""
-    after, limit = paged(after, limit)
-    return history.ids(door.engine, door.branch, kind, at=at, after=after, limit=limit)
-
-
 def forks(door: Door, at: int | None, after: str | None, limit: int | None) -> list[str]:
     """Return the names of the branches that were forked from this one, directly or through others, sorted."""
     after, limit = paged(after, limit)
@@ -393,21 +365,6 @@ def forks(door: Door, at: int | None, after: str | None, limit: int | None) -> l
     return sorted(below) if limit is None else nsmallest(limit, below)
 
 
-def clear_scratchpads(memory: "Memory") -> None:
-    """Empty the scratchpad of every conversation of a memory that was just opened; close it where that fails."""
-    try:
-        for conversation_id in memory.conversations():
-            memory.conversation(conversation_id).scratchpad.clear()
-    except BaseException:
-        memory.close()
-        raise
-
-
-def backup(door: Door, path: "str | os.PathLike[str]", progress: Callable[[int, int], None] | None) -> Backup:
-    """Copy the whole store to a path where nothing is."""
-    return copy_store(door, path, progress)
-
-
 def export(door: Door, path: "str | os.PathLike[str]", at: int | None) -> int:
     """Write every event with its stamp to a JSONL file; return how many there were."""
     from refold.engine import transfer  # noqa: PLC0415
@@ -415,17 +372,7 @@ def export(door: Door, path: "str | os.PathLike[str]", at: int | None) -> int:
     return transfer.export(door.engine, checked_path(path), at)
 
 
-def erase(door: Door, at: int | None, seqs: Iterable[Any], derived: str) -> Receipt:
-    """Erase the bytes of events; return what was reached."""
-    return erase_events(door, at, seqs, derived)
-
-
-def load(
-    door: Door,
-    path: "str | os.PathLike[str]",
-    progress: Callable[[int, int], None] | None,
-    rename: Mapping[str, str] | None,
-) -> Loaded:
+def load(door: Door, path: "str | os.PathLike[str]", progress: Progress, rename: Mapping[str, str] | None) -> Loaded:
     """Load an export into the main line."""
     from refold.engine import transfer  # noqa: PLC0415 - loaded only by those who move a store
 

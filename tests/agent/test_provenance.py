@@ -292,7 +292,7 @@ HOOKS: dict[str, tuple[Callable[[Told], None], ...]] = {
     "load_memories": (only_reads,),
     "obey_command": (obeys, forgets),
     "Skills.inject": (injects,),
-    "refuse_tool": (only_reads,),
+    "_refuse_tool": (only_reads,),
     "Skills.register_hooks.<locals>.generate_at_end": (generates,),
     "default_hooks.<locals>.extract_at_end": (extracts,),
     "default_hooks.<locals>.extract_evicted": (extracts_evicted,),

@@ -10,9 +10,9 @@ from refold import Conversation, Memory
 from refold.agent.tools import FunctionTool
 from refold.errors import InvalidInput, NotFound, ReadOnly, WrongVersion
 from refold.skills.format import parse_skill, validate_skill
-from refold.skills.library import SCHEMA, SkillLibrary, library_of
+from refold.skills.library import SkillLibrary, library_of
 from refold.skills.selection import SelectionPolicy
-from refold.skills.skills import RestrictedRegistry, Skills, skill_tool, skills_of
+from refold.skills.skills import SCHEMA, RestrictedRegistry, Skills, skill_tool, skills_of
 from refold.skills.sources import SkillRoots
 from refold.views.skills import SkillsSelected, SkillUsage
 from tests.support.memories import Clock, assert_sound, refused, remembering
@@ -246,7 +246,7 @@ def test_what_a_model_calls_for_comes_with_its_files(project: Path) -> None:
                 skills.read_resource("deploy", name)
         with pytest.raises(NotFound, match="not open to models"):
             skills.activate("private")
-        with pytest.raises(NotFound, match="has no files beside it"):
+        with pytest.raises(NotFound, match="has no files of its own"):
             skills.read_resource("CLAUDE", "package.json")
         assert skills.allowed_tools(["deploy", "private"]) == frozenset(("Bash", "Read", "Write"))
         assert skills.allowed_tools(["react"]) is None

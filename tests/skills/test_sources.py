@@ -313,7 +313,7 @@ def test_what_is_no_file_or_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     (skills / os.fsdecode(b"bad\xff.md")).write_bytes(b"x")
     index = found(tmp_path)
     assert [skill.name for skill in index.skills] == ["good"]
-    advice = "move parts of it into files beside it"
+    advice = "move parts of it into other files"
     assert told(index) == [
         ".skills/bad\ufffd.md:0: warning: the path is not UTF-8; rename it",
         f".skills/big.md:0: error: the file is over SKILL_FILE_BYTES_MAX = 1,048,576; {advice}",

@@ -62,7 +62,6 @@ def _conversation(context: ToolContext) -> Conversation:
 
 
 def _text_argument(arguments: dict[str, Any], field: str) -> str | None:
-    """Look up a field that is a text; any other value counts as missing."""
     value = arguments.get(field)
     return value if isinstance(value, str) else None
 
@@ -175,7 +174,7 @@ def _memory_id(arguments: dict[str, Any], context: ToolContext) -> str:
 
 
 READS: Final = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
-_ADDS: Final = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
+ADDS: Final = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
 _CHANGES: Final = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": False}
 
 
@@ -248,7 +247,7 @@ TOOLS: Final = (
             keywords=_KEYWORDS,
         ),
         add_memory,
-        annotations=_ADDS | {"idempotentHint": True},
+        annotations=ADDS | {"idempotentHint": True},
     ),
     FunctionTool(
         "memory_search",
@@ -260,7 +259,7 @@ TOOLS: Final = (
             category=_CATEGORY,
         ),
         search_memories,
-        annotations=_ADDS,
+        annotations=ADDS,
     ),
     FunctionTool(
         "memory_update",
@@ -288,7 +287,7 @@ TOOLS: Final = (
         "Append a line to today's notes: what happened, what was decided.",
         _object(["text"], text=_text("The note")),
         append_note,
-        annotations=_ADDS,
+        annotations=ADDS,
     ),
 )
 

@@ -100,7 +100,7 @@ def _line(text: str) -> str:
 
 
 def _fill(heading: str, lines: Iterable[str], chars_max: int) -> tuple[str, list[int]]:
-    """Append the lines that fit to a heading, and return their indexes; the text is empty where none fits."""
+    """Append the lines that fit to a heading, and return their indexes; empty where none fits."""
     text, indexes = heading, list[int]()
     for index, line in enumerate(lines):
         if len(text) + len(line) <= chars_max:
@@ -132,8 +132,6 @@ class ContextBudget(Struct, frozen=True, kw_only=True):
 
 
 class _Trim(NamedTuple):
-    """The skills and memories that are left: how many of each, and how many characters of skills."""
-
     skills: int
     memories: int
     skills_chars: int
@@ -329,7 +327,6 @@ def _at_one_seq(memory: Memory, door: Door, chat: Conversation) -> tuple[Memory,
 
 
 def _build(memory: Memory, door: Door, chat: Conversation, request: _Request, seq: int) -> Context:
-    """Build the fullest context that is within the budget."""
     settings = dict(memory.settings.items())
     budget = request.budget
     if budget.memories_count is None:
@@ -392,7 +389,6 @@ def _search(memory: Memory, recipe: Recipe) -> list[Entry]:
 
 
 def _fixed_parts(memory: Memory, door: Door, chat: Conversation, recipe: Recipe) -> dict[str, ContextPart]:
-    """Render the parts that are never trimmed, by name."""
     budget, journal = recipe.budget, memory.journal(recipe.journal)
     days = [days_before(recipe.day, count) for count in range(CONTEXT_DAYS)]
     pages = [(day, [note.text for note in journal.day(day)]) for day in days]

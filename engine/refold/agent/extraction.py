@@ -148,7 +148,7 @@ def parse_lessons(answer: object, *, is_cut_off: bool = False, echoes: Sequence[
     dropped = ["the answer was cut off; only its whole items were read"] if is_cut_off else []
     known = [_normal_form(echo) for echo in echoes]
     for index, item in enumerate(_items(answer)):
-        lesson = _lesson(item) if index < EXTRACTED_COUNT_MAX else f"over EXTRACTED_COUNT_MAX = {EXTRACTED_COUNT_MAX}"
+        lesson = _lesson(item) if index < EXTRACTED_COUNT_MAX else f"over {EXTRACTED_COUNT_MAX = }"
         if isinstance(lesson, Lesson):
             form = _normal_form(lesson.content)
             if any(_is_echo(form, other) for other in known):
@@ -183,7 +183,7 @@ def _lesson(item: object) -> Lesson | str:
         return "Invalid memory category: " + ascii(category)[:_KEYWORD_CHARS_MAX]
     keywords = _keywords(fields.get("keywords"), content)
     if len(content) > EXTRACTED_CHARS_MAX:
-        return f"its content is over EXTRACTED_CHARS_MAX = {EXTRACTED_CHARS_MAX}"
+        return f"its content is over {EXTRACTED_CHARS_MAX = }"
     kind = secret_in("\n".join([content, *keywords]))
     if kind is not None:
         return f"it seems to hold {kind}"
@@ -202,7 +202,6 @@ def clamp_importance(importance: object) -> float:
 
 
 def _keywords(proposed: object, content: str) -> list[str]:
-    """List the keywords that are texts; without any, those of the content."""
     items = cast("list[object]", proposed) if isinstance(proposed, list) else []
     words = [word.strip()[:_KEYWORD_CHARS_MAX] for word in items if isinstance(word, str) and word.strip()]
     return list([word for word in words if is_storable(word)] or keywords_of(content))[:KEYWORDS_COUNT_MAX]
@@ -337,7 +336,6 @@ def prompt(summary: SessionSummary, messages: Sequence[Message], known: Sequence
 
 
 def _newest(lines: Sequence[str]) -> Sequence[str]:
-    """Cut lines down to the newest that a section holds, in their order."""
     size = count = 0
     for line in reversed(lines):
         size += min(len(line), EXTRACTION_SECTION_CHARS_MAX) + 1
@@ -348,7 +346,6 @@ def _newest(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _section(lines: Sequence[str]) -> str:
-    """Join the first lines, as many as a section holds; the first one is cut if it is too long."""
     first: list[str] = []
     size = 0
     for line in lines:
@@ -361,7 +358,6 @@ def _section(lines: Sequence[str]) -> str:
 
 
 def _line(message: Message) -> str:
-    """Render a message on one line; empty for an erased one."""
     content = message.content
     if content is not None and not isinstance(content, str):
         content = " ".join(str(part["text"]) for part in content if isinstance(part.get("text"), str))
@@ -495,12 +491,10 @@ def _summary(chat: Conversation) -> SessionSummary:
 
 
 def _noted_seqs(chat: Conversation, read: int) -> list[int]:
-    """List the seqs of the task's descriptions and of findings since a seq."""
     return [stamp.seq for event, stamp in chat.events(read) if isinstance(event, (TaskDescribed, FindingNoted))]
 
 
 def _has_findings(chat: Conversation, read: int) -> bool:
-    """Tell whether a finding was noted since the last extraction."""
     is_new = False
     for event, _ in chat.events(read):
         is_new = isinstance(event, FindingNoted) or (is_new and not isinstance(event, MemoriesExtracted))

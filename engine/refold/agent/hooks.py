@@ -311,7 +311,6 @@ def hooks_of(memory: Memory) -> Hooks:
 
 
 def _check_answer(answer: object) -> None:
-    """Raise unless the fields of a result are of their types, and its texts can be stored."""
     if isinstance(answer, str):
         checks.text(answer, "the text")
     elif isinstance(answer, ToolResult):
@@ -325,7 +324,6 @@ def _check_answer(answer: object) -> None:
 
 
 def _merged(result: S, answer: object) -> S:
-    """Merge a hook's answer into a result; fields that it leaves open stay."""
     if isinstance(result, UserMessageResult) and isinstance(answer, str):
         answer = UserMessageResult(answer)
     if isinstance(result, BeforeToolResult) and isinstance(answer, ToolResult):
@@ -339,7 +337,7 @@ def _merged(result: S, answer: object) -> S:
 
 
 def _start(hook: Hook, arguments: tuple[Any, ...]) -> Future[Any]:
-    """Run a hook on a thread of its own, for which the end of the process does not wait."""
+    """Run a hook on a daemon thread."""
     future = Future[Any]()
     inherited = contextvars.copy_context()
 
@@ -373,8 +371,6 @@ P = ParamSpec("P")
 def _awaitable(
     verb: Callable[Concatenate[Hooks, P], R],
 ) -> Callable[Concatenate["AsyncHooks", P], Coroutine[Any, Any, R]]:
-    """Make a coroutine of a verb of the plain handle, under the same name."""
-
     @wraps(verb)
     async def fire(self: "AsyncHooks", /, *arguments: P.args, **options: P.kwargs) -> R:
         # A thread of its own, and not the one that writes for event loops: a hook may wait for what it writes.

@@ -157,7 +157,6 @@ class AgentLoop:
         return Reply(text, calls), after.block_reason
 
     def _execute_all(self, calls: Sequence[Call]) -> str | None:
-        """Execute the calls one after the other; return why a hook stops the session."""
         stop_reason = None
         for call in calls:
             executed = self._execute(call)
@@ -222,7 +221,6 @@ def calls_of(tool_calls: Sequence[dict[str, Any]] | None) -> tuple[Call, ...]:
 
 
 def _storable_reply(reply: object) -> Reply:
-    """Make ids, names and texts of a reply storable; `InvalidInput` for another object."""
     if not isinstance(reply, Reply) or not isinstance(cast("object", reply.text), (str, NoneType)):
         checks.invalid(f"a model's reply must be a Reply with a text or None, not {checks.shown(reply)}")
     calls = reply.calls if isinstance(cast("object", reply.calls), (tuple, list)) else (reply.calls,)
@@ -276,8 +274,6 @@ class _RecordedTurn(Struct):
 
 
 class _Record:
-    """The turns of the loop in a conversation's stream."""
-
     def __init__(self, chat: Conversation) -> None:
         self.rows: list[Recorded] = list(chat.events())
         for _, stamp in self.rows:

@@ -83,7 +83,6 @@ def _decode(text: str, begin: int) -> tuple[Any, int] | None:
 
 
 def _whole_items(text: str, begin: int) -> list[Any]:
-    """Decode the objects of an array up to the one that is cut off."""
     items: list[Any] = []
     while True:
         gap = _NEXT_ITEM.match(text, begin)
@@ -232,7 +231,6 @@ def _headers(wire: str, api_key: str | None) -> dict[str, str]:
 
 
 def _usage(value: object) -> Usage:
-    """Read a usage; anything but a number counts as 0."""
     counts = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
     def count(*names: str) -> int:
@@ -371,7 +369,7 @@ class HttpProvider:
             or isinstance(seconds, bool)
             or not 0 < seconds <= PROVIDER_SECONDS_MAX
         ):
-            bound = f"PROVIDER_SECONDS_MAX = {PROVIDER_SECONDS_MAX}"
+            bound = f"{PROVIDER_SECONDS_MAX = }"
             checks.invalid(f"timeout_seconds is {checks.shown(seconds)}; give a number over 0, at most {bound}")
         deadline = time.monotonic() + seconds
         limits = {"model": self._model, "temperature": temperature, "max_tokens": max_tokens}
@@ -404,7 +402,6 @@ class HttpProvider:
         return JsonResult(value, is_cut_off, usage, text, channel)
 
     def _answer(self, reply: object) -> tuple[str, Usage]:
-        """Read a reply's text, or the arguments of the tool that it calls, and its usage."""
         if not isinstance(reply, dict):
             checks.invalid(f"the reply is a {type(reply).__name__}, not a JSON object")
         fields = cast("dict[str, Any]", reply)
@@ -414,7 +411,6 @@ class HttpProvider:
             checks.invalid(f"the reply holds no answer ({type(error).__name__}: {error})")
 
     def _post(self, body: bytes, deadline: float) -> tuple[int, bytes]:
-        """Send a request; return status and content of the reply."""
         import http.client  # noqa: PLC0415 - slow to load, and for those only who ask over HTTP
 
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
@@ -429,7 +425,7 @@ class HttpProvider:
                 while piece := response.read1(_READ_BYTES):
                     content += piece
                     if len(content) > REPLY_BYTES_MAX:
-                        bound = f"REPLY_BYTES_MAX = {REPLY_BYTES_MAX:,}"
+                        bound = f"{REPLY_BYTES_MAX = :,}"
                         raise ProviderFailed(f"{self.id} answered with more than {bound} bytes")
                 return response.status, bytes(content)
         except (OSError, ValueError, http.client.HTTPException) as error:

@@ -269,7 +269,7 @@ def decode_arguments(arguments: object) -> dict[str, Any]:
 
 def _check_size(size: int) -> None:
     if size > TOOL_ARGUMENTS_BYTES_MAX:
-        bound = f"TOOL_ARGUMENTS_BYTES_MAX = {TOOL_ARGUMENTS_BYTES_MAX:,}"
+        bound = f"{TOOL_ARGUMENTS_BYTES_MAX = :,}"
         checks.invalid(f"arguments are {size:,} bytes, over {bound}; pass less, or the name of a file")
 
 
@@ -330,7 +330,7 @@ _TYPES: Final[dict[str, Callable[[object], bool]]] = {
 
 def _check_value(value: object, schema: Mapping[str, Any], where: str, depth: int) -> None:
     if depth > JSON_DEPTH_MAX:
-        checks.invalid(f"'{where}' is nested deeper than JSON_DEPTH_MAX = {JSON_DEPTH_MAX}")
+        checks.invalid(f"'{where}' is nested deeper than {JSON_DEPTH_MAX = }")
     kinds = schema.get("type")
     allowed = [kinds] if isinstance(kinds, str) else kinds or ()
     if allowed and not any(kind not in _TYPES or _TYPES[kind](value) for kind in allowed):
@@ -414,7 +414,7 @@ class ToolRegistry:
         if definition.name in self._tools:
             checks.invalid(f"a tool named {definition.name!r} is registered; unregister it first, or give another name")
         if len(self._tools) >= TOOLS_COUNT_MAX:
-            raise LimitExceeded(f"TOOLS_COUNT_MAX = {TOOLS_COUNT_MAX} tools are registered; unregister one first")
+            raise LimitExceeded(f"{TOOLS_COUNT_MAX = } tools are registered; unregister one first")
         self._tools[definition.name] = _Registered(definition, tool, definition.parameters if checked else None)
         return definition
 
@@ -533,7 +533,6 @@ class ToolRegistry:
         return result if call is None else await to_thread(call.write, result)
 
     def _begin(self, name: str, arguments: object, context: ToolContext | None, call: "_CallRecord | None") -> Any:
-        """Call a tool for a value or an awaitable."""
         registered = self._tools.get(name) if isinstance(cast("object", name), str) else None
         if registered is None:
             raise _UnknownTool(f"unknown tool '{storable(name, TOOL_NAME_CHARS_MAX)}'")
@@ -552,7 +551,7 @@ class ToolRegistry:
 def _definition(tool: Tool) -> ToolDefinition:
     name = checks.text(tool.name, "a tool's name")
     if _NAME.fullmatch(name) is None:
-        rule = f"letters, digits, _ and -, at most TOOL_NAME_CHARS_MAX = {TOOL_NAME_CHARS_MAX}"
+        rule = f"letters, digits, _ and -, at most {TOOL_NAME_CHARS_MAX = }"
         checks.invalid(f"no provider takes {checks.shown(name)} as a tool's name; use {rule}")
     description = checks.text(tool.description, f"the description of {name}")
     for mapping, what in ((tool.parameters, "parameters"), (tool.annotations, "annotations")):
@@ -565,9 +564,7 @@ def _definition(tool: Tool) -> ToolDefinition:
     check_schema(schema, f"the parameters of {name}")
     encoded = msgspec.json.encode({"type": "object", "properties": {}} | schema)
     if len(encoded) > TOOL_SCHEMA_BYTES_MAX:
-        raise LimitExceeded(
-            f"the parameters of {name} are {len(encoded)} bytes, over TOOL_SCHEMA_BYTES_MAX = {TOOL_SCHEMA_BYTES_MAX}"
-        )
+        raise LimitExceeded(f"the parameters of {name} are {len(encoded)} bytes, over {TOOL_SCHEMA_BYTES_MAX = }")
     hints = tuple((hint, bool(tool.annotations[hint])) for hint in _HINTS if hint in tool.annotations)
     anthropic_type = checks.text(getattr(tool, "anthropic_type", ""), f"the type of {name}")
     return ToolDefinition(name, description, encoded, tool.long_running, hints, anthropic_type)
@@ -625,7 +622,7 @@ def _result(name: str, value: object) -> ToolResult:
         problem = f"execution failed: {name} returned a {type(value).__name__}, which is no JSON value"
         return ToolResult(name, FAILED, message=problem)
     if len(packed) > TOOL_RESULT_BYTES_MAX:
-        bound = f"TOOL_RESULT_BYTES_MAX = {TOOL_RESULT_BYTES_MAX:,}"
+        bound = f"{TOOL_RESULT_BYTES_MAX = :,}"
         return ToolResult(name, FAILED, message=f"execution failed: the result is {len(packed):,} bytes, over {bound}")
     return ToolResult(name, OK, packed)
 
@@ -645,7 +642,6 @@ def _failure(name: str, error: Exception) -> ToolResult:
 
 
 def _run(value: Any) -> Any:
-    """Run an asynchronous tool to its end."""
     import asyncio  # noqa: PLC0415 - as above
 
     async def wait() -> Any:

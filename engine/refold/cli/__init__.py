@@ -1,4 +1,4 @@
-"""The command ``refold``: its start, and its message where its two libraries are not installed."""
+"""The command `refold`: its start, and its message where its two libraries are not installed."""
 
 import os
 import sys

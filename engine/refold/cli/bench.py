@@ -57,7 +57,6 @@ _SOURCES = (
 
 
 def _embedded(*, data: Path, queries: Path | None, embedder: str, vectors: Path | None) -> "list[Embedded]":
-    """Return the cases of a path with their vectors."""
     from refold.evaluation.cases import cases_of
     from refold.evaluation.retrieval import EMBEDDERS, embedded, stored
 
@@ -74,7 +73,6 @@ def _embedded(*, data: Path, queries: Path | None, embedder: str, vectors: Path 
 
 
 def _chosen(kind: str, table: Iterable[Any], names: tuple[str, ...]) -> list[Any]:
-    """Return the entries of a table that are named, all where none is."""
     known = {entry.name: entry for entry in table}
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
@@ -83,7 +81,6 @@ def _chosen(kind: str, table: Iterable[Any], names: tuple[str, ...]) -> list[Any
 
 
 def _each(description: str, items: list[Any], work: Callable[[Any], Any]) -> list[Any]:
-    """Return the result of work on each item, under a progress bar."""
     results: list[Any] = []
     with progress_bar(description) as progress:
         for item in items:

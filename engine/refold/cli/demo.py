@@ -32,7 +32,7 @@ _CHILD_SECONDS: Final = 60
 
 
 def demonstrate(path: str, console: Console) -> dict[str, Any]:
-    """Run the demonstration in a new store and return its facts; ``ok`` when everything is as promised."""
+    """Run the demonstration in a new store and return its facts; `ok` when everything is as promised."""
     facts: dict[str, Any] = {}
     console.line(("refold: state is the fold of a log; a replay folds it again.", "bold"))
     with opened(path, window_tokens=_WINDOW_TOKENS) as memory:
@@ -111,7 +111,7 @@ def _seq_of_message(chat: "Conversation", number: int) -> int:
 
 
 def _fork(memory: "Memory", moment: "Snapshot", console: Console) -> int:
-    """Let a fork go another way, and show how it differs from how it really went on; return in how many places."""
+    """Take another way in a fork and show how it differs; return in how many places."""
     chat = memory.conversation(_SESSION)
     fork = chat.fork(_FORK, at=moment.seq)
     fork.append("user", "I would rather take Flight Number HAT175 at 17:00 EST.")
@@ -127,14 +127,14 @@ def _fork(memory: "Memory", moment: "Snapshot", console: Console) -> int:
 
 
 def _without_id(text: str) -> str:
-    """Return a change of a message without the random id under which the window holds it."""
+    """Drop the random id of a message from the text of a change."""
     where, colon, rest = text.partition(": ")
     view, messages, _ = where.partition(".messages.")
     return f"{view}{' message' if messages else ''}{colon}{rest}"
 
 
 def _crash(path: str, console: Console) -> dict[str, Any]:
-    """Kill a writer inside a commit, and return the seqs that were acknowledged before."""
+    """Kill a writer inside a commit; return the seqs that were acknowledged before."""
     _heading(console, "6. Crash: another process appends and is killed with SIGKILL in the middle of a commit")
     command = [sys.executable, "-P", "-m", "refold.cli.demo", path, _CRASH, str(_ACKNOWLEDGED)]
     acknowledged: list[int] = []
@@ -157,7 +157,6 @@ def _crash(path: str, console: Console) -> dict[str, Any]:
 
 
 def _reopen(memory: "Memory", acknowledged: list[int], console: Console) -> dict[str, Any]:
-    """Return whether the log holds what was acknowledged, and that alone: the unfinished commit left no trace."""
     opening = 1
     found = [stamp.seq for _, stamp in memory.conversation(_CRASH).events()][opening:]
     survived = found == acknowledged
@@ -190,7 +189,7 @@ def _yes(value: bool) -> str:  # noqa: FBT001 - it is the value that is shown
 
 
 class _Clock:
-    """A clock that, once armed, says so and never tells the time any more."""
+    """A clock that, once armed, never returns."""
 
     def __init__(self, clock_ns: Callable[[], int]) -> None:
         self._clock_ns = clock_ns
@@ -207,7 +206,7 @@ class _Clock:
 
 
 def main(path: str, conversation_id: str, count: int) -> None:
-    """Append ``count`` messages, each acknowledged by a line with its seq, and one more that never gets that far."""
+    """Append `count` messages, each acknowledged by a line with its seq, and one more that never gets that far."""
     clocks: list[_Clock] = []
 
     def guarded(clock_ns: Callable[[], int]) -> Callable[[], int]:

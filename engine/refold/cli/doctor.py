@@ -51,7 +51,7 @@ _MIB: Final = 1024 * 1024
 
 
 class CheckResult(NamedTuple):
-    """The result of a check: ``ok``, ``warn`` or ``bad``, in words, and the next step if there is one to take."""
+    """The result of a check: `ok`, `warn` or `bad`, in words, and the next step if there is one to take."""
 
     state: str
     message: str
@@ -68,7 +68,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """The results of all checks; ``ok`` where nothing is bad."""
+    """The results of all checks; `ok` where nothing is bad."""
 
     path: str
     ok: bool
@@ -252,7 +252,7 @@ def _tail(facts: StoreFacts) -> CheckResult:
     message = f"opening scans {tail:,} events"
     if tail > TAIL_EVENTS_MAX:
         step = "open it once to write and close it: that stores the checkpoints that are missing"
-        return CheckResult(WARN, f"{message}, over TAIL_EVENTS_MAX = {TAIL_EVENTS_MAX:,}", step)
+        return CheckResult(WARN, f"{message}, over {TAIL_EVENTS_MAX = :,}", step)
     return CheckResult(OK, message)
 
 

@@ -273,7 +273,6 @@ def board(memory: "Memory", session: str | None, project: str | None, node: str 
 
 
 def _board_lines(sections: dict[str, Any], meta: dict[str, Any], seq: int) -> Iterator[Line]:
-    """Yield a line for each thing on a board."""
     ids = sections["session"]
     names = [
         f"{name.removesuffix('_id')} {shortened(value)}" for name, value in ids.items() if value and name != "timestamp"

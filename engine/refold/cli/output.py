@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Printing: data on stdout, everything else on stderr; colour and progress bars only where a terminal shows them.
 
 Line: TypeAlias = "Sequence[str | tuple[str, str]]"
-"""Texts, and texts with their style, such as ``("12", "bold")``."""
+"""Texts, and texts with their style, such as `("12", "bold")`."""
 
 _TEXT_CHARS: Final = 60
 _BAR_CHARS: Final = 20
@@ -58,7 +58,7 @@ def tell(text: str) -> None:
 
 @contextmanager
 def progress_bar(description: str) -> "Generator[Callable[[int, int], None] | None]":
-    """Yield a function that shows progress (done, all) on stderr, ``None`` if nobody would see it."""
+    """Yield a function that shows progress (done, all) on stderr, `None` if nobody would see it."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -71,7 +71,7 @@ def progress_bar(description: str) -> "Generator[Callable[[int, int], None] | No
 
 
 def token_bar(tokens: int, window_tokens: int) -> str:
-    """Return a bar of a window's tokens, such as ``[#####...............]  150/600``."""
+    """Return a bar of a window's tokens, such as `[#####...............]  150/600`."""
     filled = min(tokens * _BAR_CHARS // max(window_tokens, 1), _BAR_CHARS)
     bar = "#" * filled + "." * (_BAR_CHARS - filled)
     return f"[{bar}] {tokens:>{len(str(window_tokens))}}/{window_tokens}"
@@ -117,7 +117,6 @@ def _call_name(call: dict[str, Any]) -> str:
 
 
 def _field(value: object, name: str) -> Any:
-    """Return a field of a value that may be no object."""
     return cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
 
 
@@ -165,7 +164,7 @@ def changes_text(changes: "Iterable[Change]") -> "Iterator[tuple[Change, str]]":
 
 
 def change_text(change: "Change") -> str:
-    """Return a difference on one line: ``-`` what is gone, ``+`` what is new, ``~`` what is another."""
+    """Return a difference on one line: `-` what is gone, `+` what is new, `~` what is another."""
     where = ".".join(str(part) for part in (change.view, *change.path))
     if change.before is None:
         return f"+ {where}: {value_text(change.after)}"

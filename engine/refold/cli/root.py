@@ -70,7 +70,7 @@ def _fixed_source() -> FixedSource | None:
 def opened(
     path: str, *, clock_ns: Callable[[Callable[[], int]], Callable[[], int]] | None = None, **options: Any
 ) -> "Memory":
-    """Open the memory of a store, created if need be; ``clock_ns`` may wrap the clock."""
+    """Open the memory of a store, created if need be; `clock_ns` may wrap the clock."""
     from refold import Memory
 
     source = _fixed_source()
@@ -126,7 +126,7 @@ Option = Callable[[Function], Function]
 
 
 class _ErrorGroup(click.Group):
-    """A group that ends its verbs' errors as one line on stderr and an exit code."""
+    """A group that reports the errors of its verbs in one line on stderr, with an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb."""
@@ -146,7 +146,7 @@ class _ErrorGroup(click.Group):
 
 
 def _discard_stdout() -> None:
-    """Let nothing fail when the interpreter flushes stdout once more at its end."""
+    """Keep the interpreter's last flush of stdout from failing."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
@@ -197,7 +197,7 @@ def verb(
 ) -> Callable[[Function], Function]:
     """Add a verb with its options, --json and, for a store that it opens, --db.
 
-    The function gets the memory, if one is opened, and the options; an ``embedder`` among them is that of the memory.
+    The function gets the memory, if one is opened, and the options; an `embedder` among them is that of the memory.
     It returns what to show, or yields it piece by piece; a piece is printed before the next one is asked for.
     """
 
@@ -295,7 +295,7 @@ def _moment(_: click.Context, parameter: click.Parameter, value: Any) -> Moment:
 
 
 def moment_of(text: str) -> Moment:
-    """Return the seq or the time in a text, ``None`` if it is neither."""
+    """Return the seq or the time in a text, `None` if it is neither."""
     if text.removeprefix("-").isdecimal():
         return int(text)
     try:

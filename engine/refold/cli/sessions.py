@@ -114,7 +114,6 @@ def show(memory: "Memory", conversation: str | None, at: Moment, context: int | 
 
 
 def _context(memory: "Memory", seq: int) -> Output:
-    """Show a context built again, and whether it is what it was."""
     rebuilt = memory.rebuild(seq)
     parts = rebuilt.context.parts
     rows = [{"name": part.name, "tokens": part.tokens, "sha256": part.digest, "text": part.text} for part in parts]
@@ -275,7 +274,6 @@ def diff(memory: "Memory", a: str, b: str) -> Output:
 
 
 def _side(memory: "Memory", side: str) -> Any:
-    """Return one side of a comparison: a seq, a conversation that exists, or a time, in this order."""
     moment = moment_of(side)
     if isinstance(moment, int):
         return moment
@@ -333,7 +331,7 @@ _FORMATS = ("swe-agent", "locomo", "beam", "openai", "refold")
 """Written out, so that the help does not load the recorders; a test compares."""
 
 _MEMORY_FORMATS = ("locomo", "mem0", "memories")
-"""The same for ``--facts``."""
+"""The same for `--facts`."""
 
 _IMPORT_FORMATS = tuple(dict.fromkeys((*_FORMATS, *_MEMORY_FORMATS)))
 _EXPORT_FORMATS = ("openai", "refold")
@@ -442,7 +440,7 @@ def _write(memory: "Memory", file: IO[bytes], format_name: str) -> dict[str, int
 
 
 def _write_file(memory: "Memory", path: Path, format_name: str) -> dict[str, int]:
-    """Write a file that appears whole or not at all."""
+    """Write a file whole or not at all."""
     if format_name == "refold":
         return {"events": memory.export(path)}
     import tempfile

@@ -54,7 +54,7 @@ def _verb(name: str, *options: Option[Any]) -> Callable[[Function], Function]:
 
 @contextmanager
 def _skills(places: dict[str, Any], *, writes: bool = False) -> "Generator[Skills]":
-    """Open the skills of the places; without a store, nothing is learned and nothing can be switched."""
+    """Open the skills of the places; without a store nothing is learned or switched."""
     from refold import Memory
     from refold.skills import SkillRoots, skills_of
 
@@ -131,7 +131,6 @@ def show(name: str, **places: Any) -> Output:
 
 
 def _facts(skill: "Skill", status: str | None) -> Iterator[tuple[str, Any]]:
-    """Yield the facts about a skill that are not empty."""
     state = f"{'' if status is None else f', {status}'}{'' if skill.enabled else ', switched off'}"
     facts = {
         "id": skill.id,
@@ -150,7 +149,6 @@ def _facts(skill: "Skill", status: str | None) -> Iterator[tuple[str, Any]]:
 
 
 def _hook_texts(skill: "Skill") -> list[str]:
-    """Return the commands of a skill's hooks and when they ask to be run."""
     hooks = skill.hooks
     if hooks is None:
         return []
@@ -358,7 +356,6 @@ def overview(**places: Any) -> Output:
 
 
 def _counted(value: Any) -> str:
-    """Return a number, the items of a list, or the counts of a dict, on one line."""
     if isinstance(value, int):
         return str(value)
     items: dict[str, Any] | list[str] = value

@@ -67,7 +67,7 @@ def verify(db: str, witness: str | None) -> Output:
 
 
 def _verify(db: str, witness: str | None) -> "Report":
-    """Verify a store, one that cannot be opened, too: its error says to run this."""
+    """Verify a store, also one that does not open: its error says to run this."""
     with ExitStack() as stack:
         progress = stack.enter_context(progress_bar("verifying"))
         try:

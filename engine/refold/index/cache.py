@@ -34,7 +34,7 @@ S = TypeVar("S", bound=Cacheable)
 
 
 class _Cached(Generic[S]):
-    """An index in RAM, with its bytes, rows and parts as they were when it was last weighed."""
+    """An index in RAM, with its bytes, rows and parts as of its last weighing."""
 
     __slots__ = ("index", "nbytes", "parts", "rows")
 
@@ -103,7 +103,7 @@ class IndexCache(Generic[S]):
         return cached.index
 
     def _evict(self) -> list[S]:
-        """Take out and return the indexes that have to leave until the others fit."""
+        """Remove and return the indexes that must leave until the others fit."""
         # Summed anew, so that nothing that cuts this off leaves a sum that is wrong for good.
         self.nbytes = sum(cached.nbytes for cached in self._cached.values())
         leaving: list[S] = []

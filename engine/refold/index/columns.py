@@ -32,7 +32,7 @@ LARGE_COLUMN_BYTES: Final = 4 * 1024**2
 
 
 def product(left: Array, right: Array, out: Array | None = None) -> Array:
-    """Return the matrix product of finite numbers, in ``out`` if given.
+    """Return the matrix product of finite numbers, in `out` if given.
 
     OpenBLAS has kernels that compute with what lies on their stack beyond the numbers, and throw that away: with rows
     of five numbers, signalling NaNs there raise the flag for invalid operations, and numpy warns of a right result.
@@ -107,7 +107,6 @@ class Column:
         self._move(2 * count if is_large else max(count, 2 * len(self._values)))
 
     def _move(self, room: int) -> None:
-        """Copy the rows to new memory; the room behind them stays untouched."""
         values: Array = np.empty((room, *self._values.shape[1:]), self._values.dtype)
         values[: self.count] = self._values[: self.count]
         self._values = values
@@ -117,8 +116,8 @@ class Column:
 def normalised(vectors: Any, dimensions: int, *, count: int | None = None) -> Array:
     """Return vectors of length 1, one in each line; each independent of the other vectors.
 
-    ``vectors`` are raw float32 bytes, an array, or sequences of numbers. Raises ``InvalidInput`` for what is no vector,
-    not finite or zero, and for another ``count`` of them; ``EmbeddingMismatch`` for another dimension.
+    `vectors` are raw float32 bytes, an array, or sequences of numbers. Raises `InvalidInput` for what is no vector,
+    not finite or zero, and for another `count` of them; `EmbeddingMismatch` for another dimension.
     """
     lines = _lines(vectors, dimensions)
     if len(lines) == 1:
@@ -137,7 +136,7 @@ def normalised(vectors: Any, dimensions: int, *, count: int | None = None) -> Ar
 
 
 def _one(line: Array) -> Array:
-    """Return one vector of length 1: as below, in fewer calls, because every search begins with it."""
+    """Normalise one vector in fewer calls: every search begins with it."""
     length = math.sqrt(np.add.reduce(line[0] * line[0]))
     if not 0.0 < length < math.inf:
         what = "is zero" if length == 0.0 else "holds a number that is not finite"
@@ -147,7 +146,6 @@ def _one(line: Array) -> Array:
 
 
 def _lines(vectors: Any, dimensions: int) -> Array:
-    """Return the vectors as lines of doubles."""
     if isinstance(vectors, bytes):
         if len(vectors) % (4 * dimensions) or not vectors:
             raise EmbeddingMismatch(
@@ -241,7 +239,7 @@ _COMMON_SHARE: Final = 8
 
 
 class Codes(NamedTuple):
-    """A number for each row: how many keywords it has, and ``step`` times how many of them the query has."""
+    """A number for each row: how many keywords it has, and `step` times how many of them the query has."""
 
     values: Array
     step: int
@@ -267,7 +265,6 @@ class Codes(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _overlap_table(weight: float, query_count: int) -> Array:
-    """Return the weighted index of every code."""
     shared = np.arange(query_count + 1)[:, None]
     united = np.maximum(np.arange(_STEP)[None, :] + query_count - shared, 1)
     table: Array = (weight * (shared / united)).astype(np.float32)

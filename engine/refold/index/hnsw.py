@@ -58,7 +58,7 @@ _is_warned = threading.Event()
 
 
 def library() -> Any:
-    """Return hnswlib, or ``None`` where it is not installed, after one warning."""
+    """Return hnswlib, or `None` where it is not installed, after one warning."""
     try:
         return import_module("hnswlib")
     except ImportError as error:
@@ -73,7 +73,7 @@ def library() -> Any:
 
 
 class Graph:
-    """An immutable graph over the rows before ``end``; those that were gone when it was built are not in it.
+    """An immutable graph over the rows before `end`; those that were gone when it was built are not in it.
 
     Of rows with the same vector it has one: many equal vectors would tear the graph apart.
     """
@@ -102,7 +102,7 @@ class Graph:
         return 2_500_000 + len(self.rows) * (4 * int(self.index.dim) + 20 * _LINKS)
 
     def near(self, vector: Array, width: int) -> tuple[Rows, Array] | None:
-        """Return about `width` nearest rows with their cosines, nearest first; ``None`` if the graph is torn.
+        """Return about `width` nearest rows with their cosines, nearest first; `None` if the graph is torn.
 
         hnswlib raises, and leaks, where it reaches fewer rows than are wanted. No more are wanted than there are; a
         graph that raises nevertheless is never searched again.
@@ -137,7 +137,7 @@ class Graph:
 def build(matrix: Array, alive: Array, base: Graph | None, is_wanted: Callable[[], bool]) -> Graph | None:
     """Build a graph over the rows that are alive; with a base, over its rows and all that came behind them.
 
-    Returns ``None`` if it is no longer wanted, if hnswlib is not installed, or if the graph finds too few of the
+    Returns `None` if it is no longer wanted, if hnswlib is not installed, or if the graph finds too few of the
     nearest rows to be worth using.
     """
     hnswlib = library()
@@ -164,7 +164,7 @@ def build(matrix: Array, alive: Array, base: Graph | None, is_wanted: Callable[[
 
 
 def _sort_out(matrix: Array, fresh: Rows, base: Graph | None) -> tuple[Rows, dict[int, list[int]]]:
-    """Return those of the rows that get a label, and the twins of all labels."""
+    """Split rows into those that get a label and twins of labelled ones."""
     known: list[int] = [] if base is None else base.rows.tolist()
     # Two vectors with one hash would be taken for equal: it takes 2**32 rows to meet such a pair.
     labels = {hash(matrix[row].tobytes()): label for label, row in enumerate(known)}
@@ -186,7 +186,7 @@ def _empty(hnswlib: Any, dimensions: int, capacity: int) -> Any:
 
 
 def _probe(graph: Graph, matrix: Array) -> Graph | None:
-    """Return the graph with the breadth that finds enough of the nearest rows; ``None`` if none does."""
+    """Widen the graph's breadth until it finds enough of the nearest rows; `None` if none does."""
     places = np.linspace(0, len(graph.rows) - 1, min(_PROBES, len(graph.rows))).astype(np.intp)
     # Between two rows each: a stored row is found more easily than what users ask for.
     queries = matrix[graph.rows[places]] + np.float32(0.9) * matrix[graph.rows[places[::-1]]]
@@ -208,7 +208,6 @@ def _probe(graph: Graph, matrix: Array) -> Graph | None:
 
 
 def _kth_products(matrix: Array, graph: Graph, queries: Array, wanted: int) -> Array:
-    """Return for each query the product of the last of its nearest labelled rows."""
     best: list[Array] = []
     for begin in range(0, len(graph.rows), 16 * _BLOCK_ROWS):
         part = product(queries, matrix[graph.rows[begin : begin + 16 * _BLOCK_ROWS]].T)
@@ -218,7 +217,7 @@ def _kth_products(matrix: Array, graph: Graph, queries: Array, wanted: int) -> A
 
 
 def _found_count(graph: Graph, query: Array, bound: np.float32, wanted: int) -> int:
-    """Return how many of the nearest rows the graph finds: those whose product reaches the last one's."""
+    """Count the nearest rows that the graph finds: those whose product reaches the last one's."""
     found = graph.index.knn_query(query, k=min(graph.breadth, len(graph.rows)), num_threads=1)[1][0]
     return min(wanted, int(np.count_nonzero(1.0 - found >= bound - _PRODUCT_ERROR)))
 
@@ -243,7 +242,7 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True):
     seqs: bytes
     """int64, one for each label."""
     twin_labels: bytes
-    """uint32, and for each an int64 of ``twin_seqs``."""
+    """uint32, and for each an int64 of `twin_seqs`."""
     twin_seqs: bytes
     levels: bytes
     """uint8: how many layers above the lowest a label is in."""
@@ -291,7 +290,7 @@ def pack(graph: Graph, sources: Array, name: str, position: int) -> bytes:
 
 
 def _cleaned(lists: Array) -> bytes:
-    """Return lists of links without what hnswlib leaves of the past behind those in use."""
+    """Clear what hnswlib leaves of the past behind the links in use."""
     lines = np.ascontiguousarray(lists).view("<u4").copy()
     lines[:, 0] &= 0xFFFF
     lines[:, 1:][np.arange(lines.shape[1] - 1) >= lines[:, :1]] = 0
@@ -316,7 +315,7 @@ def seqs_of(blob: bytes) -> Array:
 def unpack(blob: bytes, name: str, matrix: Array, sources: Array, alive: Array) -> tuple[Graph, int]:
     """Return a graph over the rows of a view, and the seq at which it was packed.
 
-    Raises ``UnfitGraph`` for anything but what ``pack`` gave for rows that are all there.
+    Raises `UnfitGraph` for anything but what `pack` gave for rows that are all there.
     """
     packed = _unpack(blob)
     hnswlib = library()
@@ -345,7 +344,6 @@ def unpack(blob: bytes, name: str, matrix: Array, sources: Array, alive: Array) 
 
 
 def _unpack(blob: bytes) -> _Packed:
-    """Decode a graph and check its checksum and its sizes."""
     if not blob.startswith(_MAGIC):
         _refuse(f"it begins with {blob[: len(_MAGIC)]!r}")
     if not is_intact(blob):
@@ -388,7 +386,7 @@ def _check_links(packed: _Packed, levels: Array, lowest: Array, upper: Array, tw
 
 
 def _places(seqs: Array, sources: Array) -> Rows:
-    """Return the rows whose vectors are of the events at seqs; several rows of one seq are taken in their order."""
+    """Find the rows whose vectors are of the events at seqs; several rows of one seq in their order."""
     order = np.lexsort((np.arange(len(seqs)), seqs))
     ordered = seqs[order]
     by_seq = np.argsort(sources, kind="stable")
@@ -403,7 +401,6 @@ def _places(seqs: Array, sources: Array) -> Rows:
 
 
 def _index(hnswlib: Any, packed: _Packed, matrix: Array, rows: Rows) -> Any:
-    """Return hnswlib's index of links that were checked."""
     state = _empty(hnswlib, packed.dimensions, 1).__getstate__()[0]
     count, vectors_begin, labels_begin = len(rows), state["offset_data"], state["label_offset"]
     level0: Array = np.empty((count, state["size_data_per_element"]), np.uint8)

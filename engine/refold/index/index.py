@@ -41,7 +41,7 @@ _logger = logging.getLogger("refold")
 
 _NEVER: Final = Crossover(2**31, 2**31)
 _MEASURED: Crossover | None = None
-"""From where on the rows of live streams are searched with a graph: ``None`` for what a timed product tells."""
+"""From where on the rows of live streams are searched with a graph: `None` for what a timed product tells."""
 
 _NEAR: Final = 2 * 10.0**-DECIMALS
 _CANDIDATES: Final = 8
@@ -69,14 +69,14 @@ class IndexView(NamedTuple):
     table: TableView
     seq: int
     then: Mapping[str, Entry] | None
-    """The memories of an earlier state that the rows of a later one show; ``None`` where `project` has them."""
+    """The memories of an earlier state that the rows of a later one show; `None` where `project` has them."""
     changes: dict[int, Entry | None] | None = None
     """Memories that are not in the text index yet, if needed."""
     by_row: Sequence[Entry | None] = ()
     """The memories by row, if needed."""
 
     def entries(self, rows: Sequence[int]) -> list[Entry] | None:
-        """Return the memories of rows, ``None`` if they changed too much since; the caller holds the state lock."""
+        """Return the memories of rows, `None` if they changed too much since; the caller holds the state lock."""
         if self.then is not None:
             return [self.then[self.project.ids[row]] for row in rows]
         return self.project.entries_at(self.seq, rows)
@@ -134,7 +134,7 @@ class Source(NamedTuple):
     load_vectors: Callable[[Sequence[int]], list[bytes]]
     """Returns the vectors of the events at seqs, as raw float32."""
     stream: Callable[[str], IndexedStream | None]
-    """Returns the stream of a key, ``None`` where none was touched."""
+    """Returns the stream of a key, `None` where none was touched."""
     place: Callable[[str, int], tuple[int, int]]
     """Returns the last event of a stream at or before a seq: the number of the stream that holds it, and its seq."""
     graph: Callable[[int], bytes | None]
@@ -144,7 +144,7 @@ class Source(NamedTuple):
 
 
 class Indexes:
-    """The indexes of all projects; ``view`` is called with the state lock, everything else without."""
+    """The indexes of all projects; `view` is called with the state lock, everything else without."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -178,9 +178,9 @@ class Indexes:
     def view(
         self, key: str, facts: Facts, at: int | None, pending: Sequence[Event], needs: Needs
     ) -> IndexView | FillRequest | None:
-        """Return the rows of a state, what is needed to fill them, or ``None`` if there are none.
+        """Return the rows of a state, what is needed to fill them, or `None` if there are none.
 
-        `at` is the seq of the state, ``None`` for a live one, or that of an open batch with its `pending` events.
+        `at` is the seq of the state, `None` for a live one, or that of an open batch with its `pending` events.
         """
         if not facts.entries:
             return None
@@ -209,7 +209,7 @@ class Indexes:
     def _earlier(
         self, stream: IndexedStream, at: int, facts: Facts, needs: Needs, *, is_inherited: bool
     ) -> IndexView | FillRequest:
-        """Return the rows of a state that changes no more: a view of the stream's own, or rows for it alone."""
+        """Return a view of the stream's own index for a state that changes no more, or rows for it alone."""
         number, seq = self._source.place(stream.key, at)
         live = self._projects.peek(number)
         if live is not None and not (needs.own_rows or is_inherited) and live.table.since <= seq <= live.seq:
@@ -223,7 +223,6 @@ class Indexes:
     def _draft(
         self, stream: IndexedStream | None, facts: Facts, pending: Sequence[Event], needs: Needs
     ) -> IndexView | FillRequest:
-        """Return the rows of a state of an open batch, brought up to date."""
         load = partial(self.loader.load, pending=pending, dimensions=facts.dim)
         for state, index in self._drafts:
             is_fit = (index.table.model, index.table.dimensions) == (facts.model, facts.dim) and not index.is_worn
@@ -271,7 +270,7 @@ class Indexes:
         return self._filled_with(request, (), range(len(request.entries)))
 
     def _filled_for(self, request: FillRequest, blob: bytes) -> ProjectIndex:
-        """Return an index with a stored graph: the rows that it names come first, in its order, dead ones too."""
+        """Fill an index for a stored graph: the rows that it names come first, in its order, dead ones too."""
         names: list[int] = hnsw.seqs_of(blob).tolist()
         places = {entry.vector_seq: place for place, entry in enumerate(request.entries)}
         if NO_VECTOR in places:
@@ -428,7 +427,7 @@ def search_view(view: IndexView, query: Query, texts: TextScores | None) -> Matc
 
 
 def search_view_many(view: IndexView, queries: Sequence[Query], texts: Sequence[TextScores | None]) -> list[Matches]:
-    """Answer queries that differ in text and vector alone as ``search_view`` does."""
+    """Answer queries that differ in text and vector alone as `search_view` does."""
     chosen = view.query(queries[0]).filter
     extras = [None if scores is None else scores.extra for scores in texts]
     return search_many(view.table, [replace(query, filter=chosen) for query in queries], extras)

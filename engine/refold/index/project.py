@@ -108,7 +108,7 @@ class ProjectTexts:
         self._entries: dict[int, Entry] = {}
         """Those that are in the index, by order."""
         self._changes: dict[int, Entry | None] | None = None
-        """What changed and is not in the index yet, under the state lock; ``None`` until a ranking compares texts."""
+        """What changed and is not in the index yet, under the state lock; `None` until a ranking compares texts."""
 
     @property
     def is_built(self) -> bool:
@@ -116,7 +116,7 @@ class ProjectTexts:
         return self._changes is not None
 
     def note(self, order: int, entry: Entry | None) -> None:
-        """Take note of a memory that changed, ``None`` if it is gone."""
+        """Take note of a memory that changed, `None` if it is gone."""
         if self._changes is not None:
             self._changes[order] = entry
 
@@ -175,7 +175,7 @@ def accessed(entry: Entry) -> int:
 
 
 class IndexedStream(Protocol):
-    """A stream that applies each of its events to ``index``, while it has one."""
+    """A stream that applies each of its events to `index`, while it has one."""
 
     key: str
     name: str
@@ -202,14 +202,14 @@ class ProjectIndex:
         self.facts_seq: int = facts_seq
         """The seq of the last event that changed its memories; negative in an open batch."""
         self.key: Hashable = None
-        """Its key in the cache; ``None`` for that of an open batch."""
+        """Its key in the cache; `None` for that of an open batch."""
         self.stream: IndexedStream | None = None
         self.is_torn = False
         """Whether an event could not be applied: then the rows are of no use."""
         self.ids: list[str] = []
         """By row; empty for rows that only a graph knows."""
         self.entries: list[Entry | None] = []
-        """By row, ``None`` for what is gone."""
+        """By row, `None` for what is gone."""
         self.orders: list[int] = []
         self.rows: dict[str, int] = {}
         """By id, in the order of the state."""
@@ -273,7 +273,7 @@ class ProjectIndex:
     def fill(self, entries: Sequence[Entry], lost: Sequence[int], places: Sequence[int], units: Array) -> None:
         """Fill the empty table with memories, and with dead rows of the vectors at the seqs in `lost`.
 
-        `places` says for each row which memory it is; from ``len(entries)`` on it is a dead one.
+        `places` says for each row which memory it is; from `len(entries)` on it is a dead one.
         """
         dead = Entry("", importance=0.0, accessed_ns=0)
         candidates = [*entries, *(dead for _ in lost)]
@@ -304,7 +304,7 @@ class ProjectIndex:
             self.table.remove(self.table.since, [row for row, entry in enumerate(self.entries) if entry is None])
 
     def update(self, seq: int, pairs: Iterable[tuple[str, Entry | None]], load: Load) -> None:
-        """Set memories, by id, to what they are from a seq on, ``None`` for one that is gone."""
+        """Set memories, by id, to what they are from a seq on, `None` for one that is gone."""
         gone: list[int] = []
         changed: list[int] = []
         for entry_id, entry in pairs:
@@ -327,7 +327,7 @@ class ProjectIndex:
             self.table.change(seq, changed, importance=importance, accessed_ns=[accessed(entry) for entry in entries])
 
     def _move(self, seq: int, row: int, entry: Entry, load: Load) -> bool:
-        """Give a memory another row if a column that cannot change differs; return whether it did."""
+        """Give a memory another row where a column that cannot change differs; return whether it did."""
         before = self.entries[row]
         assert before is not None, f"row {row} is empty"
         if before.vector_seq != entry.vector_seq:
@@ -343,7 +343,7 @@ class ProjectIndex:
         return True
 
     def _add(self, seq: int, entry: Entry, load: Load, *, order: int | None = None, donor: int | None = None) -> None:
-        """Add a row; a row that has its vector already, given or found, lends it and dies."""
+        """Add a row; a row that has its vector already lends it and dies."""
         if donor is None and 0 < entry.vector_seq <= self._last_source:
             known = np.flatnonzero(self.table.sources() == entry.vector_seq)
             donor = int(known[0]) if len(known) else None
@@ -377,7 +377,7 @@ class ProjectIndex:
         self.texts.note(order, entry)
 
     def _note(self, row: int, seq: int, entry: Entry | None, *, is_moved: bool = False) -> None:
-        """Record what a row is from a seq on; where its memory moved to another row, its text was noted there."""
+        """Record the entry of a row from a seq on; where it moved to another row, its text was noted there."""
         self._replaced.append((seq, row, self.entries[row]))
         self.entries[row] = entry
         self._changed_at[row] = seq
@@ -402,7 +402,7 @@ class ProjectIndex:
         self.seq = stamp.seq
 
     def _load(self, seq: int, event: Event, seqs: Sequence[int]) -> Array:
-        """Return vectors, that of an event that was just folded without reading it again."""
+        """Load vectors; that of the event just folded is not read again."""
         if list(seqs) == [seq]:
             return normalised(vector_of(event), self.table.dimensions, count=1)
         return self.load(seqs)
@@ -452,7 +452,7 @@ class ProjectIndex:
         return view
 
     def entries_at(self, seq: int, rows: Sequence[int]) -> list[Entry] | None:
-        """Return the memories of rows as they were at a seq; ``None`` if that is not known any more."""
+        """Return the memories of rows as they were at a seq; `None` if that is not known any more."""
         found: list[Entry] = []
         for row in rows:
             entry = self.entries[row] if self._changed_at[row] <= seq else self._before(row, seq)

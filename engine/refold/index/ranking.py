@@ -12,7 +12,7 @@ from refold.errors import InvalidInput
 from refold.text import keywords
 
 SIGNALS: Final = ("cosine", "keywords", "bm25", "idf_cosine", "coverage", "question", "importance", "recency")
-"""What a memory can be weighed by; each is a field of ``Ranking``, whose value is its weight."""
+"""What a memory can be weighed by; each is a field of `Ranking`, whose value is its weight."""
 
 TEXT_SIGNALS: Final = ("bm25", "idf_cosine", "coverage", "question")
 """The signals that compare texts."""
@@ -38,32 +38,32 @@ _AT_ONCE: Final = 1e18
 class Ranking(Struct, frozen=True, kw_only=True):
     """Weights of signals and their shapes; the score of a memory is the sum of its signals times their weights.
 
-    Signals, by field. All but ``cosine`` lie from 0 to 1:
+    Signals, by field. All but `cosine` lie from 0 to 1:
 
-    - ``cosine``: of the query's vector and the memory's, from -1 to 1.
-    - ``keywords``: how many keywords both have, of all that either has (Jaccard; two empty sets: 0).
-    - ``bm25``: Okapi BM25 of the terms, as a part of the best that any text could reach.
-    - ``idf_cosine``: of the sets of terms, each weighed by its rarity.
-    - ``coverage``: how much of the query's terms, weighed by rarity, the memory or a neighbour of it has.
-    - ``question``: how much of a short text is a question; with a negative weight, what only asks comes later.
-    - ``importance``: of the memory.
-    - ``recency``: of its last access.
+    - `cosine`: of the query's vector and the memory's, from -1 to 1.
+    - `keywords`: how many keywords both have, of all that either has (Jaccard; two empty sets: 0).
+    - `bm25`: Okapi BM25 of the terms, as a part of the best that any text could reach.
+    - `idf_cosine`: of the sets of terms, each weighed by its rarity.
+    - `coverage`: how much of the query's terms, weighed by rarity, the memory or a neighbour of it has.
+    - `question`: how much of a short text is a question; with a negative weight, what only asks comes later.
+    - `importance`: of the memory.
+    - `recency`: of its last access.
 
-    ``bm25``, ``idf_cosine`` and ``coverage`` see terms: the words of a text (``refold.text.words``) without the
-    commonest English ones, stemmed by ``stemmer`` (``"porter"``, ``"light"`` or ``"none"``), and the month and year in
+    `bm25`, `idf_cosine` and `coverage` see terms: the words of a text (`refold.text.words`) without the
+    commonest English ones, stemmed by `stemmer` (`"porter"`, `"light"` or `"none"`), and the month and year in
     which it occurred, if that is known. How rare a term is, is counted among the live rows before any filter.
 
-    - ``recency_curve``: ``"hyperbolic"``, 1 / (1 + ``recency_rate`` * days), or ``"exponential"``, ``recency_weekly``
+    - `recency_curve`: `"hyperbolic"`, 1 / (1 + `recency_rate` * days), or `"exponential"`, `recency_weekly`
       to the power of days / 7. Days are fractions, and never below 0.
-    - ``bm25_saturation`` and ``bm25_length``: k1 and b.
-    - ``neighbours``: what a term counts that is not in the memory but one, two, ... rows before or after it in its
-      session. Rows without a session have none. ``gate_terms``: a neighbour of so many terms counts half, in both
+    - `bm25_saturation` and `bm25_length`: k1 and b.
+    - `neighbours`: what a term counts that is not in the memory but one, two, ... rows before or after it in its
+      session. Rows without a session have none. `gate_terms`: a neighbour of so many terms counts half, in both
       directions; 0 lets all pass.
-    - ``pivot_terms`` and ``damping``: coverage is divided by (terms / ``pivot_terms``) ** ``damping`` where a text
+    - `pivot_terms` and `damping`: coverage is divided by (terms / `pivot_terms`) ** `damping` where a text
       has more terms, because a long one has every word by chance.
-    - ``question_terms``: only texts with fewer terms are looked at as questions.
+    - `question_terms`: only texts with fewer terms are looked at as questions.
 
-    Raises ``InvalidInput`` for a weight or a shape that cannot be, naming it.
+    Raises `InvalidInput` for a weight or a shape that cannot be, naming it.
 
     >>> Ranking(name="meaning first", cosine=0.9, importance=0.1).recency
     0.0
@@ -144,17 +144,17 @@ _PRESETS: Final = (
 RANKINGS: Final[Mapping[str, Ranking]] = MappingProxyType({ranking.name: ranking for ranking in _PRESETS})
 """The rankings that have a name.
 
-- ``"seed"``: the default, and what other programs with the same formula answer.
-- ``"hybrid"``: found best on chats and on long messages both; for search in conversations, facts and skills.
-- ``"window"``: the same with a lighter stemmer and without the look at questions.
-- ``"lexical"``: without vectors, for texts that share words.
-- ``"browse"``: for an empty query.
-- ``"seed-without-recency"``, ``"seed-exponential"``, ``"bm25"``, ``"idf-cosine"``, ``"idf-coverage"``: to compare with.
+- `"seed"`: the default, and what other programs with the same formula answer.
+- `"hybrid"`: found best on chats and on long messages both; for search in conversations, facts and skills.
+- `"window"`: the same with a lighter stemmer and without the look at questions.
+- `"lexical"`: without vectors, for texts that share words.
+- `"browse"`: for an empty query.
+- `"seed-without-recency"`, `"seed-exponential"`, `"bm25"`, `"idf-cosine"`, `"idf-coverage"`: to compare with.
 """
 
 
 def ranking_of(ranking: object) -> Ranking:
-    """Return a ranking given by its name or as itself; raises ``InvalidInput`` for anything else.
+    """Return a ranking given by its name or as itself; raises `InvalidInput` for anything else.
 
     >>> ranking_of("browse").importance
     0.8
@@ -170,7 +170,7 @@ def ranking_of(ranking: object) -> Ranking:
 
 
 class Filter(Struct, frozen=True, kw_only=True):
-    """The rows that a search may find; ``None`` allows all."""
+    """The rows that a search may find; `None` allows all."""
 
     categories: tuple[str, ...] | None = None
     statuses: tuple[str, ...] | None = ("active",)
@@ -190,7 +190,7 @@ class Query(Struct, frozen=True, kw_only=True):
     filter: Filter = Filter()
     ranking: Ranking = RANKINGS["seed"]
     now_ns: int | None = None
-    """The time that recency is counted from; ``None`` for the memory's own."""
+    """The time that recency is counted from; `None` for the memory's own."""
     top_k: int = 10
     explain: bool = False
     """Whether hits carry every signal, not only those with a weight."""

@@ -51,7 +51,7 @@ class Match(msgspec.Struct, frozen=True, gc=False):
 
 
 class Matches(msgspec.Struct, frozen=True):
-    """The best rows, best first; ``exact`` if they are certainly the best ones."""
+    """The best rows, best first; `exact` if they are certainly the best ones."""
 
     hits: tuple[Match, ...]
     exact: bool
@@ -63,7 +63,7 @@ _thread = threading.local()
 
 
 def _scratch(name: str, count: int) -> Array:
-    """Return an array that this thread may use until it asks again: fresh memory would cost page faults."""
+    """Reuse an array of this thread: fresh memory would cost page faults."""
     room: Array | None = getattr(_thread, name, None)
     if room is None or len(room) < count or len(room) > 4 * count + _SCORED_ROWS:
         room = np.empty(count, np.float32)
@@ -89,7 +89,7 @@ def _add_recency(
     *,
     has_future: bool,
 ) -> None:
-    """Add the weighted recency of rows to their totals, in single precision: as few passes as there can be."""
+    """Add weighted recency to totals, in single precision and as few passes as there can be."""
     if not has_future and ranking.recency_curve == "hyperbolic" and ranking.daily_rate >= _RATE_MIN:
         # weight / (1 + rate * (now - days)), with two passes less.
         np.subtract(np.float32(now_days + 1.0 / ranking.daily_rate), days, out=scratch)
@@ -120,7 +120,7 @@ def _errors(ranking: Ranking, dimensions: int) -> tuple[float, float]:
 
 
 def _margin(ranking: Ranking, dimensions: int, span_days: float, extra: float) -> float:
-    """Return by how much a total in single precision may differ from the score, at most.
+    """Bound the difference of a total in single precision from its score.
 
     A product of unit vectors is off by what its partial sums lose; a day by what a single holds of the largest one.
     """
@@ -149,7 +149,7 @@ CERTIFIED_ROWS: Final = 400
 """Near rows that a search for the best scores begins with."""
 
 _SPARE_ROWS: Final = 16
-"""Rows, beyond ``top_k``, that are strong in all but the cosine and raise the bound of a search."""
+"""Rows, beyond `top_k`, that are strong in all but the cosine and raise the bound of a search."""
 
 assert CERTIFIED_ROWS <= BREADTH_MAX
 
@@ -157,7 +157,7 @@ assert CERTIFIED_ROWS <= BREADTH_MAX
 class Scan:
     """A query, ready to be compared with the rows of a view; `extra` is added to the score of each row.
 
-    Raises ``InvalidInput`` and ``EmbeddingMismatch`` as ``normalised`` does of the vector, and ``InvalidInput`` for
+    Raises `InvalidInput` and `EmbeddingMismatch` as `normalised` does of the vector, and `InvalidInput` for
     extra scores that are not finite, or not one for each row.
     """
 
@@ -197,7 +197,6 @@ class Scan:
         return self._ranked(places if selection.rows is None else selection.rows[places])
 
     def _products(self, selection: RowSelection) -> Array:
-        """Return the weighted products of the selected rows with the query."""
         rows, matrix = selection.rows, self.view.columns.matrix
         totals = _scratch("totals", len(matrix) if rows is None else len(rows))
         if self.vector is None:
@@ -211,7 +210,6 @@ class Scan:
         return np.take(product(matrix, query, _scratch("products", len(matrix))), rows, out=totals, mode="clip")
 
     def _add_rest(self, totals: Array, selection: RowSelection) -> None:
-        """Add everything but the cosine to the totals of the selected rows."""
         ranking, rows = self.ranking, selection.rows
         np.add(totals, selection.importance, out=totals)
         spare = _scratch("spare", len(totals))
@@ -236,7 +234,7 @@ class Scan:
         return np.flatnonzero(totals > bound) if bound == -np.inf else np.flatnonzero(totals >= bound)
 
     def _cosines(self, vector: Array, rows: Rows) -> list[float]:
-        """Return the cosines of rows with the query: in double precision, each the same whatever rows are beside it."""
+        """Compute cosines in double precision, each the same whatever other rows are computed with it."""
         wide, matrix = vector.astype(np.float64), self.view.columns.matrix
         found: list[float] = []
         for begin in range(0, len(rows), _SCORED_ROWS):
@@ -244,7 +242,6 @@ class Scan:
         return [min(max(cosine, -1.0), 1.0) for cosine in found]
 
     def _ranked(self, rows: Rows) -> list[Match]:
-        """Return the best of some rows: by score, then importance, then their order."""
         ranking, columns = self.ranking, self.view.columns
         nothing = [0.0] * len(rows)
         values: list[list[Any]] = [
@@ -268,7 +265,7 @@ class Scan:
         return [match for *_, match in found[: self.top_k]]
 
     def nearest(self) -> list[Match] | None:
-        """Return the nearest rows by the graph, ``None`` if it does not give enough of them."""
+        """Return the nearest rows by the graph, `None` if it does not give enough of them."""
         graph, vector = self.view.graph, self.vector
         if graph is None or vector is None:
             return None
@@ -285,7 +282,6 @@ class Scan:
         return None
 
     def _best_near(self, graph: Graph, vector: Array, rows: Rows, products: Array) -> list[Match]:
-        """Return the best of the rows that the graph gave and of those behind it."""
         end = graph.end
         if end < self.view.count:
             fresh = end + np.flatnonzero(self.view.mask(self.filter, slice(end, None)))
@@ -299,7 +295,7 @@ class Scan:
         return self._ranked(rows[self._reachable(products)])
 
     def certified(self, selection: RowSelection) -> list[Match] | None:
-        """Return the best rows, certified as far as the graph gives all of the nearest; ``None`` if that fails."""
+        """Return the best rows, certified as far as the graph gives all of the nearest; `None` if that fails."""
         view, graph, vector, weight = self.view, self.view.graph, self.vector, self.ranking.cosine
         if graph is None or vector is None or weight <= 0.0:
             return None
@@ -330,7 +326,7 @@ class Scan:
         return None
 
     def _rest(self, selection: RowSelection) -> Array:
-        """Return the score of every row without its cosine: minus infinity for those that may not be found."""
+        """Compute every row's score without its cosine: minus infinity for those that are filtered out."""
         rest = _scratch("rest", self.view.count)
         rows = selection.rows
         part = rest if rows is None else _scratch("selected", len(rows))
@@ -345,15 +341,13 @@ class Scan:
 def _trusted_cosine(cosines: Array) -> float:
     """Return the cosine above which the graph is taken to have given every row.
 
-    What a graph misses is mostly far down in its list, so only the nearer half of it is taken to be complete.
+    Most of what a graph misses is far down in its list, so only the nearer half of it is taken to be complete.
     """
     place = len(cosines) - 1 - len(cosines) // _TRUSTED_SHARE
     return float(np.partition(cosines, place)[place])
 
 
 class _Candidates:
-    """Rows with their totals, each once."""
-
     def __init__(self, matrix: Array, query: Array, rest: Array, end: int) -> None:
         self._matrix = matrix
         self._query = query
@@ -396,7 +390,7 @@ def search(
 ) -> Matches:
     """Return the rows with the best scores, ties to the higher importance, then to the lower seq.
 
-    `extra` is added to the score of each row. `exact` uses no graph. Raises what ``Scan`` raises.
+    `extra` is added to the score of each row. `exact` uses no graph. Raises what `Scan` raises.
     """
     view = view or table.view()
     scan = Scan(view, query, extra)
@@ -411,7 +405,7 @@ def search(
 
 
 def search_many(view: TableView, queries: Sequence[Query], extras: Sequence[Any]) -> list[Matches]:
-    """Answer several queries with one filter and one ranking, each as an exact ``search`` does.
+    """Answer several queries with one filter and one ranking, each as an exact `search` does.
 
     Their products with all rows are computed together, as many at once as there is room for.
     """
@@ -468,7 +462,7 @@ _NARROW_SHARE: Final = 4
 def pairs(matrix: Array, threshold: float, is_gone: Array, is_changed: Array) -> Iterator[tuple[int, Rows]]:
     """Yield rows of length 1, in order, each with the later rows whose product with it may be over a threshold.
 
-    Pairs of which neither ``is_changed`` are left out, and rows that are ``is_gone`` by then: the caller may let some
+    Pairs of which neither `is_changed` are left out, and rows that are `is_gone` by then: the caller may let some
     go between two steps.
     """
     short = narrowed(matrix)
@@ -491,7 +485,6 @@ def pairs(matrix: Array, threshold: float, is_gone: Array, is_changed: Array) ->
 
 
 def _near(short: Array, rows: Rows, columns: Rows, threshold: float) -> dict[int, Rows]:
-    """Return the rows that may be alike enough to some of the columns, with those columns."""
     if not len(rows) or not len(columns):
         return {}
     near = product(short[rows], short[columns].T) > threshold - _NEAR
@@ -509,10 +502,10 @@ def narrowed(matrix: Array) -> Array:
 
 
 def _directions(sample: Array) -> Array:
-    """Return directions, orthogonal and of length 1, that hold nearly as much of a sample as so many can.
+    """Find orthonormal directions that hold nearly as much of a sample as so many can.
 
-    Begun with rows of the sample, and turned towards where most of it lies: exact directions cost much more, and any
-    will do, only that worse ones leave more pairs to look at.
+    Begun with rows of the sample, and turned towards where most of it lies: exact directions cost much more, and worse
+    ones only leave more pairs to compare.
     """
     found: Array = sample[:NARROW_DIMENSIONS].T
     for _ in range(2):

@@ -73,7 +73,7 @@ class RowSelection(NamedTuple):
     """The rows that a filter leaves, and their columns."""
 
     rows: Rows | None
-    """``None`` where all rows are passed over and the few others have a weighted importance of minus infinity."""
+    """`None` where all rows are passed over and the few others have a weighted importance of minus infinity."""
     importance: Array
     """Already weighted."""
     days: Array
@@ -158,7 +158,6 @@ class TableView:
 
 
 def _is_any(values: Array, names: Sequence[str], ids: dict[str, int]) -> Array:
-    """Return for every value whether it is the id of one of the names."""
     found: Array = np.zeros(len(values), np.bool_)
     for name in names:
         if name in ids:
@@ -268,7 +267,6 @@ class GraphBuilder:
         return self._crossover
 
     def _keep_up(self, view: TableView) -> None:
-        """Begin to build a graph, if the present one is not good enough and none is being built."""
         if (self._thread is not None and not self._thread.is_over) or view.count < 2 * self._refused_count:
             return
         base = view.graph
@@ -302,7 +300,6 @@ class GraphBuilder:
                     self.put(graph)
 
     def _is_wanted(self) -> bool:
-        """Return whether to go on building: neither was the table closed nor does the program end."""
         return not self._is_closed and threading.main_thread().is_alive()
 
     def put(self, graph: Graph) -> None:
@@ -427,8 +424,8 @@ class VectorTable:
         is the seq of the event that carries the vector, if that is not `seq`; `is_unit` says that the vector is an
         array of length 1.
 
-        Raises ``InvalidInput`` for a vector that is zero or not finite and for a seq before the last row's;
-        ``EmbeddingMismatch`` for one of another dimension. Then nothing is changed.
+        Raises `InvalidInput` for a vector that is zero or not finite and for a seq before the last row's;
+        `EmbeddingMismatch` for one of another dimension. Then nothing is changed.
         """
         unit = vector if is_unit else normalised(vector, self.dimensions, count=1)[0]
         with self.lock:
@@ -473,7 +470,7 @@ class VectorTable:
     ) -> Rows:
         """Add many rows in the order of their seqs and return their numbers; a column of length 1 is for all of them.
 
-        `are_units` says that the vectors are an array of length 1 each. Raises what ``add`` raises; then nothing is
+        `are_units` says that the vectors are an array of length 1 each. Raises what `add` raises; then nothing is
         changed.
         """
         units = vectors if are_units else normalised(vectors, self.dimensions)
@@ -581,7 +578,7 @@ class VectorTable:
             return self._latest
 
     def stale(self, at: int) -> Rows:
-        """Return the rows that were alive at a seq and changed since: those that ``view_at`` needs values of."""
+        """Return the rows that were alive at a seq and changed since: those that `view_at` needs values of."""
         with self.lock:
             count = self._count_at(at)
             changed, died = self._columns["changed"].values[:count], self._columns["died"].values[:count]
@@ -590,7 +587,7 @@ class VectorTable:
     def view_at(self, at: int, past: PastValues | None = None) -> TableView:
         """Return the rows as of a seq: those born by then and alive, with `past` values of those changed since.
 
-        Raises ``InvalidInput`` for a seq before `since`, where rows may be missing that were gone by then, and if a row
+        Raises `InvalidInput` for a seq before `since`, where rows may be missing that were gone by then, and if a row
         was changed later and `past` does not say what it was.
         """
         with self.lock:
@@ -624,7 +621,7 @@ class VectorTable:
     # The graph.
 
     def graph_to_bytes(self, position: int) -> bytes | None:
-        """Return the graph without its vectors, to be stored; ``None`` if there is none.
+        """Return the graph without its vectors, to be stored; `None` if there is none.
 
         `position` is the seq up to which the log was applied to this table.
         """
@@ -634,7 +631,7 @@ class VectorTable:
     def graph_from_bytes(self, blob: bytes) -> int:
         """Put a graph in place that was packed, and return the seq at which it was.
 
-        All rows that it names have to be here, alive or not: ``hnsw.seqs_of`` tells them. Raises ``UnfitGraph``, with
+        All rows that it names have to be here, alive or not: `hnsw.seqs_of` tells them. Raises `UnfitGraph`, with
         the reason, for bytes that are not what was packed or of other rows; then nothing is changed.
         """
         with self.lock:
@@ -649,7 +646,6 @@ class VectorTable:
 
 
 def _broadcast(values: Any, kind: Any, count: int) -> Array:
-    """Return a value for each row; raises ``InvalidInput`` if there are neither that many nor one."""
     column = np.asarray(values, kind).reshape(-1)
     if len(column) not in {1, count} or not count:
         raise InvalidInput(f"a column of {len(column)} values for {count} rows; give one for each, or one for all")

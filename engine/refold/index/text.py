@@ -41,7 +41,7 @@ def terms_of(text: str, stemmer: str) -> tuple[list[str], int]:
     """Return the terms of a text, with repetitions, and how many words long it is.
 
     Of a script that does not part words, each pair of characters and each character is a term, and two pairs are
-    counted as one word. ``stemmer`` is a key of ``STEMMERS``.
+    counted as one word. `stemmer` is a key of `STEMMERS`.
 
     >>> terms_of("The dogs were barking", "porter")
     (['dog', 'bark'], 2)
@@ -143,7 +143,7 @@ _LAST: Final = tuple(
 
 
 def _shape(stem: str) -> str:
-    """Return a stem as v and c, for vowels and consonants; a y behind a consonant is a vowel."""
+    """Spell a stem as v and c, for vowels and consonants; a y behind a consonant is a vowel."""
     shape = ""
     for letter in stem:
         is_vowel = letter in "aeiou" or (letter == "y" and shape.endswith("c"))
@@ -152,7 +152,6 @@ def _shape(stem: str) -> str:
 
 
 def _measure(stem: str) -> int:
-    """Return how often a vowel is followed by a consonant."""
     return _shape(stem).count("vc")
 
 
@@ -165,7 +164,7 @@ def _ends_double(stem: str) -> bool:
 
 
 def _ends_short(stem: str) -> bool:
-    """Return whether a stem ends in consonant, vowel, consonant, the last of them not w, x or y."""
+    """Tell whether a stem ends in consonant, vowel, consonant, the last of them not w, x or y."""
     return _shape(stem).endswith("cvc") and stem[-1] not in "wxy"
 
 
@@ -187,7 +186,6 @@ def _without_past(word: str) -> str:
 
 
 def _mended(stem: str) -> str:
-    """Return a stem with the e that its ending took, or without the consonant that was doubled for it."""
     if stem.endswith(("at", "bl", "iz")):
         return stem + "e"
     if _ends_double(stem) and stem[-1] not in "lsz":
@@ -196,7 +194,6 @@ def _mended(stem: str) -> str:
 
 
 def _replaced(word: str, endings: tuple[tuple[str, str], ...], measure_min: int) -> str:
-    """Return a word with the longest of some endings replaced, where enough of it stays."""
     found = [pair for pair in endings if word.endswith(pair[0])]
     if not found:
         return word
@@ -257,7 +254,7 @@ _MONTHS: Final = tuple(
 
 
 class _Sessions:
-    """For each row, the rows before and after it in its session; -1 where there is none."""
+    """The rows before and after each row in its session; -1 where there is none."""
 
     def __init__(self) -> None:
         self._before = Column(np.intp)
@@ -304,7 +301,7 @@ class _Sessions:
 
 
 class _Lexicon:
-    """The terms of every row under one stemmer, with the month and year in which it occurred, if that is known."""
+    """The terms of every row under one stemmer, with the month and year where that is known."""
 
     def __init__(self, stemmer: str) -> None:
         self._stemmer = stemmer
@@ -390,7 +387,6 @@ class _Lexicon:
         return _scaled(found, most)
 
     def _mark_neighbours(self, marks: _Floats, rows: Rows, gates: _Floats, ranking: Ranking) -> Iterator[Rows]:
-        """Mark the neighbours of rows, and yield them distance by distance."""
         for chain in self._sessions.chains():
             places, passed = rows, gates[rows]
             for share in ranking.neighbours if len(self._sessions) else ():
@@ -406,14 +402,13 @@ class _Lexicon:
         return found
 
     def _query_terms(self, text: str) -> Iterator[tuple[Posting | None, float]]:
-        """Yield each term of a query, once: its posting, if a row has it, and its rarity."""
+        """Yield each term of a query once: its posting, if a row has it, and its rarity."""
         count = len(self._of_row)
         for term in dict.fromkeys(terms_of(text, self._stemmer)[0]):
             posting = self._postings.get(term)
             yield posting, _rarity(count, 0 if posting is None else len(posting))
 
     def _row_norms(self, size: int) -> _Floats:
-        """Return the length of each row's terms as a vector of rarities; every write changes them all."""
         if self._norms is None or len(self._norms) < size:
             squares = np.zeros(size)
             for posting in self._postings.values():
@@ -437,7 +432,7 @@ def month_of(time_ns: int) -> str:
 
 
 def _rarity(count: int, having: int) -> float:
-    """Return the weight of a term that `having` of `count` rows have (idf, never below 0)."""
+    """Compute the idf of a term that `having` of `count` rows have, never below 0."""
     return log(1 + (count - having + 0.5) / (having + 0.5))
 
 
@@ -496,7 +491,7 @@ class TextIndex:
     ) -> None:
         """Add a row that is new or was removed; keywords are compared in lower case.
 
-        Raises ``InvalidInput`` if the row is live, or if its number leaves a gap.
+        Raises `InvalidInput` if the row is live, or if its number leaves a gap.
         """
         if row > len(self._texts) or (row < len(self._texts) and self._texts[row] is not None):
             raise InvalidInput(
@@ -520,7 +515,7 @@ class TextIndex:
             self._questions.values[row] = question_share(text.text)
 
     def remove(self, row: int) -> None:
-        """Take a live row out; raises ``InvalidInput`` for any other."""
+        """Take a live row out; raises `InvalidInput` for any other."""
         text = self._texts[row] if row < len(self._texts) else None
         if text is None:
             raise InvalidInput(f"row {row} is not live; remove a row that was added")
@@ -537,7 +532,7 @@ class TextIndex:
     def signals(self, query: Query, names: Iterable[str], cosine: _Floats | None = None) -> dict[str, _Floats]:
         """Return the named signals of every row; the numbers of removed rows mean nothing.
 
-        `cosine` is a number for every row, which only the signal of that name needs. Raises ``InvalidInput`` where it
+        `cosine` is a number for every row, which only the signal of that name needs. Raises `InvalidInput` where it
         is missing, or of another size.
         """
         computed: dict[str, Callable[[], _Floats]] = {
@@ -553,7 +548,7 @@ class TextIndex:
         return {name: computed[name]() for name in names}
 
     def score(self, query: Query, cosine: _Floats | None = None) -> tuple[_Floats, dict[str, _Floats]]:
-        """Return the score of every row, and by name each signal that has a weight, as ``signals`` does.
+        """Return the score of every row, and by name each signal that has a weight, as `signals` does.
 
         >>> texts = TextIndex()
         >>> texts.add(0, Text("Ada likes tea"), keywords=("ada", "likes", "tea"), importance=0.5)
@@ -583,7 +578,6 @@ class TextIndex:
         return list(zip(near[order].tolist(), rounded[order].tolist(), strict=True))
 
     def _lexicon(self, query: Query) -> _Lexicon:
-        """Return the terms under the ranking's stemmer, indexed now if this is the first use."""
         lexicon = self._lexicons.get(query.ranking.stemmer)
         if lexicon is None:
             lexicon = self._lexicons[query.ranking.stemmer] = _Lexicon(query.ranking.stemmer)
@@ -602,7 +596,6 @@ class TextIndex:
         return cosine
 
     def _jaccard(self, keywords: Iterable[str]) -> _Floats:
-        """Return how many keywords each row shares with the query, of all that either has."""
         lowered = {keyword.lower() for keyword in keywords}
         shared: _Floats = np.zeros(self.size, dtype=float32)
         for keyword in lowered:
@@ -613,7 +606,6 @@ class TextIndex:
         return shared
 
     def _question_shares(self) -> _Floats:
-        """Return how much of each row's text is a question."""
         if self._questions is None:
             self._questions = Column(float32)
             shares = [0.0 if text is None else question_share(text.text) for text in self._texts]

@@ -1,6 +1,6 @@
 """The Model Context Protocol, both ways: tools of other programs' servers, and a memory as a server.
 
-The server is loaded when it is first used: it needs the extra ``mcp``.
+The server is loaded when it is first used: it needs the extra `mcp`.
 """
 
 from importlib.util import find_spec
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def memory_server(binding: "Binding") -> "MemoryServer":
-    """Make a server of a memory; its ``low_level`` is one of the SDK, and ``mcp.Client`` takes it as it is.
+    """Make a server of a memory; its `low_level` is one of the SDK, and `mcp.Client` takes it as it is.
 
-    Raises ``InvalidInput`` where the extra ``mcp`` is not installed.
+    Raises `InvalidInput` where the extra `mcp` is not installed.
     """
     check_installed()
     from refold.mcp.server import MemoryServer
@@ -33,7 +33,7 @@ def memory_server(binding: "Binding") -> "MemoryServer":
 def serve(binding: "Binding", *, http_port: int | None = None) -> None:
     """Serve a memory until the client leaves or the process is told to end: over stdio, or over HTTP on a port.
 
-    Port 0 takes one that is free. Raises ``InvalidInput`` where the extra ``mcp`` is not installed, ``OSError`` for a
+    Port 0 takes one that is free. Raises `InvalidInput` where the extra `mcp` is not installed, `OSError` for a
     port that is taken.
     """
     server = memory_server(binding)
@@ -46,7 +46,7 @@ def serve(binding: "Binding", *, http_port: int | None = None) -> None:
 
 
 def check_installed() -> None:
-    """Raise ``InvalidInput``, with what to install, where the extra ``mcp`` is not installed."""
+    """Raise `InvalidInput`, with what to install, where the extra `mcp` is not installed."""
     if find_spec("mcp") is None:
         raise InvalidInput(
             "a server of the Model Context Protocol needs the package 'mcp'; run: pip install 'refold[mcp]'"

@@ -30,12 +30,12 @@ _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def qualified_name(server: str, tool: str) -> str:
-    """Return the name of a server's tool as people read it: ``mcp:server:tool``."""
+    """Return the name of a server's tool as people read it: `mcp:server:tool`."""
     return f"mcp:{server}:{tool}"
 
 
 def wire_name(server: str, tool: str) -> str:
-    """Return the name of a server's tool for models: ``mcp__server__tool``, as letters, digits, ``_`` and ``-``.
+    """Return the name of a server's tool for models: `mcp__server__tool`, as letters, digits, `_` and `-`.
 
     A name that does not fit, or that two tools could share, ends with a digest of the qualified one: always the same,
     so that prompts and records stay as they are.
@@ -54,7 +54,7 @@ def wire_name(server: str, tool: str) -> str:
 class McpStatus(Struct, frozen=True):
     """The status of a server: its own name, its tools by the names that models use, and what was left out.
 
-    ``error`` says why it is not connected. ``skipped`` are tools that cannot be offered, each with the reason.
+    `error` says why it is not connected. `skipped` are tools that cannot be offered, each with the reason.
     """
 
     name: str
@@ -107,13 +107,12 @@ class RemoteServer:
         self.tools = {}
 
     def _withdraw(self, name: str) -> None:
-        """Unregister a tool, if it is still the one that was registered."""
         offered = self._offered.pop(name, None)
         if offered is not None and self._registry.get(name) is offered[1]:
             self._registry.unregister(name)
 
     def offer(self, listed: list[Any], execute: Callable[[str], Callable[[dict[str, Any], ToolContext], Any]]) -> None:
-        """Register the tools that the server lists now; ``execute`` makes the function of a tool.
+        """Register the tools that the server lists now; `execute` makes the function of a tool.
 
         A tool that is as it was stays where it is: it can be called at any time, and models are told the same.
         """
@@ -166,11 +165,11 @@ T = TypeVar("T")
 
 
 class McpToolset:
-    """The servers of one memory: connect, and their tools are in ``memory.tools``; close, and nothing of them is left.
+    """The servers of one memory: connect, and their tools are in `memory.tools`; close, and nothing of them is left.
 
-    Every verb is there for programs without an event loop and, as ``..._async``, for those with one; the connections
+    Every verb is there for programs without an event loop and, as `..._async`, for those with one; the connections
     live on a thread of their own. A call that finds its connection gone makes another one first, waiting longer after
-    each failure; a call that was under way when it broke is not repeated. ``clock`` and ``sleep`` are for tests.
+    each failure; a call that was under way when it broke is not repeated. `clock` and `sleep` are for tests.
 
     >>> from refold import Memory
     >>> with McpToolset(Memory()) as remote:
@@ -216,48 +215,48 @@ class McpToolset:
     def connect(self, server: McpServer) -> McpStatus:
         """Connect a server and register its tools; return which they are, and which had to be left out.
 
-        Raises ``InvalidInput`` for a server that could never be reached or a name that is connected, ``McpFailed``
+        Raises `InvalidInput` for a server that could never be reached or a name that is connected, `McpFailed`
         where it cannot be reached now.
         """
         return self._wait(self._connect(server))
 
     async def connect_async(self, server: McpServer) -> McpStatus:
-        """Connect a server, as ``connect``."""
+        """Connect a server, as `connect`."""
         return await self._runner.awaited(self._connect(server))
 
     def disconnect(self, name: str) -> None:
-        """Unregister a server's tools and end the connection, and the process if there is one; ``NotFound``."""
+        """Unregister a server's tools and end the connection, and the process if there is one; `NotFound`."""
         self._wait(self._disconnect(name))
 
     async def disconnect_async(self, name: str) -> None:
-        """Disconnect a server, as ``disconnect``."""
+        """Disconnect a server, as `disconnect`."""
         await self._runner.awaited(self._disconnect(name))
 
     def reconnect(self, name: str) -> McpStatus:
         """End a connection and make another one, in a few attempts with longer and longer waits between them.
 
-        Its tools are listed again. Raises ``NotFound``, and ``McpFailed`` after the last attempt.
+        Its tools are listed again. Raises `NotFound`, and `McpFailed` after the last attempt.
         """
         return self._wait(self._reconnect(name))
 
     async def reconnect_async(self, name: str) -> McpStatus:
-        """Reconnect a server, as ``reconnect``."""
+        """Reconnect a server, as `reconnect`."""
         return await self._runner.awaited(self._reconnect(name))
 
     def refresh(self, name: str) -> McpStatus:
-        """List a server's tools again, and register those that it has now; raises ``NotFound`` and ``McpFailed``."""
+        """List a server's tools again, and register those that it has now; raises `NotFound` and `McpFailed`."""
         return self._wait(self._refresh(name))
 
     async def refresh_async(self, name: str) -> McpStatus:
-        """List a server's tools again, as ``refresh``."""
+        """List a server's tools again, as `refresh`."""
         return await self._runner.awaited(self._refresh(name))
 
     def call(self, server: str, tool: str, arguments: dict[str, Any] | None = None) -> Any:
-        """Call a tool past the registry and return its value; raises ``NotFound`` and ``McpFailed``."""
+        """Call a tool past the registry and return its value; raises `NotFound` and `McpFailed`."""
         return self._wait(self._call(server, tool, arguments or {}))
 
     async def call_async(self, server: str, tool: str, arguments: dict[str, Any] | None = None) -> Any:
-        """Call a tool, as ``call``."""
+        """Call a tool, as `call`."""
         return await self._runner.awaited(self._call(server, tool, arguments or {}))
 
     def close(self) -> None:
@@ -270,7 +269,7 @@ class McpToolset:
             remote.withdraw()
 
     async def close_async(self) -> None:
-        """Disconnect all servers, as ``close``."""
+        """Disconnect all servers, as `close`."""
         await asyncio.to_thread(self.close)
 
     def servers(self) -> list[McpStatus]:
@@ -278,7 +277,7 @@ class McpToolset:
         return [remote.status for remote in list(self._remotes.values())]
 
     def qualified_name(self, name: str) -> str:
-        """Return ``mcp:server:tool`` for the name by which models know a tool; ``NotFound`` for another one."""
+        """Return `mcp:server:tool` for the name by which models know a tool; `NotFound` for another one."""
         for remote in list(self._remotes.values()):
             tool = remote.tools.get(name)
             if tool is not None:
@@ -286,7 +285,7 @@ class McpToolset:
         raise NotFound(f"no connected server has a tool that models know as {checks.shown(name)}")
 
     def wire_name(self, name: str) -> str:
-        """Return the name by which models know the tool ``mcp:server:tool``; ``NotFound`` where it is not connected."""
+        """Return the name by which models know the tool `mcp:server:tool`; `NotFound` where it is not connected."""
         for remote in list(self._remotes.values()):
             for wire, tool in list(remote.tools.items()):
                 if qualified_name(remote.server.name, tool) == name:
@@ -366,7 +365,7 @@ class McpToolset:
             ) from None
 
     async def _live(self, remote: RemoteServer) -> Connection:
-        """Return a live connection, made anew if need be; one caller makes it, the others wait."""
+        """Return a live connection; one caller makes it, the others wait."""
         async with remote.lock:
             connection = remote.connection
             if connection is None or not connection.is_live:
@@ -374,7 +373,6 @@ class McpToolset:
         return connection
 
     async def _reopen(self, remote: RemoteServer) -> Connection:
-        """Try until it succeeds, at most so often, each wait twice as long as the one before."""
         for attempt in range(1, MCP_ATTEMPTS_COUNT_MAX + 1):
             wait_seconds = remote.not_before - self._clock()
             if wait_seconds > 0:
@@ -387,7 +385,6 @@ class McpToolset:
         raise AssertionError("the last attempt returns or raises")
 
     async def _open(self, remote: RemoteServer) -> Connection:
-        """Make one connection and register its tools; remember how that went."""
         self._check_there(remote)
         self._leave(remote.connection)
         connection = remote.connection = Connection(remote.server)
@@ -412,20 +409,19 @@ class McpToolset:
         remote.offer(connection.tools, lambda tool: self._executor(remote.server.name, tool))
 
     def _check_there(self, remote: RemoteServer) -> None:
-        """Let nothing come back of a server that was disconnected meanwhile."""
         if remote.is_gone:
             self._leave(remote.connection)
             raise McpFailed(UNREACHABLE, f"server {remote.server.name!r} was disconnected")
 
     def _leave(self, connection: Connection | None) -> None:
-        """Let a connection end in the background; closing waits for it."""
+        """Close a connection in the background; `close` waits for it."""
         if connection is not None:
             task = asyncio.create_task(connection.close())
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
 
     def _executor(self, server: str, tool: str) -> Callable[[dict[str, Any], ToolContext], Any]:
-        """Return the function of a registered tool, which does not keep its toolset alive."""
+        """Return the function of a registered tool; it holds its toolset by a weak reference."""
         reference = weakref.ref(self)
 
         def execute(arguments: dict[str, Any], _: ToolContext) -> Any:
@@ -442,7 +438,7 @@ class McpToolset:
 
 
 class _LazyCall:
-    """A call that is made when it is awaited, and never if it is not."""
+    """A call that starts when it is awaited."""
 
     def __init__(self, toolset: McpToolset, *call: Any) -> None:
         self._toolset = toolset
@@ -456,7 +452,7 @@ class _LazyCall:
 def _finalize(
     runner: Runner, remotes: dict[str, RemoteServer], leaving: "set[asyncio.Task[None]]"
 ) -> list[RemoteServer]:
-    """End every connection and the thread, of a toolset that is closed or unreachable; return the servers."""
+    """End every connection and the thread of a toolset that is closed or unreachable; return the servers."""
     ended: list[RemoteServer] = []
 
     async def end() -> None:

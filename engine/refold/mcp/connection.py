@@ -52,10 +52,10 @@ assert MCP_MESSAGE_BYTES_MAX > TOOL_RESULT_BYTES_MAX
 
 
 class McpFailed(ToolFailed):
-    """A remote tool gave no result; ``reason`` is timeout, unreachable, broken, remote or too_large.
+    """A remote tool gave no result; `reason` is timeout, unreachable, broken, remote or too_large.
 
-    ``unreachable``: there is no connection, and none could be made. ``broken``: the server died, or does not keep to
-    the protocol or to its own schema. ``remote``: the server or the tool itself says that it failed.
+    `unreachable`: there is no connection, and none could be made. `broken`: the server died, or does not keep to
+    the protocol or to its own schema. `remote`: the server or the tool itself says that it failed.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -63,7 +63,7 @@ class McpFailed(ToolFailed):
         self.reason = reason
 
 
-# Servers as data: written in Python, or read from the common ``mcpServers`` JSON.
+# Servers as data: written in Python, or read from the common `mcpServers` JSON.
 
 _HTTP_TYPES: Final = frozenset({"http", "streamable-http", "streamable_http", "streamableHttp"})
 _SECRET_PARTS: Final = re.compile(r"[:/@?&=#]+")
@@ -72,9 +72,9 @@ _SECRET_PARTS: Final = re.compile(r"[:/@?&=#]+")
 class McpServer(Struct, frozen=True, kw_only=True):
     """A server of tools: a command that is started and spoken to by its standard streams, or a URL.
 
-    A command gets ``env`` besides a few variables of this process (its home, user, path, shell and terminal), and
-    nothing else of it. ``protocol`` is ``auto``, or ``legacy`` for a server that stops at a question which it does not
-    know. Neither ``env`` nor ``headers`` is shown by ``repr``: they hold secrets.
+    A command gets `env` besides a few variables of this process (its home, user, path, shell and terminal), and
+    nothing else of it. `protocol` is `auto`, or `legacy` for a server that stops at a question which it does not
+    know. Neither `env` nor `headers` is shown by `repr`: they hold secrets.
 
     >>> McpServer(name="files", command="npx", args=("server-files",), env={"TOKEN": "secret"})
     McpServer('files', command='npx', args=('server-files',), env=['TOKEN'])
@@ -123,7 +123,7 @@ def without_secrets(text: str, server: McpServer) -> str:
 
 
 def checked(server: McpServer) -> McpServer:
-    """Return a server that may be tried; raises ``InvalidInput`` for what could never be reached."""
+    """Return a server that may be tried; raises `InvalidInput` for what could never be reached."""
     if not isinstance(cast("object", server), McpServer):
         checks.invalid(f"a server is described by an McpServer, not by {checks.shown(server)}")
     name = checks.text(server.name, "a server's name", NAME_BYTES_MAX, "NAME_BYTES_MAX")
@@ -141,14 +141,14 @@ def checked(server: McpServer) -> McpServer:
     for field in ("connect_seconds", "call_seconds"):
         seconds = getattr(server, field)
         if not 0 < seconds <= MCP_SECONDS_MAX:
-            bound = f"over 0 and up to MCP_SECONDS_MAX = {MCP_SECONDS_MAX:.0f}"
+            bound = f"over 0 and up to {MCP_SECONDS_MAX = :.0f}"
             checks.invalid(f"{field} of server {name!r} is {checks.shown(seconds)}; give a number {bound}")
     checks.integer(server.result_bytes_max, "result_bytes_max", 1, TOOL_RESULT_BYTES_MAX, "TOOL_RESULT_BYTES_MAX")
     return server
 
 
 class _Entry(Struct):
-    """One server of an ``mcpServers`` object; further fields of other hosts are ignored."""
+    """One server of an `mcpServers` object; fields of other hosts are ignored."""
 
     command: str = ""
     args: tuple[str, ...] = ()
@@ -161,9 +161,9 @@ class _Entry(Struct):
 
 
 def servers_of(configuration: str | bytes | Mapping[str, Any]) -> list[McpServer]:
-    """Return the servers of the JSON that hosts share, ``{"mcpServers": {"name": {...}}}``, without disabled ones.
+    """Return the servers of the JSON that hosts share, `{"mcpServers": {"name": {...}}}`, without disabled ones.
 
-    Raises ``InvalidInput`` where it is no such JSON, and for servers over SSE alone, which the protocol gave up.
+    Raises `InvalidInput` where it is no such JSON, and for servers over SSE alone, which the protocol gave up.
     """
     try:
         document = msgspec.json.decode(configuration) if isinstance(configuration, (str, bytes)) else configuration
@@ -196,7 +196,7 @@ _CLOSED: Final = "this toolset is closed; make another one"
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """Await work and return its result; raises ``TimeoutError`` in time, also while work that is given up ends."""
+    """Await work and return its result; raises `TimeoutError` in time, also while work that is given up ends."""
     task = asyncio.ensure_future(work)
     try:
         done, _ = await asyncio.wait([task], timeout=seconds)
@@ -217,7 +217,7 @@ def _forget(task: "asyncio.Future[Any]") -> None:
 
 
 class Runner:
-    """The thread, which begins with the first task and ends with ``close``."""
+    """The thread, which begins with the first task and ends with `close`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -226,7 +226,7 @@ class Runner:
         self._is_closed = False
 
     def begin(self, task: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Run a task on the loop and return its future; raises ``Closed`` after ``close``."""
+        """Run a task on the loop and return its future; raises `Closed` after `close`."""
         with self._lock:
             if self._is_closed:
                 task.close()
@@ -238,7 +238,7 @@ class Runner:
             return asyncio.run_coroutine_threadsafe(task, self._loop)
 
     def wait(self, task: Coroutine[Any, Any, T]) -> T:
-        """Run a task on the loop and wait for its result; raises ``Closed`` where the runner is closed meanwhile."""
+        """Run a task on the loop and wait for its result; raises `Closed` where the runner is closed meanwhile."""
         future = self.begin(task)
         try:
             return future.result()
@@ -249,7 +249,7 @@ class Runner:
             raise
 
     async def awaited(self, task: Coroutine[Any, Any, T]) -> T:
-        """Run a task on the loop and await its result, as ``wait``."""
+        """Run a task on the loop and await its result, as `wait`."""
         future = self.begin(task)
         try:
             return await asyncio.wrap_future(future)
@@ -348,7 +348,6 @@ class ServerProcess:
     async def _read(
         self, stdout: asyncio.StreamReader, into: "MemoryObjectSendStream[SessionMessage | Exception]"
     ) -> None:
-        """Pass on each line that is a message."""
         import anyio  # noqa: PLC0415 - as above
         from mcp.shared.message import SessionMessage  # noqa: PLC0415 - as above
         from mcp.types import jsonrpc_message_adapter  # noqa: PLC0415 - as above
@@ -365,7 +364,7 @@ class ServerProcess:
                             continue
                         self._requests += hasattr(message, "method") and hasattr(message, "id")
                         if self._requests > MCP_ASKED_COUNT_MAX:
-                            bound = f"MCP_ASKED_COUNT_MAX = {MCP_ASKED_COUNT_MAX:,}"
+                            bound = f"{MCP_ASKED_COUNT_MAX = :,}"
                             self.fault = f"asked more than {bound} times and reads no answer"
                             break
                         await into.send(SessionMessage(message))
@@ -373,15 +372,13 @@ class ServerProcess:
                 self.ended.set()
 
     async def _line(self, stdout: asyncio.StreamReader) -> bytes:
-        """Return the next line; nothing at the end, and for one that is too long."""
         try:
             return await stdout.readline()
         except ValueError:
-            self.fault = f"it sent a message over MCP_MESSAGE_BYTES_MAX = {MCP_MESSAGE_BYTES_MAX:,} bytes"
+            self.fault = f"it sent a message over {MCP_MESSAGE_BYTES_MAX = :,} bytes"
             return b""
 
     async def _write(self, stdin: asyncio.StreamWriter, out_of: "MemoryObjectReceiveStream[SessionMessage]") -> None:
-        """Write each message as a line; a server that no longer reads them counts as one that has ended."""
         try:
             async with out_of:
                 async for message in out_of:
@@ -399,7 +396,7 @@ class ServerProcess:
 
 
 async def _shielded(work: Any) -> None:
-    """Do work to its end, even if the task that waits for it is cancelled; a cancellation counts afterwards."""
+    """Finish `work` even where the waiting task is cancelled, and raise the cancellation afterwards."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -413,7 +410,7 @@ async def _shielded(work: Any) -> None:
 
 
 async def _end(process: asyncio.subprocess.Process, pumps: "list[asyncio.Task[None]]") -> None:
-    """Close its input, then ask it to end, then kill it, with all that it started; no wait is longer than its bound."""
+    """Close its input, then SIGTERM, then SIGKILL its process group, each after a bounded wait."""
     assert process.stdin is not None, "it was started with pipes"
     process.stdin.close()
     for number in (None, signal.SIGTERM, signal.SIGKILL):
@@ -456,7 +453,7 @@ _ADVERTISING: Final = "For further information visit"
 
 
 class Connection:
-    """A live connection, and the server's description of itself; once it ended, ``end`` has the reason."""
+    """A live connection, and the server's description of itself; once it ended, `end` has the reason."""
 
     def __init__(self, server: McpServer) -> None:
         self.server = server
@@ -477,7 +474,7 @@ class Connection:
         return self._client is not None and not self._stop.is_set() and not self._process.ended.is_set()
 
     async def open(self) -> None:
-        """Connect and list the tools; raises ``McpFailed`` where that fails or takes longer than it may."""
+        """Connect and list the tools; raises `McpFailed` where that fails or takes longer than it may."""
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._live(ready), name=f"refold-mcp {self.server.name}")
         try:
@@ -492,7 +489,7 @@ class Connection:
             raise
 
     async def _live(self, ready: "asyncio.Future[None]") -> None:
-        """Own the connection from its beginning to its end: a context is left in the task that entered it."""
+        """Own the connection from beginning to end: a context is left in the task that entered it."""
         try:
             async with self._connected() as client:
                 self._set_tools(await _list_tools(client))
@@ -512,7 +509,6 @@ class Connection:
 
     @asynccontextmanager
     async def _connected(self) -> "AsyncGenerator[Client]":
-        """Yield the SDK's client of the server."""
         try:
             from mcp import Client  # noqa: PLC0415 - comes with the extra `mcp`
         except ModuleNotFoundError as error:
@@ -540,7 +536,7 @@ class Connection:
             ready.exception()  # Whoever waited may have gone: asyncio is not to complain of that.
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
-        """Return the value of a call; raises ``McpFailed``. Its time is that of the caller."""
+        """Return the value of a call; raises `McpFailed`. Its time is that of the caller."""
         try:
             result = await self._live_client().call_tool(tool, arguments)
         except McpFailed:
@@ -571,7 +567,6 @@ class Connection:
         self._checkers.clear()
 
     def _check(self, tool: str, structured: object) -> None:
-        """Refuse a result that the tool's own schema does not allow."""
         schema = next((one.output_schema for one in self.tools if one.name == tool), None)
         if schema is None:
             return
@@ -586,7 +581,7 @@ class Connection:
             raise self._failed(BROKEN, f"returned for {tool!r} what its own output schema does not allow: {fault}")
 
     async def relist(self) -> None:
-        """List the tools again; raises ``McpFailed``."""
+        """List the tools again; raises `McpFailed`."""
         client = self._live_client()
         try:
             self._set_tools(await within(self.server.connect_seconds, _list_tools(client)))
@@ -596,7 +591,7 @@ class Connection:
             raise self._broken(error) from error
 
     def _broken(self, error: Exception, reason: str = BROKEN) -> McpFailed:
-        """Return the failure of a request, and end the connection where it is the connection that failed."""
+        """Convert the error of a request; stop the connection where it was the connection that failed."""
         code, message = getattr(error, "code", None), getattr(error, "message", "")
         if (code, message) in _GONE or self._process.ended.is_set() or isinstance(error, OSError):
             self.stop()
@@ -607,7 +602,6 @@ class Connection:
         return failed
 
     def _explained(self, raised: BaseException) -> McpFailed:
-        """Return one failure: of a group of tasks, the innermost reason."""
         error = raised
         while isinstance(error, BaseExceptionGroup):
             error = cast("Sequence[BaseException]", error.exceptions)[0]  # pyright: ignore[reportUnknownMemberType]
@@ -643,7 +637,7 @@ class Connection:
 def value_of(result: "CallToolResult", name: str, bytes_max: int) -> Any:
     """Return the value of a call: its structured content, or its texts, or all of it as JSON where some is no text.
 
-    Raises ``McpFailed`` for a call that failed there, and for a value over ``bytes_max``.
+    Raises `McpFailed` for a call that failed there, and for a value over `bytes_max`.
     """
     blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
     texts = [block["text"] for block in blocks if block.get("type") == "text"]
@@ -666,7 +660,6 @@ async def _accept(_name: str, _result: object) -> None:
 
 
 def _is_of_network(error: BaseException) -> bool:
-    """Return whether the network failed, rather than the protocol."""
     from httpx2 import TransportError  # noqa: PLC0415 - comes with the extra `mcp`
 
     is_closed = getattr(error, "code", None) == _CONNECTION_CLOSED
@@ -675,7 +668,6 @@ def _is_of_network(error: BaseException) -> bool:
 
 
 async def _list_tools(client: "Client") -> "list[RemoteTool]":
-    """Return all tools of a server, however many pages it lists them on, up to their bounds."""
     tools: list[RemoteTool] = []
     cursor: str | None = None
     for _ in range(MCP_PAGES_COUNT_MAX):
@@ -683,16 +675,15 @@ async def _list_tools(client: "Client") -> "list[RemoteTool]":
         tools += page.tools
         cursor = page.next_cursor
         if len(tools) > MCP_TOOLS_COUNT_MAX:
-            raise McpFailed(BROKEN, f"the server lists more than MCP_TOOLS_COUNT_MAX = {MCP_TOOLS_COUNT_MAX} tools")
+            raise McpFailed(BROKEN, f"the server lists more than {MCP_TOOLS_COUNT_MAX = } tools")
         if not cursor:
             return tools
-    bound = f"MCP_PAGES_COUNT_MAX = {MCP_PAGES_COUNT_MAX}"
+    bound = f"{MCP_PAGES_COUNT_MAX = }"
     raise McpFailed(BROKEN, f"the server lists its tools on more than {bound} pages")
 
 
 @asynccontextmanager
 async def _http_streams(server: McpServer) -> AsyncGenerator[Any]:
-    """Yield the streams of a server that is reached over HTTP, whose bodies have a greatest length."""
     import httpx2  # noqa: PLC0415 - comes with the extra `mcp`
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - as above
 
@@ -706,7 +697,7 @@ async def _http_streams(server: McpServer) -> AsyncGenerator[Any]:
 
 
 def _bound() -> Callable[[Any], Awaitable[None]]:
-    """Return a hook that lets a body which is one message end where a message may be no longer."""
+    """Make a hook that bounds the size of a response that is one message."""
     from httpx2 import AsyncByteStream  # noqa: PLC0415 - comes with the extra `mcp`
 
     class Bounded(AsyncByteStream):
@@ -721,9 +712,7 @@ def _bound() -> Callable[[Any], Awaitable[None]]:
             async for piece in self._stream:
                 size_bytes += len(piece)
                 if size_bytes > MCP_MESSAGE_BYTES_MAX:
-                    raise ConnectionError(
-                        f"it sent a message over MCP_MESSAGE_BYTES_MAX = {MCP_MESSAGE_BYTES_MAX:,} bytes"
-                    )
+                    raise ConnectionError(f"it sent a message over {MCP_MESSAGE_BYTES_MAX = :,} bytes")
                 yield piece
 
         async def aclose(self) -> None:

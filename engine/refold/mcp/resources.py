@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
 JSON: Final = "application/json"
 CONVERSATION_META: Final = "refold/conversation"
-"""The key of a request's ``_meta`` under which a host names the conversation; a model does not write it."""
+"""The key of a request's `_meta` under which a host names the conversation; a model does not write it."""
 
 
 class Binding(Struct, frozen=True):
     """The memory that a server serves, and its part, decided by who starts it and never by a model.
 
-    Without a ``conversation`` each session has its own: one that the host names in ``_meta``, that of its HTTP session,
-    or ``own``, drawn when the server starts. Since 2026 the protocol has no sessions over HTTP: such clients share
-    ``own`` unless their hosts name others. Without a ``project`` it is the conversation's. With ``asks_model`` tools
+    Without a `conversation` each session has its own: one that the host names in `_meta`, that of its HTTP session,
+    or `own`, drawn when the server starts. Since 2026 the protocol has no sessions over HTTP: such clients share
+    `own` unless their hosts name others. Without a `project` it is the conversation's. With `asks_model` tools
     take the id of a conversation among their arguments.
     """
 
@@ -62,7 +62,7 @@ class Binding(Struct, frozen=True):
     own: str = field(default_factory=lambda: f"mcp-{os.urandom(8).hex()}")
 
     def check(self) -> None:
-        """Raise ``InvalidInput`` for what is no name, and for a conversation that is fixed and asked for at once."""
+        """Raise `InvalidInput` for what is no name, and for a conversation that is fixed and asked for at once."""
         for kind in ("conversation", "project", "profile", "journal"):
             name = getattr(self, kind)
             if name is not None:
@@ -74,7 +74,7 @@ class Binding(Struct, frozen=True):
             )
 
     def conversation_id(self, meta: Mapping[str, Any] | None, session: str | None) -> str:
-        """Return the id of the conversation of a request, by its ``_meta`` and its session's id."""
+        """Return the id of the conversation of a request, by its `_meta` and its session's id."""
         if self.conversation is not None:
             return self.conversation
         name = None if meta is None else meta.get(CONVERSATION_META)
@@ -94,7 +94,7 @@ class Binding(Struct, frozen=True):
         return self.project or chat.project or "default"
 
 
-# Addresses: ``memory://conversations/{id}/window`` and the others.
+# Addresses: `memory://conversations/{id}/window` and the others.
 
 SCRATCHPAD: Final = "scratchpad"
 WINDOW: Final = "window"
@@ -157,7 +157,7 @@ ALL: Final = Address("")
 
 
 def parse_address(uri: str) -> Address:
-    """Return the address in a URI; ``InvalidInput`` for one that means nothing."""
+    """Return the address in a URI; `InvalidInput` for one that means nothing."""
     try:
         if not uri.isprintable() or uri != uri.strip():  # `urlsplit` would leave that out, and find another resource.
             _refuse("spaces around it, and what cannot be printed in it, are written with %")
@@ -175,7 +175,6 @@ def parse_address(uri: str) -> Address:
 
 
 def _kind(scheme: str, parts: list[str]) -> tuple[str, str]:
-    """Return the kind of a resource and its id; ``ValueError`` where there is none like it."""
     parts = ["profile"] if parts == ["profile", ""] else parts
     for kind, path in _PATHS.items() if f"{scheme}://" == _SCHEME else ():
         shape = path.split("/")
@@ -187,7 +186,6 @@ def _kind(scheme: str, parts: list[str]) -> tuple[str, str]:
 
 
 def _numbers(kind: str, query: list[tuple[str, str]]) -> tuple[tuple[str, int], ...]:
-    """Return the numbers of a query, in the order of their names."""
     names = _PAGING.get(kind, ())
     for name, text in query:
         if name not in names or not (text.isascii() and text.isdecimal() and len(text) <= _NUMBER_CHARS_MAX):
@@ -221,7 +219,7 @@ class Cursor(Struct, frozen=True, array_like=True):
 
 
 def list_resources(binding: Binding, cursor: str | None) -> tuple[list[types.Resource], str | None]:
-    """Return a page of the resources, and the cursor of the next one; ``InvalidInput`` for a wrong one.
+    """Return a page of the resources, and the cursor of the next one; `InvalidInput` for a wrong one.
 
     A server that is bound to a conversation lists that one, and one that is bound to a project lists that one.
     """
@@ -248,7 +246,6 @@ def list_resources(binding: Binding, cursor: str | None) -> tuple[list[types.Res
 
 
 def _page(names: Callable[..., list[str]], bound: str | None, after: str) -> list[str]:
-    """Return the next names, or the one that a server is bound to."""
     if bound is not None:
         return [] if after else [bound]
     return names(after=after or None, limit=LISTED_COUNT_MAX)
@@ -271,8 +268,8 @@ def days(binding: Binding) -> list[str]:
 def read_resource(binding: Binding, address: Address) -> str:
     """Return the content of a resource, as JSON.
 
-    Raises ``NotFound`` for a conversation or a project that is not there, or that this server is not bound to, and
-    ``InvalidInput`` for what is no day.
+    Raises `NotFound` for a conversation or a project that is not there, or that this server is not bound to, and
+    `InvalidInput` for what is no day.
     """
     check_served(binding, address)
     read = {PROFILE: _profile, NOTES: _notes, MEMORIES: _memories}.get(address.kind, _of_conversation)
@@ -280,7 +277,7 @@ def read_resource(binding: Binding, address: Address) -> str:
 
 
 def check_served(binding: Binding, address: Address) -> None:
-    """Raise ``NotFound`` for an address that this server is not bound to, ``InvalidInput`` for what is no day."""
+    """Raise `NotFound` for an address that this server is not bound to, `InvalidInput` for what is no day."""
     if address.kind in CONVERSATION_KINDS and binding.conversation not in (None, address.id):
         _not_there(address, f"this server is bound to the conversation {binding.conversation!r}")
     if address.kind == MEMORIES and binding.project not in (None, address.id):
@@ -313,7 +310,6 @@ def _of_conversation(binding: Binding, address: Address) -> Any:
 
 
 def _events(binding: Binding, chat: Conversation, paging: dict[str, int]) -> Any:
-    """Return a page of the events from a seq to a seq, both included."""
     head = binding.memory.head
     first, last = paging.get("from", 1), min(paging.get("to", head), head)
     events = takewhile(lambda recorded: recorded.stamp.seq <= last, chat.events(min(max(first - 1, 0), last)))
@@ -322,7 +318,7 @@ def _events(binding: Binding, chat: Conversation, paging: dict[str, int]) -> Any
 
 
 def _cut(lines: Iterator[dict[str, Any]], count_max: int) -> tuple[list[msgspec.Raw], dict[str, Any] | None]:
-    """Return as many lines as one page takes, and the first that it does not."""
+    """Take the lines that fit one page; return them and the first that does not."""
     page: list[msgspec.Raw] = []
     size = 0
     for line in lines:
@@ -361,7 +357,7 @@ _SHOWN: Final = {"scratch": SCRATCHPAD, "window": WINDOW, "facts": MEMORIES}
 
 
 def _changed(event: Event) -> tuple[str, ...]:
-    """Return the kinds of resources that an event changes: those of the views that fold it; all for a new base."""
+    """List the kinds of resources that an event changes: those of the views that fold it; all for a new base."""
     views = fold.VIEWS_OF.get(type(event))
     if views is None or type(event) in fold.BASE_TYPES:
         return tuple(_SHOWN.values())
@@ -428,7 +424,7 @@ _LIST: Final = ""
 
 
 class _Watcher:
-    """A connection, or all streams: how it is notified, of which addresses, and which wait to be sent."""
+    """A connection, or all streams: its addresses, and the notifications to send."""
 
     def __init__(self, send: Callable[[str], Awaitable[None]]) -> None:
         self.addresses: dict[str, Address] = {}
@@ -493,8 +489,8 @@ class Watches:
     def watch(self, connection: "Connection", uri: str) -> None:
         """Notify a connection of the changes of a resource from now on.
 
-        Raises ``InvalidInput`` or ``NotFound`` for an address that is not served, ``LimitExceeded`` over
-        ``WATCHED_COUNT_MAX``.
+        Raises `InvalidInput` or `NotFound` for an address that is not served, `LimitExceeded` over
+        `WATCHED_COUNT_MAX`.
         """
         watcher = self._watchers.get(connection)
         if watcher is None:
@@ -503,9 +499,7 @@ class Watches:
         address = parse_address(uri)
         check_served(self._binding, address)
         if len(watcher.addresses) >= WATCHED_COUNT_MAX and uri not in watcher.addresses:
-            raise LimitExceeded(
-                f"WATCHED_COUNT_MAX = {WATCHED_COUNT_MAX} resources are watched; unsubscribe from some first"
-            )
+            raise LimitExceeded(f"{WATCHED_COUNT_MAX = } resources are watched; unsubscribe from some first")
         watcher.addresses[uri] = address.whole
         self._subscribe()
 
@@ -524,12 +518,10 @@ class Watches:
     async def listen(
         self, context: ServerRequestContext[Any, Any], params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """Serve one stream of changes until its client leaves; raises what ``watch`` raises."""
+        """Serve one stream of changes until its client leaves; raises what `watch` raises."""
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
         if len(uris) > WATCHED_COUNT_MAX:
-            raise LimitExceeded(
-                f"{len(uris)} resources are over WATCHED_COUNT_MAX = {WATCHED_COUNT_MAX}; listen to fewer"
-            )
+            raise LimitExceeded(f"{len(uris)} resources are over {WATCHED_COUNT_MAX = }; listen to fewer")
         addresses = {uri: parse_address(uri) for uri in uris}
         for address in addresses.values():
             check_served(self._binding, address)
@@ -550,7 +542,6 @@ class Watches:
         await self._bus.publish(ResourcesListChanged() if uri == _LIST else ResourceUpdated(uri))
 
     def _subscribe(self) -> None:
-        """Subscribe to the log, from now on; again, if the subscription has failed."""
         if self._subscription is None or not self._subscription.is_alive:
             self._subscription = self._binding.memory.subscribe(self._mark)
 
@@ -568,7 +559,7 @@ class Watches:
                 self._loop.call_soon_threadsafe(self._spread)
 
     def _spread(self) -> None:
-        """Notify everybody of what was marked; runs on the loop."""
+        """Notify the watchers of what was marked; runs on the loop."""
         with self._lock:
             marked, has_news = self._marked, self._has_news
             self._marked, self._has_news = set(), False

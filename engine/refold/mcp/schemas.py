@@ -31,7 +31,7 @@ _OLD_DRAFTS: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
 """Drafts in which a reference is alone in its schema, and anchors are written as identifiers."""
 
 _OLDEST_DRAFTS: Final = ("draft-03", "draft-04")
-"""Those in which an identifier is called ``id``, and ``const`` means nothing."""
+"""Those in which an identifier is called `id`, and `const` means nothing."""
 
 _VALUES: Final = frozenset({"const", "enum", "default", "examples"})
 """Words that hold values, which may look like schemas and are none."""
@@ -56,7 +56,7 @@ class SchemaPlace(NamedTuple):
 
     @property
     def is_oldest(self) -> bool:
-        """Whether ``const`` means nothing here."""
+        """Whether `const` means nothing here."""
         return any(draft in self.draft for draft in _OLDEST_DRAFTS)
 
     def below(self) -> "SchemaPlace":
@@ -88,7 +88,7 @@ def root_of(schema: Mapping[str, Any]) -> SchemaPlace:
 
 
 def resolved(reference: object, place: SchemaPlace) -> tuple[Mapping[str, Any], SchemaPlace] | None:
-    """Return the schema that a reference leads to, and its place; ``None`` for one outside of the whole schema."""
+    """Return the schema that a reference leads to, and its place; `None` for one outside of the whole schema."""
     if not isinstance(reference, str):
         return None
     uri, _, fragment = reference.partition("#")
@@ -104,7 +104,6 @@ def resolved(reference: object, place: SchemaPlace) -> tuple[Mapping[str, Any], 
 
 
 def _index(place: SchemaPlace) -> dict[object, Any]:
-    """Return where documents and anchors are, of the whole schema."""
     if place.known:
         return place.known
     for schema, held in _within(place.root):
@@ -132,7 +131,7 @@ def _pointed(parts: list[str], place: SchemaPlace) -> tuple[Mapping[str, Any], S
 
 
 def _within(root: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], SchemaPlace]]:
-    """Yield every schema within one, itself first, each with its place; only so many are looked at."""
+    """Yield every schema within one, itself first, each with its place, up to a bound."""
     left: list[tuple[object, SchemaPlace]] = [(root, root_of(root))]
     for _ in range(MCP_SCHEMA_PARTS_COUNT_MAX):
         if not left:
@@ -153,7 +152,6 @@ def _draft_of(schema: Mapping[str, Any]) -> str:
 
 
 def _joined(base: str, reference: str) -> str:
-    """Return the URI that a reference names, without its fragment."""
     try:
         return urljoin(base, reference).partition("#")[0]
     except ValueError:
@@ -222,7 +220,6 @@ _UNITED: Final = frozenset({"type", "properties", "required", "additionalPropert
 
 
 def _property(name: str, branches: Sequence[Schema]) -> Schema:
-    """Return the schema of a property that accepts its values in each of several objects."""
     known: list[Any] = []
     for branch in branches:
         held = branch.get("properties", {}).get(name)
@@ -251,7 +248,7 @@ def intersection(one: Any, other: list[Any]) -> list[Any]:
 
 
 def _frozen(value: object) -> object:
-    """Return a key that two values share exactly if JSON has them equal: 1 is 1.0, and true is no number."""
+    """Make a key that is equal for values that JSON has equal: 1 is 1.0, and true is no number."""
     if isinstance(value, list):
         return ("list", *map(_frozen, cast("list[object]", value)))
     if isinstance(value, dict):
@@ -265,7 +262,6 @@ def kinds_of(kinds: Any) -> list[str]:
 
 
 def _types(one: Any, other: Any) -> Any:
-    """Return the types that both allow; an integer is a number."""
     ones, others = kinds_of(one), kinds_of(other)
     both = [kind for kind in ones if kind in others or (kind == "integer" and "number" in others)]
     both += [kind for kind in others if kind == "integer" and "number" in ones and kind not in both]
@@ -280,7 +276,6 @@ def _properties(one: dict[str, Schema], other: dict[str, Schema]) -> dict[str, S
 
 
 def _others(one: Any, other: Any) -> Any:
-    """Return the further properties that both allow."""
     if one is False or other is False:
         return False
     if one is True or other is True:
@@ -330,7 +325,6 @@ _KEPT: Final[dict[str, Any]] = {
 
 
 def _is_kept(key: str, value: object) -> bool:
-    """Return whether a word of a schema is known, and its value of the type that it has to be."""
     try:
         if key in _KEPT:
             msgspec.convert(value, _KEPT[key])
@@ -343,8 +337,8 @@ def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of a tool's arguments in the form that every provider takes: an object with properties.
 
     Every object that is valid for the schema is valid for what is returned, which is no larger than
-    ``TOOL_SCHEMA_BYTES_MAX``; of one that would be larger, less and less depth is kept, and of one that is over
-    ``MCP_SCHEMA_BYTES_MAX`` nothing. Raises ``InvalidInput`` for a
+    `TOOL_SCHEMA_BYTES_MAX`; of one that would be larger, less and less depth is kept, and of one that is over
+    `MCP_SCHEMA_BYTES_MAX` nothing. Raises `InvalidInput` for a
     schema of something that is no object, and for one that JSON cannot hold.
 
     >>> plain_schema({"$defs": {"n": {"type": "integer"}}, "properties": {"count": {"$ref": "#/$defs/n"}}})
@@ -364,7 +358,6 @@ def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_larger(schema: Mapping[str, Any]) -> bool:
-    """Return whether a schema is too large to be read, looking at no more of it than that takes."""
     left: list[object] = [schema]
     size = 0
     while left and size <= MCP_SCHEMA_BYTES_MAX:
@@ -380,7 +373,6 @@ def _is_larger(schema: Mapping[str, Any]) -> bool:
 
 
 def _root(schema: Schema) -> dict[str, Any]:
-    """Return a schema as the root that providers ask for: an object with properties, and no alternatives."""
     kinds = schema.get("type", "object")
     if kinds != "object" and "object" not in kinds:
         checks.invalid(f"the arguments are of type {checks.shown(kinds)}; a tool takes an object")
@@ -394,7 +386,6 @@ def _root(schema: Schema) -> dict[str, Any]:
 
 
 def _flat(branches: list[Schema]) -> list[Schema]:
-    """Return alternatives in the place of alternatives of alternatives."""
     flat: list[Schema] = []
     for branch in branches:
         rest = {key: value for key, value in branch.items() if key != "anyOf"}
@@ -403,8 +394,6 @@ def _flat(branches: list[Schema]) -> list[Schema]:
 
 
 class _SchemaReader:
-    """One reading of a schema, down to a depth and a number of parts."""
-
     def __init__(self, depth_max: int) -> None:
         self._depth_max = depth_max
         self._parts = 0
@@ -420,7 +409,6 @@ class _SchemaReader:
         return self._joined(given, place.inside(given))
 
     def _joined(self, schema: Mapping[str, Any], place: SchemaPlace) -> Schema:
-        """Join the rules of a schema, of its reference, and of its parts."""
         is_alone = "$ref" in schema and place.is_old
         found = _outline(schema, described_only=True) if is_alone else self._own(schema, place)
         if "$ref" in schema:
@@ -434,7 +422,6 @@ class _SchemaReader:
         return found
 
     def _own(self, schema: Mapping[str, Any], place: SchemaPlace) -> Schema:
-        """Return the rules of a schema itself."""
         found: Schema = {}
         for key, value in schema.items():
             if _is_kept(key, value):
@@ -450,7 +437,6 @@ class _SchemaReader:
         return self._nested(schema, place, found)
 
     def _nested(self, schema: Mapping[str, Any], place: SchemaPlace, found: Schema) -> Schema:
-        """Add the schemas of properties and items."""
         properties = schema.get("properties")
         if isinstance(properties, Mapping):
             named = cast("Mapping[str, object]", properties)
@@ -467,7 +453,7 @@ class _SchemaReader:
         return found
 
     def _referred(self, reference: object, place: SchemaPlace) -> Schema:
-        """Return the schema of a reference; of a recursive one, or of one that is not here, an outline."""
+        """Read the schema of a reference; of a recursive or unresolvable one, an outline."""
         found, name = resolved(reference, place), str(reference)
         if found is None:
             return noted({}, f"as {name[:MCP_NOTE_CHARS_MAX]}, which is not here")
@@ -487,13 +473,12 @@ def _schemas(value: object) -> list[object]:
 
 
 def _outline(schema: Mapping[str, Any], *, described_only: bool = False) -> Schema:
-    """Return a schema's description, and its type if it is wanted."""
     wanted = ("description",) if described_only else ("type", "description")
     return {key: schema[key] for key in wanted if key in schema and _is_kept(key, schema[key])}
 
 
 def _alternatives(branches: list[Schema]) -> Schema:
-    """Return alternatives as one schema where there is one besides null, else as ``anyOf``."""
+    """Join alternatives in one schema where there is one besides null, else as `anyOf`."""
     others = [branch for branch in branches if branch.get("type") != "null"]
     if len(others) == len(branches):
         return branches[0] if len(branches) == 1 else {"anyOf": branches}

@@ -54,7 +54,7 @@ _AT_ONCE: Final = "memory_read"
 
 
 def registry_of(binding: Binding) -> ToolRegistry:
-    """Return the registry whose tools are served: the memory's own; with ``readonly``, its tools that only read.
+    """Return the registry whose tools are served: the memory's own; with `readonly`, its tools that only read.
 
     There a search leaves no trace.
     """
@@ -126,7 +126,6 @@ async def call_tool(
 
 
 def _call_result(result: ToolResult) -> types.CallToolResult:
-    """Return a result as the protocol has it: text for the model, and the value for programs."""
     content: list[types.ContentBlock] = [types.TextContent(type="text", text=result.text)]
     if result.is_error:
         return types.CallToolResult(content=content, is_error=True)
@@ -139,7 +138,6 @@ def _call_result(result: ToolResult) -> types.CallToolResult:
 
 
 def _refused_call(name: str, error: RefoldError) -> types.CallToolResult:
-    """Return the result of a call that came to no tool."""
     is_invalid = isinstance(error, InvalidInput)
     outcome, prefix = (INVALID_INPUT, "invalid input") if is_invalid else (FAILED, "execution failed")
     return _call_result(ToolResult(name, outcome, message=f"{prefix}: {error}"))
@@ -169,7 +167,6 @@ def _projects(binding: Binding, text: str) -> list[str]:
 
 
 def _names(names: Callable[..., list[str]], bound: str | None, text: str, is_one: Callable[[], bool]) -> list[str]:
-    """Return the names that begin with a text: itself if it is one, and then, sorted as they are, the others."""
     if bound is not None:
         return [bound] if bound.startswith(text) else []
     if not text:
@@ -205,7 +202,6 @@ _EXTRACT: Final = (
 
 
 def _recall(binding: Binding, chat: Conversation, arguments: Mapping[str, str]) -> str:
-    """Return the memories that answer a query; that they were shown is recorded, unless the server only reads."""
     name, query = binding.project_of(chat), arguments["query"]
     project = binding.memory.project(name)
     if binding.readonly:
@@ -217,14 +213,12 @@ def _recall(binding: Binding, chat: Conversation, arguments: Mapping[str, str]) 
 
 
 def _extract_memories(binding: Binding, chat: Conversation, _: Mapping[str, str]) -> str:
-    """Return the instruction by which a model extracts memories from the conversation's window."""
     known = extraction.known_memories(binding.memory.project(binding.project_of(chat)))
     prompt = extraction.prompt(chat.session.summary(), chat.window(), known)
     return f"{extraction.SYSTEM}\n\n{prompt}\n\n{_EXTRACT}"
 
 
 def _session_context(binding: Binding, chat: Conversation, arguments: Mapping[str, str]) -> str:
-    """Return the parts of the conversation's context as one text."""
     context = binding.memory.context(
         chat,
         query=arguments.get("query") or None,
@@ -274,7 +268,7 @@ PROMPTS: Final = {
 def render_prompt(
     binding: Binding, chat: Conversation, name: str, arguments: Mapping[str, str]
 ) -> types.GetPromptResult:
-    """Return a prompt with its arguments filled in; ``InvalidInput`` for one that is not there or lacks any."""
+    """Return a prompt with its arguments filled in; `InvalidInput` for one that is not there or lacks any."""
     served = PROMPTS.get(name)
     if served is None:
         checks.invalid(f"there is no prompt {checks.shown(name)}; there are {', '.join(PROMPTS)}")
@@ -321,7 +315,6 @@ _INSTRUCTIONS: Final = (
 
 @contextmanager
 def _protocol_errors() -> Generator[None]:
-    """Raise our errors as those of the protocol: a wrong request is not a failure here."""
     try:
         yield
     except (InvalidInput, LimitExceeded, NotFound) as error:
@@ -463,8 +456,8 @@ _BACKLOG_COUNT: Final = 128
 def over_stdio(server: MemoryServer) -> None:
     """Serve the client at the other end of stdin and stdout until it closes stdin; nothing else reaches stdout.
 
-    Raises ``KeyboardInterrupt`` if a signal ended it: SIGTERM as Ctrl-C does, so that the memory is closed. Raises
-    ``InvalidInput`` where stdin or stdout is closed: nobody is there.
+    Raises `KeyboardInterrupt` if a signal ended it: SIGTERM as Ctrl-C does, so that the memory is closed. Raises
+    `InvalidInput` where stdin or stdout is closed: nobody is there.
     """
     if sys.stdin is None or sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
         checks.invalid("a server over stdio needs stdin and stdout, and one of them is closed; or serve with --http 0")
@@ -544,7 +537,7 @@ def listening_on(port: int) -> socket.socket:
 def web_server(server: MemoryServer, **options: Any) -> uvicorn.Server:
     """Return a web server of a memory that only answers requests made to this machine's own names.
 
-    A page of a browser cannot reach it under a name of its own, nor from its own origin. ``options`` go to the SDK.
+    A page of a browser cannot reach it under a name of its own, nor from its own origin. `options` go to the SDK.
     """
     app = server.low_level.streamable_http_app(
         streamable_http_path=PATH,

@@ -35,7 +35,7 @@ from refold.limits import DRAIN_SECONDS, LINE_BYTES_MAX, LINES_COUNT_MAX, OPEN_B
 _TOO_LONG: Final = b"a line over LINE_BYTES_MAX"
 """In the place of such a line: no JSON, so that it is answered as such."""
 
-_NO_JSON: Final = f"parse error: a message is one line of JSON, at most LINE_BYTES_MAX = {LINE_BYTES_MAX:,} bytes"
+_NO_JSON: Final = f"parse error: a message is one line of JSON, at most {LINE_BYTES_MAX = :,} bytes"
 _NO_MESSAGE: Final = "invalid request: this is no message of JSON-RPC 2.0 that the protocol knows"
 _STREAM: Final = "subscriptions/listen"
 """A request that is answered when its client ends it; the end does not wait for that."""
@@ -64,7 +64,7 @@ async def standard_streams() -> AsyncGenerator[tuple["Lines", "LineWriter"]]:
 
 
 class Lines:
-    """The lines of a stream, read by a thread of their own; as many wait as ``LINES_COUNT_MAX``."""
+    """The lines of a stream, read by a thread of their own; as many wait as `LINES_COUNT_MAX`."""
 
     def __init__(self, stream: IO[bytes], loop: asyncio.AbstractEventLoop) -> None:
         self._stream = stream
@@ -107,7 +107,7 @@ class Lines:
 
 
 class LineWriter:
-    """Writes messages by a thread of its own, in order; when nobody reads any more it calls ``on_broken`` once."""
+    """Writes messages by a thread of its own, in order; when nobody reads any more it calls `on_broken` once."""
 
     def __init__(self, stream: IO[bytes], loop: asyncio.AbstractEventLoop, on_broken: Callable[[], None]) -> None:
         self._stream = stream

@@ -5,7 +5,7 @@ never run.
 """
 
 from refold.skills.format import Detection, Diagnostic, Skill, SkillSummary, parse_skill, render_skill, validate_skill
-from refold.skills.library import Generation, SkillLibrary, library_of
+from refold.skills.library import SkillLibrary, library_of
 from refold.skills.selection import (
     SelectionPolicy,
     Selector,
@@ -14,7 +14,7 @@ from refold.skills.selection import (
     inject_message,
     inject_skills,
 )
-from refold.skills.skills import RestrictedRegistry, Skills, skill_tool, skills_of
+from refold.skills.skills import Generation, RestrictedRegistry, Skills, skill_tool, skills_of
 from refold.skills.sources import RefreshStats, SkillIndex, SkillLoader, SkillRoots
 
 __all__ = [

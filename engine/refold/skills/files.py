@@ -9,7 +9,7 @@ import os
 import stat
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from typing import Final, NamedTuple
@@ -90,19 +90,17 @@ class _Walker:
         """The same behind links: entered last, so that their targets come under their own names."""
 
     def walk(self) -> Listing:
-        """Listing the whole tree."""
+        """List the whole tree."""
         for count in range(SKILL_DIRECTORIES_COUNT_MAX + 1):
             waiting = self._waiting or self._linked
             if not waiting or self._is_full():
                 break
             if count == SKILL_DIRECTORIES_COUNT_MAX:
-                bound = f"SKILL_DIRECTORIES_COUNT_MAX = {SKILL_DIRECTORIES_COUNT_MAX}"
-                self._omit("", f"more directories than {bound}; the rest is left out")
+                self._omit("", f"more directories than {SKILL_DIRECTORIES_COUNT_MAX = }; the rest is left out")
                 break
             self._enter(*waiting.popleft())
         if self._is_full():
-            bound = f"SKILL_FILES_COUNT_MAX = {SKILL_FILES_COUNT_MAX}"
-            self._omit("", f"more Markdown files than {bound}; the rest is left out")
+            self._omit("", f"more Markdown files than {SKILL_FILES_COUNT_MAX = }; the rest is left out")
         return Listing(tuple(sorted(self._files[:SKILL_FILES_COUNT_MAX])), tuple(sorted(self._omissions)))
 
     def _is_full(self) -> bool:
@@ -158,8 +156,7 @@ class _Walker:
         if name in IGNORED and not is_skill:
             return
         if depth >= SKILL_DEPTH_COUNT_MAX:
-            bound = f"SKILL_DEPTH_COUNT_MAX = {SKILL_DEPTH_COUNT_MAX}"
-            self._omit(below, f"deeper than {bound}; the directory is left out")
+            self._omit(below, f"deeper than {SKILL_DEPTH_COUNT_MAX = }; the directory is left out")
             return
         waiting.append((path, below, depth + 1))
 
@@ -238,20 +235,16 @@ def inside(root: str, name: str) -> str:
 
 def resources(directory: str, *, without: str) -> tuple[str, ...]:
     """List the names of the files below a skill's directory, sorted, without links that lead out."""
-    names = (name for name in _files_below(directory) if name != without)
-    return tuple(sorted(islice(names, SKILL_FILES_COUNT_MAX)))
-
-
-def _files_below(directory: str) -> Iterator[str]:
-    root = os.path.realpath(directory)
-    for count, (parent, names, files) in enumerate(os.walk(root)):
-        if count >= SKILL_DIRECTORIES_COUNT_MAX:
-            return
+    root, found = os.path.realpath(directory), list[str]()
+    for parent, names, files in islice(os.walk(root), SKILL_DIRECTORIES_COUNT_MAX):
         names[:] = sorted(name for name in names if name not in IGNORED and is_storable(name))
         for name in sorted(filter(is_storable, files)):
             path = os.path.join(parent, name)
             if _is_inside(root, os.path.realpath(path)) and os.path.isfile(path):
-                yield os.path.relpath(path, root).replace(os.sep, "/")
+                found.append(os.path.relpath(path, root).replace(os.sep, "/"))
+        if len(found) > SKILL_FILES_COUNT_MAX:
+            break
+    return tuple(sorted([name for name in found if name != without][:SKILL_FILES_COUNT_MAX]))
 
 
 def read_resource(directory: str, name: str) -> bytes:
@@ -265,9 +258,7 @@ def read_resource(directory: str, name: str) -> bytes:
         raise NotFound(f"the skill has no file {name[:100]!r}; its resources name those that there are")
     content = read(path)
     if len(content) > SKILL_FILE_BYTES_MAX:
-        raise LimitExceeded(
-            f"{name} is over SKILL_FILE_BYTES_MAX = {SKILL_FILE_BYTES_MAX:,}; let the agent read it in parts"
-        )
+        raise LimitExceeded(f"{name} is over {SKILL_FILE_BYTES_MAX = :,}; let the agent read it in parts")
     return content
 
 
@@ -295,7 +286,7 @@ def write_new(root: str, name: str, content: bytes) -> str:
 
 
 def _place(path: str, content: bytes) -> None:
-    """Write under a temporary name, then link it to the final one, which must not exist."""
+    """Write under a temporary name and link it to the final one, which must not exist."""
     descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".", suffix=".unfinished")
     try:
         with os.fdopen(descriptor, "wb") as file:

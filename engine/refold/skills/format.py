@@ -250,7 +250,7 @@ def split_frontmatter(text: str) -> Split:
 def read_frontmatter(block: str) -> Block:
     """Read a block; raises `BlockError` where it is no YAML mapping of bounded size."""
     if len(block.encode(errors="replace")) > SKILL_FRONT_BYTES_MAX:
-        raise BlockError(1, f"the frontmatter is over SKILL_FRONT_BYTES_MAX = {SKILL_FRONT_BYTES_MAX:,}")
+        raise BlockError(1, f"the frontmatter is over {SKILL_FRONT_BYTES_MAX = :,}")
     composer = _Composer()
     for event in _events(block):
         composer.take(event)
@@ -280,7 +280,7 @@ def _yaml() -> Any:
 
 
 class _Composer:
-    """Builds values of YAML's events, without recursion."""
+    """Builds values from YAML events, without recursion."""
 
     def __init__(self) -> None:
         self._stack: list[tuple[list[Any] | dict[str, Any], list[str]]] = []
@@ -307,9 +307,9 @@ class _Composer:
     def _check(self, event: Any, line: int) -> None:
         self._count += 1
         if self._count > SKILL_FRONT_VALUES_COUNT_MAX:
-            raise BlockError(line, f"more values than SKILL_FRONT_VALUES_COUNT_MAX = {SKILL_FRONT_VALUES_COUNT_MAX}")
+            raise BlockError(line, f"more values than {SKILL_FRONT_VALUES_COUNT_MAX = }")
         if len(self._stack) >= SKILL_NESTING_COUNT_MAX:
-            raise BlockError(line, f"nested deeper than SKILL_NESTING_COUNT_MAX = {SKILL_NESTING_COUNT_MAX}")
+            raise BlockError(line, f"nested deeper than {SKILL_NESTING_COUNT_MAX = }")
         if not is_storable(getattr(event, "value", "")):
             raise BlockError(line, "a value holds a lone surrogate")
         for field, reason in (
@@ -400,7 +400,7 @@ def validate_skill(content: bytes, directory: str | None = None) -> tuple[str, .
     ("Directory name 'other' must match skill name 'greet'",)
     """
     if len(content) > SKILL_FILE_BYTES_MAX:
-        return (f"The file has {len(content):,} bytes, over SKILL_FILE_BYTES_MAX = {SKILL_FILE_BYTES_MAX:,}",)
+        return (f"The file has {len(content):,} bytes, over {SKILL_FILE_BYTES_MAX = :,}",)
     try:
         split = split_frontmatter(content.decode())
     except UnicodeDecodeError as error:
@@ -520,14 +520,13 @@ class _SkillParser:
         self.diagnostics.append(Diagnostic(self._path, line, severity, reason))
 
     def _warn(self, key: str, reason: str) -> None:
-        """Warn at the line of the file that has a key."""
         self._report(self._first_line + self._block.lines.get(key, 1) - 1, WARNING, reason)
 
     def parse(self, content: bytes) -> Skill | None:
         """Parse the skill, `None` where none can be loaded."""
         if len(content) > SKILL_FILE_BYTES_MAX:
-            bound = f"SKILL_FILE_BYTES_MAX = {SKILL_FILE_BYTES_MAX:,}"
-            self._report(0, ERROR, f"the file is over {bound}; move parts of it into files beside it")
+            reason = f"the file is over {SKILL_FILE_BYTES_MAX = :,}; move parts of it into other files"
+            self._report(0, ERROR, reason)
             return None
         try:
             text = content.decode()
@@ -569,7 +568,7 @@ class _SkillParser:
         )
 
     def _read_block(self, block: str) -> bool:
-        """Read the frontmatter, mended if that helps; tell whether that succeeded."""
+        """Read the frontmatter, mended where that helps; return whether that succeeded."""
         changes: tuple[Oddity, ...] = ()
         try:
             self._block = read_frontmatter(block)
@@ -597,8 +596,7 @@ class _SkillParser:
         if not name:
             self._report(self._first_line - 1, ERROR, f"{_MISSING}name")
         elif len(name) > SKILL_NAME_CHARS_MAX:
-            bound = f"SKILL_NAME_CHARS_MAX = {SKILL_NAME_CHARS_MAX}"
-            self._warn("name", f"the name has {len(name)} characters, over {bound}")
+            self._warn("name", f"the name has {len(name)} characters, over {SKILL_NAME_CHARS_MAX = }")
         elif self._file.lower() == SKILL_FILE.lower() and directory and directory != name:
             self._warn("name", f"Directory name '{directory}' must match skill name '{name}'")
         return name
@@ -642,7 +640,6 @@ class _SkillParser:
         )
 
     def _texts(self, key: str, value: object) -> list[str]:
-        """List the texts of a value, which is one text or a list of them."""
         items = _as_list(value)
         texts = [text.strip() for text in items if isinstance(text, str)]
         if len(texts) < len(items):
@@ -650,7 +647,6 @@ class _SkillParser:
         return [text for text in texts if text]
 
     def _hooks(self) -> SkillHooks | None:
-        """Read the hooks, which are shown and never run."""
         value = self._block.values.get("hooks")
         if not value:
             return None
@@ -686,7 +682,6 @@ def _as_list(value: object) -> list[object]:
 
 
 def _first_words(body: str) -> str:
-    """Return the first heading of a text, else its first line that is not empty, cut to a length."""
     first = ""
     for line in body.splitlines():
         heading = _HEADING.fullmatch(line)
@@ -749,9 +744,7 @@ def render_skill(
     text = "\n".join(["---", *lines, "---", checks.text(body, "body")])
     content = text.encode()
     if len(content) > SKILL_FILE_BYTES_MAX:
-        raise LimitExceeded(
-            f"the skill is {len(content):,} bytes, over SKILL_FILE_BYTES_MAX = {SKILL_FILE_BYTES_MAX:,}; shorten it"
-        )
+        raise LimitExceeded(f"the skill is {len(content):,} bytes, over {SKILL_FILE_BYTES_MAX = :,}; shorten it")
     errors = validate_skill(content, name)
     if errors:
         raise InvalidInput(f"{errors[0]}; a skill that breaks the specification is not written")

@@ -169,7 +169,6 @@ def detect_skills(skills: Iterable[Skill], project: str) -> tuple[DetectedSkill,
 
 
 def _content(project: str, name: str, contents: dict[str, bytes | None]) -> bytes | None:
-    """Read a file of the project once, `None` where there is none."""
     if name not in contents:
         try:
             path = files.inside(project, name)
@@ -370,7 +369,6 @@ def inject_skills(matches: Sequence[SkillMatch], policy: SelectionPolicy | None 
 
 
 def _plain_lines(body: str) -> str:
-    """Rewrite the lines of a body that are rules or headings of the section around it."""
     lines: list[str] = []
     for line in strip_controls(body).splitlines():
         if _RULE.match(line):

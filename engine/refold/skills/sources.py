@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -28,6 +28,8 @@ from refold.skills.format import (
     parse_skill,
     summary_of,
 )
+
+T = TypeVar("T")
 
 # `external-skills.json` and `skills.json`: the skills besides a project's own, and when they apply.
 #
@@ -98,7 +100,7 @@ def read_configuration(path: str, content: bytes, *, kind: str = "external") -> 
 
 
 def _clamp_priority(priority: int, kind: str) -> int:
-    """Clamp a priority to the range of its source; 0 means the default one."""
+    """Clamp a priority to the range of its source; 0 is the default one."""
     least, most = _PRIORITIES[kind]
     return min(max(priority, least), most) if priority else _DEFAULT_PRIORITIES[kind]
 
@@ -124,12 +126,8 @@ class _ConfigurationParser:
         fields = self._object(document, "the file")
         sources = {name: self._source(name, entry) for name, entry in self._named(fields, "sources")}
         skills = [self._skill(name, entry, sources) for name, entry in self._named(fields, "skills")]
-        return Configuration(
-            tuple(sources.values()),
-            tuple(skill for skill in skills if skill is not None),
-            self._settings(fields.get("settings")),
-            tuple(self._diagnostics),
-        )
+        settings = self._settings(fields.get("settings"))
+        return Configuration(tuple(sources.values()), tuple(filter(None, skills)), settings, tuple(self._diagnostics))
 
     def _object(self, value: Any, what: str) -> dict[str, Any]:
         if isinstance(value, dict):
@@ -216,19 +214,15 @@ class _ConfigurationParser:
     def _settings(self, value: Any) -> SkillSettings | None:
         if value is None:
             return None
-        fields = self._object(value, "settings")
-        return SkillSettings(
-            **{field: count for key, field in _SETTINGS.items() if (count := self._count(key, fields.get(key)))}
-        )
-
-    def _count(self, key: str, value: Any) -> int:
-        if value is None:
-            return 0
-        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= SKILL_SETTING_COUNT_MAX:
-            return value
-        bound = f"SKILL_SETTING_COUNT_MAX = {SKILL_SETTING_COUNT_MAX:,}"
-        self._warn(f"{key} of settings is no number from 1 to {bound}; it is passed over")
-        return 0
+        fields, counts = self._object(value, "settings"), dict[str, int]()
+        for key, field in _SETTINGS.items():
+            count = fields.get(key)
+            if isinstance(count, int) and not isinstance(count, bool) and 0 < count <= SKILL_SETTING_COUNT_MAX:
+                counts[field] = count
+            elif count is not None:
+                bound = f"{SKILL_SETTING_COUNT_MAX = :,}"
+                self._warn(f"{key} of settings is no number from 1 to {bound}; it is passed over")
+        return SkillSettings(**counts)
 
 
 # The index.
@@ -349,7 +343,6 @@ EXTERNAL_FILE: Final = "external-skills.json"
 USER_FILE: Final = ".plan-cascade/skills.json"
 _CONVENTION_PRIORITY: Final = 260
 _CONVENTIONS: Final = frozenset(name.lower() for name in CONVENTION_FILES)
-_ROOT_ONLY: Final = "soul.md"
 _RESOURCE_DIRECTORIES: Final = frozenset(("references", "agents", "scripts", "assets", "templates"))
 
 
@@ -376,8 +369,6 @@ class _Filter(NamedTuple):
 
 
 class _Location(NamedTuple):
-    """One directory, or one file, that is searched."""
-
     root: str
     source: str
     priority: int
@@ -399,11 +390,6 @@ def _is_convention_name(name: str) -> bool:
     return name.lower() in _CONVENTIONS
 
 
-def _own_file(files: Sequence[FileStat]) -> Iterator[FileStat]:
-    """Yield the `SKILL.md` of the directory itself."""
-    return (file for file in files if is_skill_name(file.path))
-
-
 def _loose_files(files: Sequence[FileStat]) -> Iterator[FileStat]:
     """Yield every `SKILL.md`, and other Markdown files that are no part of another skill."""
     owned = {os.path.dirname(file.path) for file in files if is_skill_name(os.path.basename(file.path))}
@@ -419,13 +405,13 @@ def _convention_files(files: Sequence[FileStat]) -> Iterator[FileStat]:
     """Yield the convention files of a project, those of its directories too, but none from among its skills."""
     for file in files:
         above, _, name = file.path.rpartition("/")
-        is_one = _is_convention_name(name) and (not above or name.lower() != _ROOT_ONLY)
+        is_one = _is_convention_name(name) and (not above or name.lower() != "soul.md")
         if is_one and not f"{above}/".startswith(tuple(f"{directory}/" for directory in SKILL_DIRECTORIES)):
             yield file
 
 
 _EVERY_SKILL: Final = _Filter(is_skill_name, tuple)
-_OWN_SKILL: Final = _Filter(is_skill_name, _own_file)
+_OWN_SKILL: Final = _Filter(is_skill_name, lambda files: (file for file in files if is_skill_name(file.path)))
 _LOOSE: Final = _Filter(skill_files.is_markdown, _loose_files)
 _CONVENTION: Final = _Filter(_is_convention_name, _convention_files)
 
@@ -433,16 +419,13 @@ _CONVENTION: Final = _Filter(_is_convention_name, _convention_files)
 # Loading.
 
 
-class _CachedFile(NamedTuple):
-    """A file that was read: its status then, and its content."""
-
+class _Cached(NamedTuple, Generic[T]):
     status: FileStat
-    parsed: ParsedSkill
+    content: T
 
 
-class _CachedConfiguration(NamedTuple):
-    status: FileStat
-    configuration: Configuration
+_Files: TypeAlias = dict[tuple[str, bool], _Cached[ParsedSkill]]
+"""By path, and whether the file is read as conventions."""
 
 
 class SkillLoader:
@@ -456,8 +439,8 @@ class SkillLoader:
 
     def __init__(self, roots: SkillRoots) -> None:
         self.roots = roots
-        self._files: dict[tuple[str, bool], _CachedFile] = {}
-        self._configurations: dict[str, _CachedConfiguration] = {}
+        self._files: _Files = {}
+        self._configurations: dict[str, _Cached[Configuration]] = {}
         self._diagnostics: list[Diagnostic] = []
         self._index: SkillIndex | None = None
         self._words: dict[str, frozenset[bytes]] = {}
@@ -483,17 +466,12 @@ class SkillLoader:
 class _Load:
     """One load: the files that it read or had read before, and its diagnostics."""
 
-    def __init__(
-        self,
-        roots: SkillRoots,
-        files: Mapping[tuple[str, bool], _CachedFile],
-        configurations: Mapping[str, _CachedConfiguration],
-    ) -> None:
+    def __init__(self, roots: SkillRoots, files: _Files, configurations: dict[str, _Cached[Configuration]]) -> None:
         self._roots = roots
         self._old_files = files
         self._old_configurations = configurations
-        self.files: dict[tuple[str, bool], _CachedFile] = {}
-        self.configurations: dict[str, _CachedConfiguration] = {}
+        self.files: _Files = {}
+        self.configurations: dict[str, _Cached[Configuration]] = {}
         self.diagnostics: list[Diagnostic] = []
         self.settings = SkillSettings()
         self.counts: dict[str, int] = dict.fromkeys(("unchanged", "touched", "changed", "added"), 0)
@@ -502,7 +480,6 @@ class _Load:
         self.diagnostics.append(Diagnostic(self._relative(path), 0, severity, reason))
 
     def _relative(self, path: str) -> str:
-        """Render a path for diagnostics: relative to the project where it lies in it."""
         return skill_files.relative(path, self._roots.project)
 
     def locations(self) -> Iterator[_Location]:
@@ -577,9 +554,9 @@ class _Load:
             except OSError as error:
                 problem = Diagnostic(shown, 0, ERROR, f"the file cannot be read ({error.strerror})")
                 configuration = Configuration(diagnostics=(problem,))
-            cached = _CachedConfiguration(status, configuration)
+            cached = _Cached(status, configuration)
         self.configurations[path] = cached
-        return cached.configuration
+        return cached.content
 
     def skills(self, location: _Location) -> Iterator[Skill]:
         """Yield the skills of a location."""
@@ -612,7 +589,7 @@ class _Load:
         key = (path, is_convention)
         if key in self.files:
             # Two roots lead to the same file; it was read and reported on already.
-            return self.files[key].parsed
+            return self.files[key].content
         cached = self._old_files.get(key)
         if cached is not None and cached.status == status:
             self.counts["unchanged"] += 1
@@ -623,17 +600,16 @@ class _Load:
                 self._report(path, f"the file cannot be read ({error.strerror})", ERROR)
                 return None
             parsed = parse_skill(self._relative(path), content, is_convention=is_convention)
-            old, new = cached and cached.parsed.skill, parsed.skill
+            old, new = cached and cached.content.skill, parsed.skill
             is_same = old is not None and new is not None and old.hash == new.hash
             self.counts["added" if cached is None else "touched" if is_same else "changed"] += 1
-            cached = _CachedFile(status, parsed)
+            cached = _Cached(status, parsed)
         self.files[key] = cached
-        self.diagnostics += cached.parsed.diagnostics
-        return cached.parsed
+        self.diagnostics += cached.content.diagnostics
+        return cached.content
 
 
 def _located(skill: Skill, location: _Location, status: FileStat) -> Skill:
-    """Return a skill with the source and priority of its location."""
     fields: dict[str, Any] = {
         "source": location.source,
         "source_name": location.source_name,

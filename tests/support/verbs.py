@@ -10,7 +10,7 @@ from refold.limits import DELAY_MS_MAX
 from refold.memory import Files, Scratchpad, SessionMemory, Settings
 from refold.memory.handles import ScopedState
 from refold.skills import SkillLibrary, Skills
-from refold.skills.skills import SCHEMA
+from refold.skills.library import SCHEMA
 from refold.skills.sources import SkillRoots
 from tests.support.worlds import Letters, Verb, World
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import isfinite
 from numbers import Real
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, Final, TypeVar, Unpack, cast
 
 from msgspec.structs import force_setattr
 
@@ -43,6 +43,19 @@ from refold.views.skills import (
 )
 
 T = TypeVar("T")
+
+SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "description": "Lower case words with hyphens between, such as add-api-endpoint."},
+        "description": {"type": "string", "description": "What it does and when to use it, in one or two sentences."},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "body": {"type": "string", "description": "Markdown: the steps, in order, with what to check after each."},
+    },
+    "required": ["name", "description", "tags", "body"],
+    "additionalProperties": False,
+}
+"""The JSON schema of a skill as a model proposes it."""
 
 
 class SkillLibrary(Handle):

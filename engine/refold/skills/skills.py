@@ -38,7 +38,7 @@ from refold.skills.format import (
     render_skill,
     skill_id,
 )
-from refold.skills.library import SkillLibrary
+from refold.skills.library import SCHEMA, SkillLibrary
 from refold.skills.selection import (
     DetectedSkill,
     SelectionPolicy,
@@ -90,18 +90,6 @@ _SIMILAR_COSINE: Final = 0.80
 
 CompleteJson: TypeAlias = JsonProvider | Callable[[list[dict[str, Any]], dict[str, Any]], Any]
 """A provider, or a function of messages and a JSON schema that returns the value, or a result with a `value`."""
-
-SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "description": "Lower case words with hyphens between, such as add-api-endpoint."},
-        "description": {"type": "string", "description": "What it does and when to use it, in one or two sentences."},
-        "tags": {"type": "array", "items": {"type": "string"}},
-        "body": {"type": "string", "description": "Markdown: the steps, in order, with what to check after each."},
-    },
-    "required": ["name", "description", "tags", "body"],
-    "additionalProperties": False,
-}
 
 _SYSTEM: Final = (
     "You turn a finished session of an agent into a skill that helps with the next task of its kind. Write what holds "

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from refold.errors import InvalidInput
 from refold.index.columns import product
 from refold.index.ranking import RANKINGS, SIGNALS, Query, Ranking, ranking_of
-from refold.index.text import Text, TextIndex, light, month_of, porter, question_share, terms_of, unstemmed
+from refold.index.text import Text, TextIndex, light, month_of, porter, question_share, terms_of
 from refold.text import keywords
 
 DAY_NS = 86_400 * 10**9
@@ -291,7 +291,7 @@ def test_light_stems(word: str, stem: str) -> None:
 
 def test_no_stems_are_made_of_other_scripts() -> None:
     for word in ("caf\u00e9s", "\u0441\u0442\u043e\u043b\u0438\u0446\u044b", "\u6771\u4eac"):
-        assert (porter(word), light(word), unstemmed(word)) == (word, word, word)
+        assert (porter(word), light(word)) == (word, word)
 
 
 def test_terms_and_lengths() -> None:

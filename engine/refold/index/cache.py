@@ -1,4 +1,4 @@
-"""Indexes in RAM up to a bound: what was not used for longest leaves, and is filled again."""
+"""Indexes in RAM up to a bound: the least recently used leaves, and is filled again when it is needed."""
 
 import threading
 from collections import OrderedDict
@@ -9,28 +9,19 @@ _WEIGHED_SHARE: Final = 16
 """An index is weighed anew when it has grown by one row for so many, and when it has more parts than rows."""
 
 
-class Cacheable(Protocol):
-    """What a cache of indexes holds: tables, or what has one."""
-
-    def __len__(self) -> int:
-        """Return how many rows there are."""
-        ...
+class _Index(Protocol):
+    def __len__(self) -> int: ...
 
     @property
-    def nbytes(self) -> int:
-        """About the bytes that it takes in RAM."""
-        ...
+    def nbytes(self) -> int: ...
 
     @property
-    def parts_count(self) -> int:
-        """How many graphs and other parts it has; another number says that it has to be weighed."""
-        ...
+    def parts_count(self) -> int: ...
 
-    def close(self) -> None:
-        """End its threads."""
+    def close(self) -> None: ...
 
 
-S = TypeVar("S", bound=Cacheable)
+S = TypeVar("S", bound=_Index)
 
 
 class _Cached(Generic[S]):
@@ -52,22 +43,22 @@ class _Cached(Generic[S]):
 
 
 class IndexCache(Generic[S]):
-    """Indexes by key, up to `bytes_max` together. One that has left may still be used; it only is not given out."""
+    """Indexes by key, up to `bytes_max` together. One that has left may still be used by who holds it."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._cached: OrderedDict[Hashable, _Cached[S]] = OrderedDict()
-        self._filling: dict[Hashable, threading.Lock] = {}
+        self._locks: dict[Hashable, threading.Lock] = {}
+        """Of the indexes that are being filled."""
         self.nbytes = 0
-        """About the bytes that the indexes take in RAM, each as of its last use."""
+        """About the bytes of the indexes in RAM, each as of its last use."""
 
     def __len__(self) -> int:
-        """Return how many indexes are in RAM."""
         return len(self._cached)
 
     def get(self, key: Hashable, fill: Callable[[], S]) -> S:
-        """Return the index of a key, filled if it is not in RAM: once, however many threads ask for it.
+        """Return the index of a key, filled once by `fill` if it is not in RAM.
 
         The least recently used leave until the others fit; the one that is returned stays.
         """
@@ -75,16 +66,16 @@ class IndexCache(Generic[S]):
         if index is not None:
             return index
         with self._lock:
-            filling = self._filling.setdefault(key, threading.Lock())
+            lock = self._locks.setdefault(key, threading.Lock())
         leaving: list[S] = []
-        with filling:
+        with lock:
             index = self._find(key)
             if index is None:
                 index = fill()
                 cached = _Cached(index)
                 with self._lock:
                     self._cached[key] = cached
-                    self._filling.pop(key, None)
+                    self._locks.pop(key, None)
                     leaving = self._evict()
         _close(leaving)  # Without that lock: closing may take others.
         return index
@@ -117,7 +108,7 @@ class IndexCache(Generic[S]):
         return cached.index
 
     def touch(self, key: Hashable, index: S) -> None:
-        """Count an index as just used, if it is the one in RAM; it is weighed anew if it has grown."""
+        """Count an index as just used, if it is the one in RAM."""
         if self.peek(key) is index:
             self._find(key)
 
@@ -132,7 +123,7 @@ class IndexCache(Generic[S]):
             return [cached.index for cached in self._cached.values()]
 
     def drop(self, key: Hashable, only: S) -> None:
-        """Remove the index of a key, if it is the one in RAM: after an error in writing to it."""
+        """Remove the index of a key, if it is this one: after an error in writing to it."""
         with self._lock:
             leaving = [self._remove(key)] if self.peek(key) is only else []
         _close(leaving)
@@ -144,6 +135,6 @@ class IndexCache(Generic[S]):
         _close(leaving)
 
 
-def _close(indexes: Sequence[Cacheable]) -> None:
+def _close(indexes: Sequence[_Index]) -> None:
     for index in indexes:
         index.close()

@@ -1,7 +1,6 @@
-"""Columns of numbers that grow, vectors of length 1, and postings: which rows have which term.
+"""Columns of numbers that grow, vectors of length 1, and postings of terms.
 
-A view of a column has the values of the time when it was taken, for good: later rows lie behind the view, and values in
-a view are changed in a copy.
+A view of a column has the values of its time for good: later rows lie behind it, and changed values are in a copy.
 """
 
 import math
@@ -32,11 +31,10 @@ LARGE_COLUMN_BYTES: Final = 4 * 1024**2
 
 
 def product(left: Array, right: Array, out: Array | None = None) -> Array:
-    """Return the matrix product of finite numbers, in `out` if given.
+    """Compute the matrix product of finite numbers, in `out` if given.
 
     OpenBLAS has kernels that compute with what lies on their stack beyond the numbers, and throw that away: with rows
     of five numbers, signalling NaNs there raise the flag for invalid operations, and numpy warns of a right result.
-    For vectors that were checked to be finite where they came in: a warning says nothing of them.
 
     >>> product(np.eye(2), np.array([3.0, 4.0])).tolist()
     [3.0, 4.0]
@@ -63,7 +61,7 @@ class Column:
         return self.count * self._values[:1].nbytes
 
     def view(self) -> Array:
-        """Return the values as they are now, unaffected by later changes."""
+        """Return the values as of now, unaffected by later changes."""
         self._is_lent = True
         return self._values[: self.count]
 
@@ -98,10 +96,9 @@ class Column:
         return self._values[: self.count]
 
     def _grow(self, count: int) -> None:
-        """Move to twice the room, so that a row is copied once on average however many come.
+        """Double the room, so that a row is copied once on average, also where many came at once.
 
-        Where many came at once as well: the next one would have to wait until all are copied. The system gives so much
-        room without RAM until it is touched.
+        The system gives room without RAM until it is touched.
         """
         is_large = count * self._values[:1].nbytes >= LARGE_COLUMN_BYTES
         self._move(2 * count if is_large else max(count, 2 * len(self._values)))
@@ -114,10 +111,10 @@ class Column:
 
 
 def normalised(vectors: Any, dimensions: int, *, count: int | None = None) -> Array:
-    """Return vectors of length 1, one in each line; each independent of the other vectors.
+    """Scale vectors to length 1, one in each line; each independent of the others.
 
-    `vectors` are raw float32 bytes, an array, or sequences of numbers. Raises `InvalidInput` for what is no vector,
-    not finite or zero, and for another `count` of them; `EmbeddingMismatch` for another dimension.
+    `vectors` are raw float32 bytes, an array, or sequences of numbers. Raises `InvalidInput` for one that is
+    unreadable, not finite or zero, and for another `count` of them; `EmbeddingMismatch` for another dimension.
     """
     lines = _lines(vectors, dimensions)
     if len(lines) == 1:
@@ -125,7 +122,7 @@ def normalised(vectors: Any, dimensions: int, *, count: int | None = None) -> Ar
     if count is not None and len(lines) != count:
         raise InvalidInput(f"{len(lines)} vectors where {count} is asked for; give {count} of {dimensions} numbers")
     lengths = np.sqrt(np.sum(lines * lines, axis=1))
-    # In double precision no square of a single overflows, so only what is not finite itself gives such a length.
+    # In double precision no square of a single overflows, so only numbers that are not finite give such a length.
     if not (lengths.min(initial=1.0) > 0.0 and lengths.max(initial=1.0) < np.inf):
         wrong = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0.0)))
         length = lengths[wrong[0]]
@@ -181,15 +178,15 @@ class Posting:
         return len(self._rows)
 
     def rows(self) -> Rows:
-        """Return a copy of the rows."""
+        """Copy the rows."""
         return np.array(self._rows, dtype=np.intp)
 
     def repeats(self) -> NDArray[np.uint16]:
-        """Return a copy of how often each row has the term."""
+        """Copy how often each row has the term."""
         return np.array(self._repeats, dtype=np.uint16)
 
     def add(self, row: int, repeats: int = 1) -> None:
-        """Add a row that has the term; rows come in order, as a rule."""
+        """Add a row, mostly behind the others."""
         repeats = min(repeats, _REPEATS_MAX)
         if not self._rows or self._rows[-1] < row:
             self._rows.append(row)
@@ -200,7 +197,7 @@ class Posting:
             self._repeats.insert(place, repeats)
 
     def remove(self, row: int) -> None:
-        """Remove a row that has the term."""
+        """Remove a row."""
         place = bisect_left(self._rows, row)
         del self._rows[place]
         del self._repeats[place]
@@ -247,7 +244,7 @@ class Codes(NamedTuple):
     """How many keywords the query has, known or not."""
 
     def overlaps(self, rows: Rows) -> list[float]:
-        """Return the Jaccard index of the query's keywords and those of some rows: 0 where both have none."""
+        """Compute the Jaccard index of the query's keywords and those of rows: 0 where both have none."""
         codes: list[int] = self.values[rows].tolist()
         pairs = (divmod(code, self.step) for code in codes)
         return [shared / max(own + self.query_count - shared, 1) for shared, own in pairs]
@@ -283,7 +280,7 @@ class Keywords:
 
     @property
     def nbytes(self) -> int:
-        """About the bytes that they take in RAM."""
+        """About the bytes in RAM."""
         own = sum(10 * len(posting) + 250 for posting in self._postings.values())
         return own + self._counts.nbytes + sum(column.nbytes for column in self._steps.values())
 
@@ -303,18 +300,18 @@ class Keywords:
         self._counts.reach(count, 0)
 
     def codes(self, keywords: Collection[str], count: int) -> Codes:
-        """Return the codes of the first `count` rows for a query's keywords."""
-        wanted = set(keywords)
-        is_wide = self._has_long or len(wanted) >= _STEP
+        """Compute the codes of the first `count` rows for a query's keywords."""
+        distinct = set(keywords)
+        is_wide = self._has_long or len(distinct) >= _STEP
         step = _WIDE_STEP if is_wide else _STEP
         values: Any = self._counts.values[:count].astype(np.int64 if is_wide else np.uint16)
-        for posting in filter(None, map(self._postings.get, wanted)):
+        for posting in filter(None, map(self._postings.get, distinct)):
             if not is_wide and len(posting) * _COMMON_SHARE > count:
                 values += self._steps_of(posting, count)
             else:
                 rows = posting.rows()
                 values[rows[: rows.searchsorted(count)]] += step
-        return Codes(values, step, len(wanted))
+        return Codes(values, step, len(distinct))
 
     def _steps_of(self, posting: Posting, count: int) -> Array:
         steps = self._steps.setdefault(posting.term, Column(np.uint16))

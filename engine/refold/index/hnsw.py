@@ -42,7 +42,7 @@ _PROBES: Final = 32
 _PROBE_NEIGHBOURS: Final = 10
 
 _BLOCK_ROWS: Final = 512
-"""Rows that are built into a graph between two looks at whether it is still wanted."""
+"""Rows that are built into a graph between two checks whether it is still needed."""
 
 _COPIED_ROWS: Final = 4_096
 """Vectors that are copied at a time into a graph that was stored."""
@@ -58,7 +58,7 @@ _is_warned = threading.Event()
 
 
 def library() -> Any:
-    """Return hnswlib, or `None` where it is not installed, after one warning."""
+    """Import hnswlib; `None` where it is not installed, after one warning."""
     try:
         return import_module("hnswlib")
     except ImportError as error:
@@ -73,7 +73,7 @@ def library() -> Any:
 
 
 class Graph:
-    """An immutable graph over the rows before `end`; those that were gone when it was built are not in it.
+    """An immutable graph over the rows before `end` that were alive when it was built.
 
     Of rows with the same vector it has one: many equal vectors would tear the graph apart.
     """
@@ -93,19 +93,19 @@ class Graph:
 
     @property
     def row_count(self) -> int:
-        """How many rows it holds, twins included."""
+        """How many rows it has, twins included."""
         return len(self.rows) + sum(map(len, self.twins.values()))
 
     @property
     def nbytes(self) -> int:
-        """About the bytes that it takes in RAM: hnswlib copies the vectors."""
+        """About the bytes in RAM: hnswlib copies the vectors."""
         return 2_500_000 + len(self.rows) * (4 * int(self.index.dim) + 20 * _LINKS)
 
     def near(self, vector: Array, width: int) -> tuple[Rows, Array] | None:
-        """Return about `width` nearest rows with their cosines, nearest first; `None` if the graph is torn.
+        """Find about `width` nearest rows with their cosines, nearest first; `None` if the graph is torn.
 
-        hnswlib raises, and leaks, where it reaches fewer rows than are wanted. No more are wanted than there are; a
-        graph that raises nevertheless is never searched again.
+        hnswlib raises, and leaks, where it reaches fewer rows than were requested. A graph that raises is never
+        searched again.
         """
         if self._is_torn:
             return None
@@ -116,29 +116,22 @@ class Graph:
             self._is_torn = True
             _logger.warning("a graph of %d rows is torn (%s) and is not asked again", len(self.rows), error)
             return None
-        return self._with_twins(labels[0], np.float32(1.0) - distances[0])
-
-    def _with_twins(self, labels: Array, cosines: Array) -> tuple[Rows, Array]:
-        rows = self.rows[labels.view(np.int64)]
+        cosines = np.float32(1.0) - distances[0]
+        rows = self.rows[labels[0].view(np.int64)]
         if not self.twins:
             return rows, cosines
-        pairs = [
-            (self.twins[label], cosine)
-            for label, cosine in zip(labels.tolist(), cosines, strict=True)
-            if label in self.twins
-        ]
-        more = [(row, cosine) for twins, cosine in pairs for row in twins]
+        pairs = zip(labels[0].tolist(), cosines, strict=True)
+        more = [(row, cosine) for label, cosine in pairs for row in self.twins.get(label, ())]
         if not more:
             return rows, cosines
         others, theirs = zip(*more, strict=True)
         return np.concatenate([rows, np.array(others, np.intp)]), np.concatenate([cosines, np.array(theirs)])
 
 
-def build(matrix: Array, alive: Array, base: Graph | None, is_wanted: Callable[[], bool]) -> Graph | None:
+def build(matrix: Array, alive: Array, base: Graph | None, is_needed: Callable[[], bool]) -> Graph | None:
     """Build a graph over the rows that are alive; with a base, over its rows and all that came behind them.
 
-    Returns `None` if it is no longer wanted, if hnswlib is not installed, or if the graph finds too few of the
-    nearest rows to be worth using.
+    Returns `None` once `is_needed` says no, without hnswlib, and for a graph that finds too few of the nearest rows.
     """
     hnswlib = library()
     if hnswlib is None:
@@ -155,7 +148,7 @@ def build(matrix: Array, alive: Array, base: Graph | None, is_wanted: Callable[[
         index = copy(base.index)
         index.resize_index(first + len(labelled))
     for place in range(0, len(labelled), _BLOCK_ROWS):
-        if not is_wanted():
+        if not is_needed():
             return None
         part = labelled[place : place + _BLOCK_ROWS]
         index.add_items(matrix[part], np.arange(first + place, first + place + len(part)), num_threads=1)
@@ -190,36 +183,34 @@ def _probe(graph: Graph, matrix: Array) -> Graph | None:
     places = np.linspace(0, len(graph.rows) - 1, min(_PROBES, len(graph.rows))).astype(np.intp)
     # Between two rows each: a stored row is found more easily than what users ask for.
     queries = matrix[graph.rows[places]] + np.float32(0.9) * matrix[graph.rows[places[::-1]]]
-    wanted = min(_PROBE_NEIGHBOURS, len(graph.rows))
-    bounds = _kth_products(matrix, graph, queries, wanted)
+    depth = min(_PROBE_NEIGHBOURS, len(graph.rows))
+    # A nearest row is found if the graph gives one whose product reaches the last one's.
+    bounds = _kth_products(matrix, graph, queries, depth) - _PRODUCT_ERROR
     while True:
-        found = [_found_count(graph, query, bound, wanted) for query, bound in zip(queries, bounds, strict=True)]
-        if sum(found) >= RECALL_MIN * wanted * len(queries):
+        recalled = 0
+        for query, bound in zip(queries, bounds, strict=True):
+            distances = graph.index.knn_query(query, k=min(graph.breadth, len(graph.rows)), num_threads=1)[1][0]
+            recalled += min(depth, int(np.count_nonzero(1.0 - distances >= bound)))
+        if recalled >= RECALL_MIN * depth * len(queries):
             return graph
         graph.breadth *= 2
         if graph.breadth > BREADTH_MAX:
             _logger.warning(
                 "a graph of %d rows finds %d of %d nearest rows and is not used; every search passes over all rows",
                 len(graph.rows),
-                sum(found),
-                wanted * len(queries),
+                recalled,
+                depth * len(queries),
             )
             return None
 
 
-def _kth_products(matrix: Array, graph: Graph, queries: Array, wanted: int) -> Array:
+def _kth_products(matrix: Array, graph: Graph, queries: Array, depth: int) -> Array:
     best: list[Array] = []
     for begin in range(0, len(graph.rows), 16 * _BLOCK_ROWS):
         part = product(queries, matrix[graph.rows[begin : begin + 16 * _BLOCK_ROWS]].T)
-        count = min(wanted, part.shape[1])
+        count = min(depth, part.shape[1])
         best.append(np.partition(part, part.shape[1] - count, axis=1)[:, part.shape[1] - count :])
-    return np.sort(np.concatenate(best, axis=1), axis=1)[:, -wanted]
-
-
-def _found_count(graph: Graph, query: Array, bound: np.float32, wanted: int) -> int:
-    """Count the nearest rows that the graph finds: those whose product reaches the last one's."""
-    found = graph.index.knn_query(query, k=min(graph.breadth, len(graph.rows)), num_threads=1)[1][0]
-    return min(wanted, int(np.count_nonzero(1.0 - found >= bound - _PRODUCT_ERROR)))
+    return np.sort(np.concatenate(best, axis=1), axis=1)[:, -depth]
 
 
 _MAGIC: Final = b"refoldG\x02"
@@ -227,7 +218,7 @@ _DIGEST_BYTES: Final = 16
 
 
 class UnfitGraph(StoreCorrupt):
-    """Bytes that are not a graph of these rows; the message says why. The graph has to be built."""
+    """Bytes that are not a graph of these rows; the graph has to be built."""
 
 
 class _Packed(msgspec.Struct, frozen=True, array_like=True):
@@ -257,7 +248,7 @@ _DECODE: Final = msgspec.msgpack.Decoder(_Packed).decode
 
 
 def pack(graph: Graph, sources: Array, name: str, position: int) -> bytes:
-    """Return a graph as bytes; `sources` are the seqs of the events that carry the rows' vectors.
+    """Encode a graph; `sources` are the seqs of the events that carry the rows' vectors.
 
     Rows with the vector of one event, as a memory has whose keywords were changed, are named once. Two graphs with the
     same links give the same bytes.
@@ -302,20 +293,20 @@ def _digest(body: bytes | memoryview) -> bytes:
 
 
 def is_intact(blob: bytes) -> bool:
-    """Return whether bytes are those that were packed, by this program or by another version of it."""
+    """Check the digest of a packed graph, of this version or another."""
     return len(blob) > _DIGEST_BYTES and _digest(memoryview(blob)[:-_DIGEST_BYTES]) == blob[-_DIGEST_BYTES:]
 
 
 def seqs_of(blob: bytes) -> Array:
-    """Return the seqs of the rows that a packed graph names, in the order that a table needs them in."""
+    """Return the seqs of the rows that a packed graph names, in the order in which a table needs them."""
     packed = _unpack(blob)
     return np.concatenate([np.frombuffer(packed.seqs, "<i8"), np.frombuffer(packed.twin_seqs, "<i8")])
 
 
 def unpack(blob: bytes, name: str, matrix: Array, sources: Array, alive: Array) -> tuple[Graph, int]:
-    """Return a graph over the rows of a view, and the seq at which it was packed.
+    """Decode a graph over the rows of a view; return it with the seq at which it was packed.
 
-    Raises `UnfitGraph` for anything but what `pack` gave for rows that are all there.
+    Raises `UnfitGraph` for anything but the result of `pack` for rows that are all there.
     """
     packed = _unpack(blob)
     hnswlib = library()
@@ -391,12 +382,12 @@ def _places(seqs: Array, sources: Array) -> Rows:
     ordered = seqs[order]
     by_seq = np.argsort(sources, kind="stable")
     known = sources[by_seq]
-    wanted = np.minimum(known.searchsorted(ordered) + np.arange(len(seqs)) - ordered.searchsorted(ordered), len(known))
-    found = np.append(known, -1)[wanted]
-    if (found != ordered).any():
-        _refuse(f"it names a row of seq {ordered[found != ordered][0]}, which is not in the table")
+    nearest = np.minimum(known.searchsorted(ordered) + np.arange(len(seqs)) - ordered.searchsorted(ordered), len(known))
+    is_missing = np.append(known, -1)[nearest] != ordered
+    if is_missing.any():
+        _refuse(f"it names a row of seq {ordered[is_missing][0]}, which is not in the table")
     places: Rows = np.empty(len(seqs), np.intp)
-    places[order] = by_seq[wanted]
+    places[order] = by_seq[nearest]
     return places
 
 

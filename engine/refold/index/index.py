@@ -1,8 +1,8 @@
-"""The indexes of all projects of an engine: which rows a search looks at, and rankings answered from them.
+"""The indexes of all projects of an engine: which rows a search sees, and rankings answered from them.
 
-The one cache of vectors. The index of a live stream applies each of its events, and hands out views of the seqs that it
-knows. What it cannot give - an earlier state, one of a branch that has no events of its own, one of an open batch - has
-an index of its own, whose vectors are taken from others where they are there.
+The index of a live stream applies each of its events, and hands out views of the seqs that it knows. An earlier state,
+one of a branch without events of its own, and one of an open batch have indexes of their own, with vectors taken from
+others where they have them.
 """
 
 import logging
@@ -55,7 +55,7 @@ _LOST_RATIO_MAX: Final = 0.25
 
 
 class Neighbour(NamedTuple):
-    """The memory that is most alike to a vector, their cosine, and the memory's own vector of length 1."""
+    """The memory most similar to a vector, their cosine, and the memory's own vector of length 1."""
 
     entry: Entry
     cosine: float
@@ -63,7 +63,7 @@ class Neighbour(NamedTuple):
 
 
 class IndexView(NamedTuple):
-    """What a search looks at: rows that never change, and how they become memories."""
+    """The rows of a search, which never change, and how they become memories."""
 
     project: ProjectIndex
     table: TableView
@@ -82,20 +82,17 @@ class IndexView(NamedTuple):
         return self.project.entries_at(self.seq, rows)
 
     def query(self, query: Query) -> Query:
-        """Return a query with the rows listed that a filter by metadata allows."""
-        wanted = query.filter.metadata
-        if wanted is None:
+        """Resolve a filter by metadata to rows."""
+        required = query.filter.metadata
+        if required is None:
             return query
-        rows = [
-            row
-            for row, entry in enumerate(self.by_row[: self.table.count])
-            if entry is not None and _has(entry.metadata or {}, wanted)
-        ]
+        rows: list[int] = []
+        for row, entry in enumerate(self.by_row[: self.table.count]):
+            metadata = {} if entry is None else entry.metadata or {}
+            is_match = all(name in metadata and metadata[name] == value for name, value in required.items())
+            if entry is not None and is_match:
+                rows.append(row)
         return replace(query, filter=replace(query.filter, rows=np.array(rows, np.intp)))
-
-
-def _has(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    return all(name in metadata and metadata[name] == value for name, value in wanted.items())
 
 
 class Needs(NamedTuple):
@@ -110,7 +107,7 @@ class Needs(NamedTuple):
 
 
 class FillRequest(NamedTuple):
-    """An index that has to be filled before a search: with which memories, and whose vectors may be used."""
+    """An index to fill before a search: its memories, and the indexes whose vectors may be used."""
 
     key: Hashable
     number: int
@@ -125,7 +122,7 @@ class FillRequest(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What the indexes need of the store."""
+    """The parts of a store that the indexes need."""
 
     name: str
     readonly: bool
@@ -157,7 +154,7 @@ class Indexes:
         self.is_closed = False
 
     def close(self) -> None:
-        """Let everything go, and end the threads."""
+        """Release everything, and end the threads."""
         self.is_closed = True
         self._drafts.clear()
         self._projects.close()
@@ -165,20 +162,20 @@ class Indexes:
 
     @property
     def nbytes(self) -> int:
-        """About the bytes that all indexes take in RAM."""
+        """About the bytes of all indexes in RAM."""
         return self._projects.nbytes + self._episodes.nbytes
 
     # Views.
 
     def touch(self, index: ProjectIndex) -> None:
-        """Count an index as just used: those that were not for longest leave first."""
+        """Count an index as just used."""
         if index.key is not None:
             self._projects.touch(index.key, index)
 
     def view(
         self, key: str, facts: Facts, at: int | None, pending: Sequence[Event], needs: Needs
     ) -> IndexView | FillRequest | None:
-        """Return the rows of a state, what is needed to fill them, or `None` if there are none.
+        """Return the rows of a state, a request to fill them, or `None` if there are none.
 
         `at` is the seq of the state, `None` for a live one, or that of an open batch with its `pending` events.
         """
@@ -308,7 +305,7 @@ class Indexes:
     # The nearest memory.
 
     def nearest(self, view: IndexView, packed: bytes) -> Neighbour | None:
-        """Return the active memory that is most alike to a vector; of several the most important, then the oldest."""
+        """Find the active memory most similar to a vector; of several the most important, then the oldest."""
         vector, count = unit(packed), _CANDIDATES
         while True:
             query = Query(vector=packed, filter=Filter(statuses=(ACTIVE,)), top_k=count)
@@ -349,7 +346,7 @@ class Indexes:
             table = self._episodes.get(key, lambda: VectorTable(key[1], "", crossover=_NEVER))
             missing = np.setdiff1d(seqs, table.sources())
             if len(missing) and len(table) and missing[0] < table.sources()[-1]:
-                # Of another branch: rows stand in the order of their seqs, so all are laid out anew.
+                # Of another branch: rows are in the order of their seqs, so all are added anew.
                 missing = np.union1d(seqs, table.sources())
                 self._episodes.drop(key, table)
                 table = self._episodes.get(key, lambda: VectorTable(key[1], "", crossover=_NEVER))
@@ -362,9 +359,9 @@ class Indexes:
     # Graphs.
 
     def store_grown(self, index: ProjectIndex) -> None:
-        """Let the row of a graph that has doubled since it was stored travel with the next commit.
+        """Send a graph that has doubled since it was stored to the store, with the next commit.
 
-        Packing it takes a while, so that no lock is held meanwhile; what is packed is of one view, which is enough.
+        Packing takes a while, so no lock is taken for it; the packed one is of one view, which is enough.
         """
         graph, stream = index.table.view().graph, index.stream
         if graph is None or graph is index.grown_graph or stream is None or self._source.readonly:
@@ -380,13 +377,13 @@ class Indexes:
                 self._source.store_graph(stream.number, blob)
 
     def new_graphs(self) -> list[tuple[int, bytes]]:
-        """Return the graphs that the store does not have yet, by number of stream; the state lock is held."""
+        """Return the graphs that the store does not have yet, by number of stream; the caller holds the state lock."""
         rows: list[tuple[int, bytes]] = []
         for index in self._projects.all():
             graph = index.table.view().graph
             if index.stream is not None and graph is not None and graph is not index.stored_graph:
                 blob = index.table.graph_to_bytes(index.seq)
-                assert blob is not None, "a graph went while the state lock was held"
+                assert blob is not None, "a graph went under the state lock"
                 rows.append((index.stream.number, blob))
                 index.stored_graph = graph
         return rows
@@ -404,7 +401,7 @@ def _view_of(index: ProjectIndex, needs: Needs) -> IndexView:
 
 
 class TextScores(NamedTuple):
-    """What the comparison of texts gives each row: the weighted sum, and signal by signal."""
+    """The comparison of texts for each row: the weighted sum, and signal by signal."""
 
     extra: Array | None
     parts: dict[str, Array]
@@ -421,7 +418,7 @@ def compare_texts(texts: TextIndex, orders: Array, query: Query) -> TextScores:
 
 
 def search_view(view: IndexView, query: Query, texts: TextScores | None) -> Matches:
-    """Return the rows that answer a query best."""
+    """Find the rows that answer a query best."""
     extra = None if texts is None else texts.extra
     return search(view.project.table, view.query(query), view=view.table, extra=extra)
 
@@ -436,7 +433,7 @@ def search_view_many(view: IndexView, queries: Sequence[Query], texts: Sequence[
 def signals_of(
     view: IndexView, query: Query, texts: TextScores | None, pairs: Sequence[tuple[Match, Entry]]
 ) -> list[dict[str, float]]:
-    """Return the signals of each match: those that have a weight, or all of them."""
+    """Compute the signals of each match: those that have a weight, or all of them."""
     parts = {} if texts is None else texts.parts
     if not query.explain:
         names = tuple(query.ranking.weights())

@@ -27,19 +27,19 @@ _VECTORS_READ: Final = 1_024
 
 
 def vector_of(event: Event) -> bytes:
-    """Return the vector that an event holds, as raw float32."""
+    """Return the vector of an event, as raw float32."""
     vector: bytes = getattr(event, "vector")  # noqa: B009 - several kinds of events have one
     return vector
 
 
 def unit(packed: bytes) -> Array:
-    """Return a vector of length 1, from raw float32."""
+    """Scale a vector of raw float32 to length 1."""
     found: Array = normalised(packed, len(packed) // 4)[0]
     return found
 
 
 def exact_cosine(one: Array, other: Array) -> float:
-    """Return the cosine of two unit vectors to 6 decimals: the same on every machine."""
+    """Compute the cosine of two unit vectors to 6 decimals: the same on every machine."""
     product = float(np.dot(one.astype(np.float64), other.astype(np.float64)))
     return round(max(-1.0, min(1.0, product)), DECIMALS)
 
@@ -58,29 +58,28 @@ class VectorLoader:
         *,
         dimensions: int,
     ) -> Array:
-        """Return the vectors at seqs, of length 1: those of open batches are negative, and in `pending`.
+        """Load the vectors at seqs, of length 1: those of open batches are negative, and in `pending`.
 
-        An erased one is all zeros: nothing is like it.
+        An erased one is all zeros: nothing is similar to it.
         """
-        read = partial(self._read, pending=pending, dimensions=dimensions)
-        wanted = np.asarray(seqs, np.int64)
-        is_found: Array = np.zeros(len(wanted), np.bool_)
-        units: Array = np.empty((len(wanted), dimensions), np.float32)
+        targets = np.asarray(seqs, np.int64)
+        is_missing: Array = np.ones(len(targets), np.bool_)
+        units: Array = np.empty((len(targets), dimensions), np.float32)
         for donor in donors:
             columns = donor.table.view().columns
             by_seq = np.argsort(columns.sources, kind="stable")
             known = columns.sources[by_seq]
-            places = known.searchsorted(wanted)
-            fresh = ~is_found & (np.append(known, -1)[places] == wanted)
+            places = known.searchsorted(targets)
+            fresh = is_missing & (np.append(known, -1)[places] == targets)
             units[fresh] = columns.matrix[by_seq[places[fresh]]]
-            is_found |= fresh
-        missing = np.flatnonzero(~is_found)
+            is_missing &= ~fresh
+        missing = np.flatnonzero(is_missing)
         for begin in range(0, len(missing), _VECTORS_READ):
             part = missing[begin : begin + _VECTORS_READ]
-            units[part] = read(wanted[part].tolist())
+            units[part] = self._read(targets[part].tolist(), pending, dimensions)
         return units
 
-    def _read(self, seqs: Sequence[int], *, pending: Sequence[Event], dimensions: int) -> Array:
+    def _read(self, seqs: Sequence[int], pending: Sequence[Event], dimensions: int) -> Array:
         raw: dict[int, bytes] = {seq: vector_of(pending[-1 - seq]) for seq in seqs if seq < 0}
         stored = sorted({seq for seq in seqs if seq > 0})
         raw |= zip(stored, self._load_vectors(stored), strict=True)
@@ -116,12 +115,12 @@ class ProjectTexts:
         return self._changes is not None
 
     def note(self, order: int, entry: Entry | None) -> None:
-        """Take note of a memory that changed, `None` if it is gone."""
+        """Record a change of a memory, `None` if it is gone."""
         if self._changes is not None:
             self._changes[order] = entry
 
     def take(self, everything: Callable[[], dict[int, Entry | None]]) -> dict[int, Entry | None]:
-        """Return the changes since the last call, at first everything."""
+        """Take the changes since the last call, at first everything."""
         changes = everything() if self._changes is None else self._changes
         self._changes = {}
         return changes
@@ -170,7 +169,7 @@ _LETTER_BYTES: Final = 8
 
 
 def accessed(entry: Entry) -> int:
-    """Return when a memory was last accessed, as a table takes it."""
+    """Return the time of a memory's last access, as a table takes it."""
     return _NO_TIME_NS if entry.accessed_ns is None else entry.accessed_ns
 
 
@@ -186,10 +185,10 @@ class IndexedStream(Protocol):
 
 
 class ProjectIndex:
-    """The memories of a state, each in a row of a table; whoever changes or reads it holds the state lock.
+    """The memories of a state, each in a row of a table; reads and changes hold the state lock.
 
-    `seq` is the one of the stream that it equals. While it is attached to a stream, that applies each of its events.
-    The views that it hands out are searched without any lock.
+    `seq` is the one of the stream that it equals. A stream applies its events to an attached index. The views are
+    searched without any lock.
     """
 
     def __init__(
@@ -227,12 +226,11 @@ class ProjectIndex:
         """The length of all contents that ever had a row; the next order; the seq of the newest vector with a row."""
 
     def __len__(self) -> int:
-        """Return how many rows there are, dead ones included."""
         return len(self.table)
 
     @property
     def nbytes(self) -> int:
-        """About the bytes that the rows take in RAM, with the memories and their texts."""
+        """About the bytes of the rows in RAM, with the memories and their texts."""
         own = self.table.nbytes + _ENTRY_BYTES * len(self.ids) + self._letters_count
         if self.texts.is_built:
             own += _TEXT_BYTES * len(self.ids) + _LETTER_BYTES * self._letters_count
@@ -258,7 +256,7 @@ class ProjectIndex:
         self.table.close()
 
     def detach(self) -> None:
-        """Follow the stream no longer; what it knows of the past stays right."""
+        """Leave the stream; views of the past stay right."""
         if self.stream is not None and self.stream.index is self:
             self.stream.index = None
         self.stream = None
@@ -273,7 +271,7 @@ class ProjectIndex:
     def fill(self, entries: Sequence[Entry], lost: Sequence[int], places: Sequence[int], units: Array) -> None:
         """Fill the empty table with memories, and with dead rows of the vectors at the seqs in `lost`.
 
-        `places` says for each row which memory it is; from `len(entries)` on it is a dead one.
+        `places` maps each row to its memory; from `len(entries)` on it is a dead one.
         """
         dead = Entry("", importance=0.0, accessed_ns=0)
         candidates = [*entries, *(dead for _ in lost)]
@@ -304,7 +302,7 @@ class ProjectIndex:
             self.table.remove(self.table.since, [row for row, entry in enumerate(self.entries) if entry is None])
 
     def update(self, seq: int, pairs: Iterable[tuple[str, Entry | None]], load: Load) -> None:
-        """Set memories, by id, to what they are from a seq on, `None` for one that is gone."""
+        """Set memories, by id, from a seq on; `None` for one that is gone."""
         gone: list[int] = []
         changed: list[int] = []
         for entry_id, entry in pairs:
@@ -408,9 +406,9 @@ class ProjectIndex:
         return self.load(seqs)
 
     def catch_up(self, facts: Facts, seq: int, load: Load) -> bool:
-        """Update to a later state of the same memories; return whether that could be done.
+        """Update to a later state of the same memories; return whether that was possible.
 
-        What was between is not known then, so that no view of a seq before `seq` can be had.
+        The states between are not known then, so views begin at `seq`.
         """
         if facts.seq != self.facts_seq:
             ids: dict[str, None] = {}
@@ -433,7 +431,7 @@ class ProjectIndex:
     # Reading.
 
     def view_at(self, at: int, then: Mapping[str, Entry]) -> TableView:
-        """Return the rows as of a seq, at which the memories were those given."""
+        """Return the rows as of a seq, with the memories of that time."""
         view = self._views.get(at)
         if view is None:
             rows = self.table.stale(at).tolist()
@@ -452,7 +450,7 @@ class ProjectIndex:
         return view
 
     def entries_at(self, seq: int, rows: Sequence[int]) -> list[Entry] | None:
-        """Return the memories of rows as they were at a seq; `None` if that is not known any more."""
+        """Return the memories of rows as of a seq; `None` if that is not known any more."""
         found: list[Entry] = []
         for row in rows:
             entry = self.entries[row] if self._changed_at[row] <= seq else self._before(row, seq)
@@ -467,7 +465,7 @@ class ProjectIndex:
         return next((entry for at, place, entry in self._replaced if place == row and at > seq), None)
 
     def take_changes(self) -> dict[int, Entry | None]:
-        """Return the memories, by order, that changed since the last call; at first all."""
+        """Take the memories, by order, that changed since the last call; at first all."""
         return self.texts.take(lambda: {self.orders[row]: self.entries[row] for row in self.rows.values()})
 
 

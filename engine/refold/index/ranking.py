@@ -1,4 +1,4 @@
-"""What a search asks for: a ranking, which is data, a filter, and the query that has both. Pure."""
+"""Rankings as data, filters, and the query that has both. Pure."""
 
 from collections.abc import Mapping
 from math import isfinite, log
@@ -49,9 +49,9 @@ class Ranking(Struct, frozen=True, kw_only=True):
     - `importance`: of the memory.
     - `recency`: of its last access.
 
-    `bm25`, `idf_cosine` and `coverage` see terms: the words of a text (`refold.text.words`) without the
-    commonest English ones, stemmed by `stemmer` (`"porter"`, `"light"` or `"none"`), and the month and year in
-    which it occurred, if that is known. How rare a term is, is counted among the live rows before any filter.
+    `bm25`, `idf_cosine` and `coverage` see terms: the words of a text (`refold.text.words`) without the commonest
+    English ones, stemmed by `stemmer` (`"porter"`, `"light"` or `"none"`), and the month and year in which it occurred,
+    if that is known. How rare a term is, is counted among the live rows before any filter.
 
     - `recency_curve`: `"hyperbolic"`, 1 / (1 + `recency_rate` * days), or `"exponential"`, `recency_weekly`
       to the power of days / 7. Days are fractions, and never below 0.
@@ -154,7 +154,7 @@ RANKINGS: Final[Mapping[str, Ranking]] = MappingProxyType({ranking.name: ranking
 
 
 def ranking_of(ranking: object) -> Ranking:
-    """Return a ranking given by its name or as itself; raises `InvalidInput` for anything else.
+    """Resolve a ranking given by name or as itself; raises `InvalidInput` for anything else.
 
     >>> ranking_of("browse").importance
     0.8

@@ -38,7 +38,7 @@ _NEAREST: Final = Ranking(name="nearest", cosine=1.0)
 
 
 class Match(msgspec.Struct, frozen=True, gc=False):
-    """A row that was found: its place, the seq of the event with its vector, its score, and the raw signals."""
+    """A row: its place, the seq of the event with its vector, its score, and the raw signals."""
 
     row: int
     seq: int
@@ -72,7 +72,7 @@ def _scratch(name: str, count: int) -> Array:
 
 
 def recency_of(ranking: Ranking, now_ns: int, accessed_ns: Sequence[int]) -> list[float]:
-    """Return the recency of what was accessed at some times; what lies in the future counts as now."""
+    """Compute the recency of times of access; the future counts as now."""
     rate = ranking.daily_rate
     days = [max(now_ns - time_ns, 0) / DAY_NS for time_ns in accessed_ns]
     if ranking.recency_curve == "hyperbolic":
@@ -157,8 +157,8 @@ assert CERTIFIED_ROWS <= BREADTH_MAX
 class Scan:
     """A query, ready to be compared with the rows of a view; `extra` is added to the score of each row.
 
-    Raises `InvalidInput` and `EmbeddingMismatch` as `normalised` does of the vector, and `InvalidInput` for
-    extra scores that are not finite, or not one for each row.
+    Raises `normalised`'s errors for the vector, and `InvalidInput` for extra scores that are not finite, or not one for
+    each row.
     """
 
     def __init__(self, view: TableView, query: Query, extra: Any = None) -> None:
@@ -186,11 +186,11 @@ class Scan:
         """By how much a total may differ from its score."""
 
     def select(self) -> RowSelection:
-        """Return the rows that the query may find."""
+        """Return the rows that pass the filter."""
         return self.view.select(self.filter, self.ranking.importance)
 
     def all(self, selection: RowSelection, products: Array | None = None) -> list[Match]:
-        """Return the best rows of a selection, by a pass over all; `products`, if given, are used up."""
+        """Find the best rows of a selection by a pass over all; `products`, if given, are used up."""
         totals = self._products(selection) if products is None else products
         self._add_rest(totals, selection)
         places = self._reachable(totals)
@@ -265,7 +265,7 @@ class Scan:
         return [match for *_, match in found[: self.top_k]]
 
     def nearest(self) -> list[Match] | None:
-        """Return the nearest rows by the graph, `None` if it does not give enough of them."""
+        """Find the nearest rows by the graph, `None` if it does not give enough of them."""
         graph, vector = self.view.graph, self.vector
         if graph is None or vector is None:
             return None
@@ -295,7 +295,7 @@ class Scan:
         return self._ranked(rows[self._reachable(products)])
 
     def certified(self, selection: RowSelection) -> list[Match] | None:
-        """Return the best rows, certified as far as the graph gives all of the nearest; `None` if that fails."""
+        """Find the best rows, certified as far as the graph gives all of the nearest; `None` if that fails."""
         view, graph, vector, weight = self.view, self.view.graph, self.vector, self.ranking.cosine
         if graph is None or vector is None or weight <= 0.0:
             return None
@@ -359,25 +359,21 @@ class _Candidates:
         self.totals: list[Array] = []
 
     def take(self, rows: Rows, products: Array) -> None:
-        """Add rows whose products are known."""
         self._is_seen[rows] = True
         self.rows.append(rows)
         self.totals.append(products + self._rest[rows])
 
     def take_fresh(self) -> None:
-        """Add the rows behind the graph."""
         if self._end < len(self._matrix):
             self.rows.append(np.arange(self._end, len(self._matrix)))
             self.totals.append(product(self._matrix[self._end :], self._query) + self._rest[self._end :])
 
     def look_at(self, rows: Rows) -> None:
-        """Add those of some rows that are not there yet."""
         fresh = rows[~self._is_seen[rows]]
         if len(fresh):
             self.take(fresh, product(self._matrix[fresh], self._query))
 
     def bound(self, top_k: int) -> float:
-        """Return the total of the last of the best rows so far."""
         totals = np.concatenate(self.totals)
         return float(np.partition(totals, -top_k)[-top_k]) if len(totals) >= top_k else -np.inf
 
@@ -388,9 +384,9 @@ _NO_MATCHES: Final = Matches((), exact=True, scanned=True)
 def search(
     table: VectorTable, query: Query, *, view: TableView | None = None, extra: Any = None, exact: bool = False
 ) -> Matches:
-    """Return the rows with the best scores, ties to the higher importance, then to the lower seq.
+    """Find the rows with the best scores, ties to the higher importance, then to the lower seq.
 
-    `extra` is added to the score of each row. `exact` uses no graph. Raises what `Scan` raises.
+    `extra` is added to the score of each row. `exact` uses no graph. Raises the errors of `Scan`.
     """
     view = view or table.view()
     scan = Scan(view, query, extra)
@@ -428,7 +424,7 @@ def search_many(view: TableView, queries: Sequence[Query], extras: Sequence[Any]
 
 
 def nearest(table: VectorTable, query: Query, *, view: TableView | None = None, exact: bool = False) -> Matches:
-    """Return the rows with the highest cosines, whatever the query's ranking; exact where all rows were passed over."""
+    """Find the rows with the highest cosines, whatever the query's ranking; exact without a graph."""
     view = view or table.view()
     scan = Scan(view, replace(query, ranking=_NEAREST))
     if not scan.top_k or scan.vector is None:
@@ -460,10 +456,10 @@ _NARROW_SHARE: Final = 4
 
 
 def pairs(matrix: Array, threshold: float, is_gone: Array, is_changed: Array) -> Iterator[tuple[int, Rows]]:
-    """Yield rows of length 1, in order, each with the later rows whose product with it may be over a threshold.
+    """Yield rows of length 1, in order, each with the later rows whose product with it may exceed a threshold.
 
-    Pairs of which neither `is_changed` are left out, and rows that are `is_gone` by then: the caller may let some
-    go between two steps.
+    Pairs of which neither `is_changed` are left out, and rows that are `is_gone` by then: the caller may set more
+    between two steps.
     """
     short = narrowed(matrix)
     everything = np.arange(len(matrix))
@@ -492,7 +488,7 @@ def _near(short: Array, rows: Rows, columns: Rows, threshold: float) -> dict[int
 
 
 def narrowed(matrix: Array) -> Array:
-    """Return shorter rows, whose products are at least those of the rows, but for rounding."""
+    """Shorten rows so that their products are at least those of the rows, but for rounding."""
     if matrix.shape[1] < _NARROW_SHARE * NARROW_DIMENSIONS or len(matrix) < SAMPLED_ROWS:
         return matrix
     basis = _directions(matrix[:: len(matrix) // SAMPLED_ROWS].astype(np.float64)).astype(np.float32)

@@ -1,9 +1,8 @@
 """A table of vectors, one in each row, its views, and the graph that it builds where one pays.
 
 A row is added once, with the seq of the event that carries its vector, and its number is never used again. So rows are
-ordered by the seqs of their births, and a search as of a seq is a search in the first rows. What may change of a row
-(importance, access, status, whether it is alive) says at which seq it last did. Everything here is a cache: filled
-again from the log, a table gives the same answers.
+ordered by the seqs of their births, and a search as of a seq is a search in the first rows. Importance, access, status
+and whether a row is alive have the seq of their last change. All of it is a cache, filled from the log.
 """
 
 import logging
@@ -36,7 +35,7 @@ _EXCLUDED_SHARE: Final = 8
 
 
 class Vocabulary:
-    """What all views of a table share; it only grows."""
+    """State that all views of a table share; it only grows."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -99,25 +98,25 @@ class TableView:
 
     @cached_property
     def latest_days(self) -> float:
-        """When a row was last accessed, in days since the epoch, rounded up."""
+        """The last access of any row, in days since the epoch, rounded up."""
         return float(np.nextafter(self.columns.days.max(initial=-np.inf), np.float32(np.inf)))
 
     @cached_property
     def span_days(self) -> float:
-        """How far from the epoch the farthest access of a row lies."""
+        """The distance of the farthest access from the epoch, in days."""
         return float(np.abs(self.columns.days).max(initial=0.0))
 
     def days(self, now_ns: int) -> float:
-        """Return a time in days since the epoch."""
+        """Convert a time to days since the epoch."""
         return (now_ns - (self.vocabulary.epoch_ns or 0)) / DAY_NS
 
     def codes(self, keywords: Sequence[str]) -> Codes:
-        """Return for every row how many keywords it has, and how many of the given ones."""
+        """Compute for every row how many keywords it has, and how many of the given ones."""
         with self.vocabulary.lock:
             return self.vocabulary.keywords.codes(keywords, self.count)
 
     def select(self, chosen: Filter, weight: float) -> RowSelection:
-        """Return the rows that a filter leaves, their importance weighted; cached unless it lists rows."""
+        """Return the rows that pass a filter, their importance weighted; cached unless it lists rows."""
         if chosen.rows is not None:
             return self._select(chosen, weight)
         key = (chosen.categories, chosen.statuses, chosen.min_importance, weight)
@@ -130,7 +129,7 @@ class TableView:
         return found
 
     def mask(self, chosen: Filter, rows: Any = slice(None)) -> Array:
-        """Return for every row, or for some, whether a filter allows it."""
+        """Mark every row, or some, that a filter allows."""
         columns, vocabulary = self.columns, self.vocabulary
         found: Array = columns.alive[rows]
         if chosen.statuses is not None:
@@ -188,7 +187,7 @@ _logger = logging.getLogger("refold")
 
 
 class Crossover(NamedTuple):
-    """From how many rows on a graph is faster than a pass over all of them."""
+    """The number of rows from which a graph is faster than a pass over all of them."""
 
     nearest_rows: int
     hybrid_rows: int
@@ -216,8 +215,8 @@ def measure(view: TableView) -> Crossover:
 class GraphBuilder:
     """The graph of a table, and the one thread that builds the next one while the table is in use.
 
-    A graph is built when a search would gain by it. It is built on where many rows came since, and anew where many of
-    its rows are gone.
+    A graph is built when a search would gain by it; built on where many rows came since, and anew where many of its
+    rows are gone.
     """
 
     def __init__(
@@ -243,7 +242,7 @@ class GraphBuilder:
         self.builds_count = 0
 
     def pays(self, view: TableView, *, is_hybrid: bool) -> bool:
-        """Return whether to search with the view's graph; where it is missing or old, begin to build another."""
+        """Decide whether to search with the view's graph; where it is missing or old, begin to build another."""
         if self._is_closed:
             return False
         floor = self.fixed.least(is_hybrid=is_hybrid) if self.fixed is not None else _CALIBRATED_ROWS_MIN
@@ -288,7 +287,7 @@ class GraphBuilder:
     def _build(self, view: TableView, base: Graph | None) -> None:
         graph = None
         try:
-            graph = build(view.columns.matrix, view.columns.alive, base, self._is_wanted)
+            graph = build(view.columns.matrix, view.columns.alive, base, self._is_needed)
         except (MemoryError, RuntimeError):
             _logger.exception("a graph of %d rows could not be built; searches pass over all rows", view.count)
         finally:
@@ -299,35 +298,31 @@ class GraphBuilder:
                 elif not self._is_closed:
                     self.put(graph)
 
-    def _is_wanted(self) -> bool:
+    def _is_needed(self) -> bool:
         return not self._is_closed and threading.main_thread().is_alive()
 
     def put(self, graph: Graph) -> None:
-        """Let searches that begin from now on use a graph; the caller locks."""
+        """Use a graph in searches from now on; the caller locks."""
         self.graph = graph
         self.builds_count += 1
         self._on_change()
 
     def settle(self) -> None:
-        """Return once nothing is being built."""
+        """Wait until nothing is being built."""
         thread = self._thread
         if thread is not None:
             thread.join()
 
     def close(self) -> None:
-        """Stop building, and let go of the graph and the table: its vectors leave RAM with its last user."""
+        """Stop building, and release graph and table: the vectors leave RAM with their last user."""
         with self._lock:
             self._is_closed = True
         self.settle()
         with self._lock:
             self.graph = None
             self._on_change()
-            # Each holds the other until here, and such cycles may not be collected for long: arrays do not count there.
-            self._view, self._on_change = _closed, _nothing
-
-
-def _nothing() -> None:
-    """Do nothing."""
+            # A cycle until here, which may not be collected for long: arrays do not count there.
+            self._view, self._on_change = _closed, lambda: None
 
 
 def _closed() -> TableView:
@@ -335,7 +330,7 @@ def _closed() -> TableView:
 
 
 class PastValues(NamedTuple):
-    """What rows were at another time than now: columns of one length."""
+    """Columns of rows as of an earlier time, of one length."""
 
     rows: Any
     importance: Any
@@ -346,9 +341,9 @@ class PastValues(NamedTuple):
 class VectorTable:
     """The rows of one project and one embedder; one thread at a time writes, any number search.
 
-    `since` is the seq from which on it knows every row: it is filled with those that were alive then, and gets
-    everything that happens later. `crossover` fixes from how many rows on a graph is used; without it that is measured.
-    Close it: it may have a thread that builds a graph.
+    `since` is the seq from which on it has every row: it is filled with those alive then, and gets every later change.
+    `crossover` fixes from how many rows on a graph is used; without it that is measured. Close it: it may have a thread
+    that builds a graph.
     """
 
     def __init__(
@@ -386,12 +381,11 @@ class VectorTable:
         self._latest = None
 
     def __len__(self) -> int:
-        """Return how many rows there are, dead ones included."""
         return self._columns["born"].count
 
     @property
     def nbytes(self) -> int:
-        """About the bytes that the table takes in RAM."""
+        """About the bytes in RAM."""
         with self.lock:
             graph = self.builder.graph
             own = sum(column.nbytes for column in self._columns.values()) + self._vocabulary.keywords.nbytes
@@ -420,9 +414,9 @@ class VectorTable:
     ) -> int:
         """Add a row and return its number; `vector` is an array, a sequence, or raw float32.
 
-        Of rows with equal scores that of the lower `order` is found first; by default it is the row's number. `source`
-        is the seq of the event that carries the vector, if that is not `seq`; `is_unit` says that the vector is an
-        array of length 1.
+        Of rows with equal scores that of the lower `order` comes first; by default it is the row's number. `source` is
+        the seq of the event that carries the vector, if that is not `seq`; with `is_unit` the vector is an array of
+        length 1.
 
         Raises `InvalidInput` for a vector that is zero or not finite and for a seq before the last row's;
         `EmbeddingMismatch` for one of another dimension. Then nothing is changed.
@@ -470,8 +464,7 @@ class VectorTable:
     ) -> Rows:
         """Add many rows in the order of their seqs and return their numbers; a column of length 1 is for all of them.
 
-        `are_units` says that the vectors are an array of length 1 each. Raises what `add` raises; then nothing is
-        changed.
+        With `are_units` the vectors are an array of length 1 each. Raises the errors of `add`; then nothing is changed.
         """
         units = vectors if are_units else normalised(vectors, self.dimensions)
         with self.lock:
@@ -512,7 +505,7 @@ class VectorTable:
             return np.arange(begin, begin + count)
 
     def remove(self, seq: int, rows: Any) -> None:
-        """Let rows die at a seq; dead ones are left as they are."""
+        """Mark rows as dead from a seq on; dead ones stay as they are."""
         with self.lock:
             places = np.atleast_1d(np.asarray(rows, np.intp))
             going = places[self._columns["alive"].values[places]]
@@ -570,7 +563,7 @@ class VectorTable:
     # Views.
 
     def view(self) -> TableView:
-        """Return the rows as they are, with the graph if there is one."""
+        """Return the rows as of now, with the graph if there is one."""
         with self.lock:
             if self._latest is None:
                 columns = Columns(**{name: self._columns[name].view() for name in Columns._fields})
@@ -587,8 +580,8 @@ class VectorTable:
     def view_at(self, at: int, past: PastValues | None = None) -> TableView:
         """Return the rows as of a seq: those born by then and alive, with `past` values of those changed since.
 
-        Raises `InvalidInput` for a seq before `since`, where rows may be missing that were gone by then, and if a row
-        was changed later and `past` does not say what it was.
+        Raises `InvalidInput` for a seq before `since`, where rows may be missing, and for a row changed later without a
+        value in `past`.
         """
         with self.lock:
             if at < self.since:
@@ -621,7 +614,7 @@ class VectorTable:
     # The graph.
 
     def graph_to_bytes(self, position: int) -> bytes | None:
-        """Return the graph without its vectors, to be stored; `None` if there is none.
+        """Pack the graph without its vectors; `None` if there is none.
 
         `position` is the seq up to which the log was applied to this table.
         """
@@ -629,10 +622,10 @@ class VectorTable:
         return None if view.graph is None else hnsw.pack(view.graph, view.columns.sources, self.name, position)
 
     def graph_from_bytes(self, blob: bytes) -> int:
-        """Put a graph in place that was packed, and return the seq at which it was.
+        """Restore a packed graph, and return the seq at which it was packed.
 
-        All rows that it names have to be here, alive or not: `hnsw.seqs_of` tells them. Raises `UnfitGraph`, with
-        the reason, for bytes that are not what was packed or of other rows; then nothing is changed.
+        All rows that it names have to be here, alive or not: see `hnsw.seqs_of`. Raises `UnfitGraph` for other bytes or
+        rows; then nothing is changed.
         """
         with self.lock:
             columns = self.view().columns
@@ -641,7 +634,7 @@ class VectorTable:
             return position
 
     def close(self) -> None:
-        """End the thread that builds a graph, if there is one; searches go on without a graph."""
+        """End the thread that builds a graph; searches go on without a graph."""
         self.builder.close()
 
 

@@ -1,4 +1,4 @@
-"""The index of texts: terms and their stems, postings of rows, and the signals that are computed from them. Pure."""
+"""The index of texts: terms and their stems, postings of rows, and the signals computed from them. Pure."""
 
 import re
 from bisect import bisect_left
@@ -22,10 +22,10 @@ _Floats: TypeAlias = NDArray[float32]
 # Words into terms: without the commonest English ones, and reduced to their stems.
 #
 # Porter's algorithm of 1980 (M. F. Porter, An algorithm for suffix stripping), and a lighter one of four steps. Both
-# leave alone what is not of the letters a to z: no stems are known for other scripts and languages.
+# leave words of other letters than a to z as they are.
 
 _STEMS_MAX: Final = 65_536
-"""Words whose stems a stemmer keeps."""
+"""Words whose stems are cached."""
 
 _COMMON: Final = frozenset(
     re.findall(
@@ -38,10 +38,10 @@ _COMMON: Final = frozenset(
 
 
 def terms_of(text: str, stemmer: str) -> tuple[list[str], int]:
-    """Return the terms of a text, with repetitions, and how many words long it is.
+    """Split a text into terms, with repetitions; return them and how many words long it is.
 
-    Of a script that does not part words, each pair of characters and each character is a term, and two pairs are
-    counted as one word. `stemmer` is a key of `STEMMERS`.
+    Of a script without spaces between words, each pair of characters and each character is a term, and two pairs count
+    as one word. `stemmer` is a key of `STEMMERS`.
 
     >>> terms_of("The dogs were barking", "porter")
     (['dog', 'bark'], 2)
@@ -63,14 +63,29 @@ def terms_of(text: str, stemmer: str) -> tuple[list[str], int]:
     return found, plain + (pairs + 1) // 2
 
 
-def unstemmed(word: str) -> str:
-    """Return the word itself."""
-    return word
+def _endings(pairs: str) -> tuple[tuple[str, str], ...]:
+    """Parse endings and their replacements, the longest first, so that the first that fits is the one to replace."""
+    split = (pair.partition(":")[::2] for pair in pairs.split())
+    return tuple(sorted(split, key=lambda pair: len(pair[0]), reverse=True))
+
+
+_LIGHT_LETTERS_MIN: Final = 3
+# In the order in which they are tried.
+_LIGHT_ENDINGS: Final = (("ing", ""), ("edly", ""), ("ed", ""), ("ies", "y"), ("es", ""), ("s", ""), ("ly", ""))
+
+# The steps of Porter's paper, by their numbers.
+_PLURALS_1A: Final = _endings("sses:ss ies:i ss:ss s:")
+_ENDINGS_2: Final = _endings(
+    "ational:ate tional:tion enci:ence anci:ance izer:ize abli:able alli:al entli:ent eli:e ousli:ous ization:ize "
+    "ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al iviti:ive biliti:ble"
+)
+_ENDINGS_3: Final = _endings("icate:ic ative: alize:al iciti:ic ical:ic ful: ness:")
+_ENDINGS_4: Final = _endings("ement ance ence able ible ment ant ent ism ate iti ous ive ize ion al er ic ou")
 
 
 @lru_cache(_STEMS_MAX)
 def light(word: str) -> str:
-    """Return a word without its commonest English ending."""
+    """Remove the commonest English ending of a word."""
     if not word.isascii():
         return word
     for suffix, replacement in _LIGHT_ENDINGS:
@@ -84,62 +99,24 @@ def light(word: str) -> str:
     return word[:-1] + "i" if len(word) >= _LIGHT_LETTERS_MIN and word.endswith("y") else word
 
 
-_LIGHT_LETTERS_MIN: Final = 3
-_LIGHT_ENDINGS: Final = (("ing", ""), ("edly", ""), ("ed", ""), ("ies", "y"), ("es", ""), ("s", ""), ("ly", ""))
-
-
 @lru_cache(_STEMS_MAX)
 def porter(word: str) -> str:
-    """Return the stem of an English word by Porter's algorithm."""
-    if len(word) <= _PORTER_LETTERS or not (word.isascii() and word.isalpha()):
+    """Reduce an English word to its stem by Porter's algorithm."""
+    if len(word) <= 2 or not (word.isascii() and word.isalpha()):  # noqa: PLR2004 - the paper's bound
         return word
-    word = _without_plural(word)
+    word = _replaced(word, _PLURALS_1A, measure_min=0)
     word = _without_past(word)
-    if word.endswith("y") and _has_vowel(word[:-1]):
+    if word.endswith("y") and "v" in _shape(word[:-1]):
         word = word[:-1] + "i"
-    for endings, measure_min in _PORTER_STEPS:
-        word = _replaced(word, endings, measure_min)
-    word = _without_last(word)
-    return _without_final_e(word)
-
-
-_PORTER_LETTERS: Final = 2
-
-_TO_SHORTER: Final = (
-    ("ational", "ate"),
-    ("tional", "tion"),
-    ("enci", "ence"),
-    ("anci", "ance"),
-    ("izer", "ize"),
-    ("abli", "able"),
-    ("alli", "al"),
-    ("entli", "ent"),
-    ("eli", "e"),
-    ("ousli", "ous"),
-    ("ization", "ize"),
-    ("ation", "ate"),
-    ("ator", "ate"),
-    ("alism", "al"),
-    ("iveness", "ive"),
-    ("fulness", "ful"),
-    ("ousness", "ous"),
-    ("aliti", "al"),
-    ("iviti", "ive"),
-    ("biliti", "ble"),
-)
-_TO_ADJECTIVE: Final = (
-    ("icate", "ic"),
-    ("ative", ""),
-    ("alize", "al"),
-    ("iciti", "ic"),
-    ("ical", "ic"),
-    ("ful", ""),
-    ("ness", ""),
-)
-_PORTER_STEPS: Final = ((_TO_SHORTER, 1), (_TO_ADJECTIVE, 1))
-_LAST: Final = tuple(
-    re.findall(r"\w+", "ement ance ence able ible ment ant ent ism ate iti ous ive ize ion al er ic ou")
-)
+    word = _replaced(word, _ENDINGS_2)
+    word = _replaced(word, _ENDINGS_3)
+    if not word.endswith("ion") or word[-4:-3] in {"s", "t"}:
+        word = _replaced(word, _ENDINGS_4, measure_min=2)
+    if word.endswith("e"):
+        measure = _measure(word[:-1])
+        if measure > 1 or (measure == 1 and not _ends_short(word[:-1])):
+            word = word[:-1]
+    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
 
 
 def _shape(stem: str) -> str:
@@ -155,74 +132,38 @@ def _measure(stem: str) -> int:
     return _shape(stem).count("vc")
 
 
-def _has_vowel(stem: str) -> bool:
-    return "v" in _shape(stem)
-
-
-def _ends_double(stem: str) -> bool:
-    return len(stem) > 1 and stem[-1] == stem[-2] and _shape(stem)[-1] == "c"
-
-
 def _ends_short(stem: str) -> bool:
     """Tell whether a stem ends in consonant, vowel, consonant, the last of them not w, x or y."""
     return _shape(stem).endswith("cvc") and stem[-1] not in "wxy"
 
 
-def _without_plural(word: str) -> str:
-    for suffix, replacement in (("sses", "ss"), ("ies", "i"), ("ss", "ss"), ("s", "")):
+def _replaced(word: str, endings: tuple[tuple[str, str], ...], *, measure_min: int = 1) -> str:
+    """Replace the longest of some endings, where enough of the word stays."""
+    for suffix, replacement in endings:
         if word.endswith(suffix):
-            return word[: -len(suffix)] + replacement
+            stem = word[: -len(suffix)]
+            return stem + replacement if _measure(stem) >= measure_min else word
     return word
 
 
 def _without_past(word: str) -> str:
     if word.endswith("eed"):
         return word[:-1] if _measure(word[:-3]) > 0 else word
-    for suffix in ("ed", "ing"):
-        if word.endswith(suffix):
-            stem = word[: -len(suffix)]
-            return _mended(stem) if _has_vowel(stem) else word
-    return word
-
-
-def _mended(stem: str) -> str:
+    stem = next((word[: -len(suffix)] for suffix in ("ed", "ing") if word.endswith(suffix)), "")
+    if "v" not in _shape(stem):
+        return word
+    # The e that the ending took comes back, and a consonant that was doubled for it goes.
     if stem.endswith(("at", "bl", "iz")):
         return stem + "e"
-    if _ends_double(stem) and stem[-1] not in "lsz":
+    if len(stem) > 1 and stem[-1] == stem[-2] and _shape(stem)[-1] == "c" and stem[-1] not in "lsz":
         return stem[:-1]
     return stem + "e" if _measure(stem) == 1 and _ends_short(stem) else stem
 
 
-def _replaced(word: str, endings: tuple[tuple[str, str], ...], measure_min: int) -> str:
-    found = [pair for pair in endings if word.endswith(pair[0])]
-    if not found:
-        return word
-    suffix, replacement = max(found, key=lambda pair: len(pair[0]))
-    stem = word[: -len(suffix)]
-    return stem + replacement if _measure(stem) >= measure_min else word
+STEMMERS: Final[dict[str, Callable[[str], str]]] = {"porter": porter, "light": light, "none": str}
 
 
-def _without_last(word: str) -> str:
-    suffix = max((suffix for suffix in _LAST if word.endswith(suffix)), key=len, default="")
-    stem = word[: -len(suffix)] if suffix else word
-    if not suffix or _measure(stem) <= 1 or (suffix == "ion" and not stem.endswith(("s", "t"))):
-        return word
-    return stem
-
-
-def _without_final_e(word: str) -> str:
-    if word.endswith("e"):
-        stem = word[:-1]
-        measure = _measure(stem)
-        if measure > 1 or (measure == 1 and not _ends_short(stem)):
-            word = stem
-    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
-
-
-STEMMERS: Final[dict[str, Callable[[str], str]]] = {"porter": porter, "light": light, "none": unstemmed}
-
-
-# How much of a text is a question: what only asks seldom holds the answer.
+# How much of a text is a question: a text that only asks seldom holds the answer.
 
 _SPEAKER: Final = re.compile(r"\w[\w .'-]{0,40}: ")
 _SENTENCES: Final = re.compile(r"(?<=[.?!\u061f])\s+|(?<=[\u3002\uff01\uff1f])\s*")
@@ -230,7 +171,7 @@ _QUESTION_MARKS: Final = ("?", "\u061f", "\uff1f")
 
 
 def question_share(text: str) -> float:
-    """Return which part of a text, by characters, is in sentences that end as questions; a speaker is left out.
+    """Compute the share of a text, by characters, in sentences that end as questions, without its speaker.
 
     >>> question_share("Ada: How are you?")
     1.0
@@ -257,17 +198,16 @@ class _Sessions:
     """The rows before and after each row in its session; -1 where there is none."""
 
     def __init__(self) -> None:
-        self._before = Column(np.intp)
-        self._after = Column(np.intp)
+        self.before = Column(np.intp)
+        self.after = Column(np.intp)
         self._rows: dict[str | int, list[int]] = {}
 
     def __len__(self) -> int:
-        """Return how many sessions there are."""
         return len(self._rows)
 
     def reach(self, size: int) -> None:
-        self._before.reach(size, _NONE)
-        self._after.reach(size, _NONE)
+        self.before.reach(size, _NONE)
+        self.after.reach(size, _NONE)
 
     def add(self, row: int, session: str | int | None) -> None:
         if session is not None:
@@ -284,20 +224,17 @@ class _Sessions:
         del rows[bisect_left(rows, row)]
         if not rows:
             del self._rows[session]
-        before, after = int(self._before.values[row]), int(self._after.values[row])
+        before, after = int(self.before.values[row]), int(self.after.values[row])
         if before != _NONE:
-            self._after.values[before] = after
+            self.after.values[before] = after
         if after != _NONE:
-            self._before.values[after] = before
-        self._before.values[row] = self._after.values[row] = _NONE
-
-    def chains(self) -> tuple[Rows, Rows]:
-        return self._before.values, self._after.values
+            self.before.values[after] = before
+        self.before.values[row] = self.after.values[row] = _NONE
 
     def _link(self, left: int, right: int | None = None) -> None:
         if right is not None:
-            self._after.values[left] = right
-            self._before.values[right] = left
+            self.after.values[left] = right
+            self.before.values[right] = left
 
 
 class _Lexicon:
@@ -337,7 +274,7 @@ class _Lexicon:
         self._sessions.reach(size)
 
     def bm25(self, query: Query, size: int) -> _Floats:
-        """Return Okapi BM25 of each row, as a part of the most that any row could have."""
+        """Compute Okapi BM25 of each row, as a share of the most that any row could have."""
         found: _Floats = np.zeros(size, dtype=float32)
         k1, b = query.ranking.bm25_saturation, query.ranking.bm25_length
         mean = self._length_sum / max(1, len(self._of_row)) or 1.0
@@ -351,7 +288,7 @@ class _Lexicon:
         return _scaled(found, most)
 
     def idf_cosine(self, query: Query, size: int) -> _Floats:
-        """Return the cosine of the sets of terms, each term weighed by its rarity."""
+        """Compute the cosine of the sets of terms, each term weighed by its rarity."""
         found: _Floats = np.zeros(size, dtype=float32)
         squares = 0.0
         for posting, idf in self._query_terms(query.text):
@@ -363,7 +300,7 @@ class _Lexicon:
         return _scaled(found, sqrt(squares))
 
     def coverage(self, query: Query, size: int) -> _Floats:
-        """Return how much of the query's rarity each row has, itself or through its neighbours."""
+        """Compute the share of the query's rarity that each row has, itself or through its neighbours."""
         ranking, lengths = query.ranking, self._lengths.values[:size]
         longest = np.arange(int(lengths.max(initial=0)) + 1)
         gates: _Floats = np.ones(len(longest), dtype=float32)
@@ -387,17 +324,16 @@ class _Lexicon:
         return _scaled(found, most)
 
     def _mark_neighbours(self, marks: _Floats, rows: Rows, gates: _Floats, ranking: Ranking) -> Iterator[Rows]:
-        for chain in self._sessions.chains():
+        for chain in (self._sessions.before, self._sessions.after):
             places, passed = rows, gates[rows]
             for share in ranking.neighbours if len(self._sessions) else ():
-                places = chain[places]
+                places = chain.values[places]
                 is_there = places >= 0
                 places, passed = places[is_there], passed[is_there]
                 marks[places] = np.maximum(marks[places], share * passed * gates[places])
                 yield places
 
     def question(self, query: Query, shares: _Floats) -> _Floats:
-        """Return the shares of short texts that ask."""
         found: _Floats = shares * (self._lengths.values[: len(shares)] < query.ranking.question_terms)
         return found
 
@@ -418,7 +354,7 @@ class _Lexicon:
 
 
 def month_of(time_ns: int) -> str:
-    """Return the month and year of a time, in UTC.
+    """Name the month and year of a time, in UTC.
 
     >>> month_of(0)
     'January 1970'
@@ -443,7 +379,7 @@ def _scaled(found: _Floats, most: float) -> _Floats:
 
 
 class Text(NamedTuple):
-    """What of a row is compared as text, and the session that it belongs to."""
+    """The text of a row, and the session that it belongs to."""
 
     text: str
     session: str | int | None = None
@@ -454,11 +390,11 @@ _DECIMALS: Final = 6
 
 
 class TextIndex:
-    """Texts with keywords, importance and time of access, brought up to date row by row.
+    """Texts with keywords, importance and time of access, updated row by row.
 
-    Rows are numbered from 0 in the order of their memories' seqs. A row that is removed keeps its number and is never
-    found; it may be added again, with other values. Terms are indexed when a ranking first asks for their stemmer.
-    Not safe for threads: the caller locks.
+    Rows are numbered from 0 in the order of their memories' seqs. A removed row keeps its number and is never found; it
+    may be added again, with other values. Terms are indexed when a ranking first needs their stemmer. Not safe for
+    threads: the caller locks.
 
     >>> texts = TextIndex()
     >>> texts.add(0, Text("Ada likes tea"), keywords=("tea",), importance=0.5, accessed_ns=0)
@@ -478,7 +414,6 @@ class TextIndex:
         self._questions: Column | None = None
 
     def __len__(self) -> int:
-        """Return how many rows are live."""
         return self._count
 
     @property
@@ -515,7 +450,7 @@ class TextIndex:
             self._questions.values[row] = question_share(text.text)
 
     def remove(self, row: int) -> None:
-        """Take a live row out; raises `InvalidInput` for any other."""
+        """Remove a live row; raises `InvalidInput` for any other."""
         text = self._texts[row] if row < len(self._texts) else None
         if text is None:
             raise InvalidInput(f"row {row} is not live; remove a row that was added")
@@ -526,14 +461,14 @@ class TextIndex:
             lexicon.remove(row, text)
 
     def live_rows(self) -> Rows:
-        """Return the numbers of the live rows."""
+        """List the numbers of the live rows."""
         return np.array([row for row, text in enumerate(self._texts) if text is not None], np.intp)
 
     def signals(self, query: Query, names: Iterable[str], cosine: _Floats | None = None) -> dict[str, _Floats]:
-        """Return the named signals of every row; the numbers of removed rows mean nothing.
+        """Compute the named signals of every row; the numbers of removed rows mean nothing.
 
-        `cosine` is a number for every row, which only the signal of that name needs. Raises `InvalidInput` where it
-        is missing, or of another size.
+        `cosine` is a number for every row, which only the signal of that name needs. Raises `InvalidInput` where it is
+        missing, or of another size.
         """
         computed: dict[str, Callable[[], _Floats]] = {
             "cosine": lambda: self._checked(cosine),
@@ -548,7 +483,7 @@ class TextIndex:
         return {name: computed[name]() for name in names}
 
     def score(self, query: Query, cosine: _Floats | None = None) -> tuple[_Floats, dict[str, _Floats]]:
-        """Return the score of every row, and by name each signal that has a weight, as `signals` does.
+        """Compute the score of every row, and by name each signal that has a weight.
 
         >>> texts = TextIndex()
         >>> texts.add(0, Text("Ada likes tea"), keywords=("ada", "likes", "tea"), importance=0.5)
@@ -563,8 +498,8 @@ class TextIndex:
     def best(self, total: _Floats, count: int, rows: Rows | None = None) -> list[tuple[int, float]]:
         """Return the rows with the highest scores, best first, each with its score rounded to 6 decimals.
 
-        Among `rows`, or all live ones. Rows with equal scores, after rounding, are ordered by importance, the higher
-        first, then by number: so the order does not depend on how a machine rounds.
+        Among `rows`, or all live ones. Rows with equal rounded scores are ordered by importance, the higher first, then
+        by number: so the order does not depend on how a machine rounds.
         """
         among = self.live_rows() if rows is None else rows
         scores = total[among]
@@ -589,9 +524,9 @@ class TextIndex:
 
     def _checked(self, cosine: _Floats | None) -> _Floats:
         if cosine is None or len(cosine) != self.size:
-            found = "no cosine" if cosine is None else f"{len(cosine)} cosines"
+            count = "no cosine" if cosine is None else f"{len(cosine)} cosines"
             raise InvalidInput(
-                f"the query has {found} for {self.size} rows; compute one for each, or take a ranking without it"
+                f"the query has {count} for {self.size} rows; compute one for each, or take a ranking without it"
             )
         return cosine
 
@@ -624,7 +559,7 @@ class TextIndex:
 
 
 def weighted(ranking: Ranking, parts: dict[str, _Floats], size: int) -> _Floats:
-    """Return the sum of signals, each times its weight in a ranking."""
+    """Sum signals, each times its weight in a ranking."""
     total: _Floats = np.zeros(size, dtype=float32)
     for name, part in parts.items():
         total += float32(getattr(ranking, name)) * part

@@ -175,6 +175,13 @@ def count(value: object, what: str) -> int:
     return int(value)
 
 
+def texts(value: object, what: str, item: str) -> list[str]:
+    """Return a list of strings that can be stored."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        invalid(f"{what} must be a list of str, not {type(value).__name__} ({shown(value)})")
+    return [text(each, item) for each in cast("Sequence[object]", value)]
+
+
 def request_id(value: object) -> bytes:
     """Return a request id as bytes."""
     checked = text(value, "request_id", REQUEST_BYTES_MAX, "REQUEST_BYTES_MAX")

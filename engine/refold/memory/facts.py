@@ -1,7 +1,7 @@
 """Memories of a project: the input of callers, checked, and the events that add, change and remove them."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -235,9 +235,7 @@ def fraction(value: object, what: str) -> float:
 
 def checked_keywords(keywords: object) -> tuple[str, ...]:
     """Return given keywords: lower-cased, without spaces around them, each once, in their order."""
-    if isinstance(keywords, (str, bytes)) or not isinstance(keywords, Sequence):
-        checks.invalid(f"keywords must be a list of str, not {type(keywords).__name__} ({checks.shown(keywords)})")
-    words = (checks.text(word, "a keyword").strip().lower() for word in cast("Sequence[object]", keywords))
+    words = (word.strip().lower() for word in checks.texts(keywords, "keywords", "a keyword"))
     unique = tuple(dict.fromkeys(word for word in words if word))
     if len(unique) > KEYWORDS_COUNT_MAX:
         raise LimitExceeded(

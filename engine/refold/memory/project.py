@@ -272,10 +272,10 @@ class Project:
         handle the time of its seq. ``Hit.parts`` are the raw signals that have a weight; with ``explain`` all of them.
         Raises ``EmbeddingMismatch`` where the query cannot be embedded by the project's model.
         """
-        wanted = search.checked_options(
+        checked = search.checked_query(
             top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain
         )
-        return search.search(self._stream, query, wanted)
+        return search.search(self._stream, query, checked)
 
     def search_many(
         self, queries: Sequence[str], *, vectors: "Sequence[Numbers] | None" = None, **options: Unpack[SearchOptions]
@@ -311,26 +311,28 @@ class Project:
 
         The event's sources include the conversation's last message. Returns the memories as they were found.
         """
-        wanted = search.checked_options(
+        checked = search.checked_query(
             top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain
         )
-        return search.recall(self._stream, query, wanted, conversation, chosen(options))
+        return search.recall(self._stream, query, checked, conversation, chosen(options))
 
     # Reading.
 
     def get(self, id: str | Entry) -> Entry | None:  # noqa: A002 - as above
         """Return a memory, ``None`` where there is none; one that was erased has nothing but its id."""
-        return search.held(self._stream, checked_id(id))
+        return search.get(self._stream, checked_id(id))
 
     def list(
         self, *, category: str | None = None, status: str | None = None, offset: int = 0, limit: int | None = None
     ) -> Entries:
         """Return the memories in the order of their adding, of one category or status if given, page by page."""
-        return search.page(self._stream, category, status, offset, limit)
+        begin = checks.count(offset, "offset")
+        end = None if limit is None else begin + checks.count(limit, "limit")
+        return search.entries_of(self._stream, category, status)[begin:end]
 
     def count(self, *, category: str | None = None, status: str | None = None) -> int:
         """Return how many memories there are, of one category or status if given."""
-        return len(search.listed(self._stream, category, status))
+        return len(search.entries_of(self._stream, category, status))
 
     def stats(self) -> ProjectStats:
         """Return counts by category and status, the mean importance, and the episodes by kind."""
@@ -370,8 +372,8 @@ class Project:
 
         ``keywords=None`` takes those of the three texts.
         """
-        said = (kind, session, task, approach, outcome, tools, keywords, vector, occurred)
-        return search.record(self._stream, *said, chosen(options))
+        fields = (kind, session, task, approach, outcome, tools, keywords, vector, occurred)
+        return search.record(self._stream, *fields, chosen(options))
 
     def search_episodes(
         self,
@@ -384,8 +386,8 @@ class Project:
         now: "int | datetime.datetime | None" = None,
     ) -> Hits:
         """Return the episodes that answer a query best; an empty one gives the newest. All are equally important."""
-        wanted = search.checked_options(top_k, None, (), 0.0, None, ranking, vector, now, False)  # noqa: FBT003
-        return search.search_episodes(self._stream, query, kinds, wanted)
+        checked = search.checked_query(top_k, None, (), 0.0, None, ranking, vector, now, False)  # noqa: FBT003
+        return search.search_episodes(self._stream, query, kinds, checked)
 
     def erase(self, *, derived: str = "erase", forks: str = "refuse") -> Receipt:
         """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.

@@ -142,20 +142,19 @@ def _ready(stream: ProjectStream, queries: Sequence[Query], *, is_empty: bool) -
     That is what was given, the clock, or the time of the seq at which a handle is frozen.
     """
     embedding, log_reader = stream.door.embedding_at(stream.at), stream.door.engine.reader
-    vectors: list[Vector | None] = [
-        None if query.vector is None else embedding.given(query.vector) for query in queries
-    ]
+    given = (query.vector for query in queries)
+    vectors = [None if vector is None else embedding.given(vector) for vector in given]
     if not is_empty:
         bare = [place for place, query in enumerate(queries) if query.vector is None and query.ranking.cosine]
         for place, vector in zip(bare, embedding.of_all([queries[place].text for place in bare]), strict=True):
             vectors[place] = vector
     ready: list[ReadyQuery] = []
-    for query, vector in zip(queries, vectors, strict=True):
+    for query, own in zip(queries, vectors, strict=True):
         now_ns = query.now_ns
         if now_ns is None:
             now_ns = log_reader.now_ns() if stream.at is None else reader.time_at_seq(log_reader.log, stream.at)
-        packed = None if vector is None else vector.packed
-        ready.append(ReadyQuery(replace(query, vector=packed, now_ns=now_ns), vector))
+        packed = None if own is None else own.packed
+        ready.append(ReadyQuery(replace(query, vector=packed, now_ns=now_ns), own))
     return ready
 
 

@@ -247,11 +247,9 @@ def _key(text: str) -> bytes:
 # It knows no language and loads no model: texts are alike as far as they share words, their beginnings and endings.
 # On chat it finds as much by cosine as a small neural model, on meaning that is put in other words it finds nothing.
 
-_DIMENSIONS: Final = 512
-"""At twice as many, recall gains two points and RAM doubles."""
+_DIMENSIONS: Final = 512  # At twice as many, recall gains two points and RAM doubles.
 
-_WORDS_MAX: Final = 16_384
-"""Words whose hashes are cached."""
+_WORDS_MAX: Final = 16_384  # Words whose hashes are cached.
 
 _WORD_WEIGHT: Final = 10
 _COMMON_WEIGHT: Final = 3
@@ -377,8 +375,7 @@ class WordLlamaEmbedder:
 
 # all-MiniLM-L6-v2 in whole numbers: 384 numbers for a text, by onnxruntime on the processor and without a network.
 
-_PIECES_MAX: Final = 256
-"""Word pieces of a text that the model reads; it was trained on no longer ones."""
+_PIECES_MAX: Final = 256  # Word pieces of a text that the model reads; it was trained on no longer ones.
 
 _TEXTS_AT_ONCE: Final = 32
 _MODEL_ADVICE: Final = "run: pip install 'refold[minilm]'"

@@ -281,8 +281,7 @@ def _values(text: str) -> set[str]:
 
 Progress: TypeAlias = Callable[[int, int], None]
 
-_Place: TypeAlias = tuple[str, str]
-"""An origin, and the name of a conversation or a project."""
+_Place: TypeAlias = tuple[str, str]  # An origin, and the name of a conversation or a project.
 
 _DATA_FILE: Final = "data.mdb"
 _DAY: Final = "%Y/%m/%d (%a) %H:%M"

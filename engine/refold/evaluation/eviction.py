@@ -120,8 +120,7 @@ class SimulatedWindow:
         self._keys: dict[int, float] = {}
         """The key of each unit that may go, by its leader; a pair in the queue that says another one is stale."""
         self._units: dict[int, list[tuple[int, Piece]]] = {}
-        self._leaders: dict[int, int] = {}
-        """The leader of the unit of each live piece."""
+        self._leaders: dict[int, int] = {}  # The leader of the unit of each live piece.
         self._makers: dict[str, list[int]] = {}
         """Live pieces that made a call with this id; an answer belongs to the last of them."""
         self._answers: dict[str, set[int]] = {}

@@ -70,8 +70,7 @@ def _parts(count: int) -> Iterator[int]:
 
 # Vectors of what is searched and of what is asked: made by an embedder, or lying beside the data.
 
-_KINDS: Final = "fiu"
-"""Floating-point numbers and integers, as NumPy calls them."""
+_KINDS: Final = "fiu"  # Floating-point numbers and integers, as NumPy calls them.
 
 _NUMBER_MAX: Final = 1e15
 """A product of larger numbers might not be finite, and what is no number has no place in an order."""

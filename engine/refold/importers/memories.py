@@ -382,8 +382,7 @@ class _MemoryImport:
         self._name = name
         self._path = path
         self._project = project
-        self._turns: dict[str, dict[str | None, int]] = {}
-        """Sample id -> id of a turn -> its seq."""
+        self._turns: dict[str, dict[str | None, int]] = {}  # Sample id -> id of a turn -> its seq.
         self.projects: dict[str, Project] = {}
         self.added = 0
         self.known = 0

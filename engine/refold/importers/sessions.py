@@ -167,8 +167,7 @@ class _SessionImport:
         self._memory = memory
         self._reader = reader
         self._path = path
-        self._places: dict[str, str] = {}
-        """Conversation id -> its place in the file."""
+        self._places: dict[str, str] = {}  # Conversation id -> its place in the file.
         self._messages = 0
         self._known = 0
 

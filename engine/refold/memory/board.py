@@ -60,8 +60,7 @@ BoardDecision: TypeAlias = Callable[[Layers], Sequence[Event]]
 """From a board as it is to the events of a verb, none where nothing would change."""
 
 _NO_BOARD: Final = BoardState()
-_FIELDED: Final = ("session", "config")
-"""Parts of which a verb changes some fields and leaves the rest."""
+_FIELDED: Final = ("session", "config")  # Parts of which a verb changes some fields and leaves the rest.
 
 
 class BoardStream(NamedTuple):
@@ -309,8 +308,7 @@ class BoardListener:
         self._names: tuple[str | None, ...] = ()
         """The streams of the board and of the one under it: no other one changes what a board shows."""
         self._last = self._at(after)[1]
-        self._seen_until = 0
-        """The end of the commit that was looked at last: no commit is shown by half."""
+        self._seen_until = 0  # The end of the commit that was looked at last: no commit is shown by half.
 
     def on_event(self, recorded: Recorded) -> None:
         """Look at the board after an event that may have changed it, and notify of a difference."""

@@ -467,8 +467,8 @@ class Conversation(Handle):
         """Begin another conversation from this one's state, now or at a seq; one event, nothing is copied."""
         self._door.refuse_frozen(self._stream, self._at)
         seq = None if at is None else seq_at(self._door.engine, at)
-        places = (self._stream, f"conversation/{checks.name(new_id, 'new_id')}")
-        memory_snapshot.fork(self._door, places, self._opening, seq, chosen(options))
+        stream = f"conversation/{checks.name(new_id, 'new_id')}"
+        memory_snapshot.fork(self._door, self._stream, stream, self._opening, seq, chosen(options))
         return Conversation(self._door, new_id, self._door.opening(), None)
 
     @mutation

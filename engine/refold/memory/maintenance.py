@@ -93,8 +93,7 @@ class _Upsert:
         self.threshold = threshold
         self.options = options
         self.entry_id = stream.door.engine.reader.new_id()
-        self.match: Neighbour | None = None
-        """The memory that it was merged with, or would have been."""
+        self.match: Neighbour | None = None  # The memory that it was merged with, or would have been.
         self._nearest_at: tuple[TableView, Neighbour | None] | None = None
         """The nearest memory at the moment that was looked at last: mostly the same one when the turn has come."""
 
@@ -577,8 +576,7 @@ def _outcome(events: Iterable[Event]) -> Outcome:
 # A page is one commit. The vectors that were made before a stop, a kill or a failing embedder wait in the log, and the
 # next call with the same embedder goes on from there.
 
-_FREE_ATTEMPTS_COUNT: Final = 2
-"""Attempts before other writers of this process have to wait."""
+_FREE_ATTEMPTS_COUNT: Final = 2  # Attempts before other writers of this process have to wait.
 
 
 class _Text(NamedTuple):
@@ -606,8 +604,7 @@ class _Reembedding:
         self.embedding = embedding
         self.embedder: CachedEmbedder = embedding.embedder
         self.progress = progress
-        self.is_exclusive = False
-        """Whether nobody else can commit; no callback is called then, for it might want to."""
+        self.is_exclusive = False  # Whether nobody else can commit; no callback is called then, for it might want to.
         self.made = self.reported = self.switched = 0
 
     def run(self) -> bool:

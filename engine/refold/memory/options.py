@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 # Times and seqs as callers give them.
 
 _EPOCH = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
-_REST_OF_MICROSECOND_NS = 999
-"""A datetime counts microseconds: it means the whole of its last one."""
+_REST_OF_MICROSECOND_NS = 999  # A datetime counts microseconds: it means the whole of its last one.
 
 _MICROSECOND = dates.timedelta(microseconds=1)
 
@@ -341,8 +340,7 @@ class Door:
         branch: int = 0,
         main: "Door | None" = None,
     ) -> None:
-        self.embedder = embedder
-        """The embedder that the caller chose, ``None`` for the built-in one."""
+        self.embedder = embedder  # The embedder that the caller chose, ``None`` for the built-in one.
         self._embedding: Embedding | None = None
         self._switches: list[tuple[int, int, Embedding]] = []
         """Of the main line's door: branch, seq and what has made vectors there since, for each reembedding."""
@@ -688,8 +686,7 @@ class Handle:
 
     __slots__ = ("_at", "_claims", "_door", "_opening", "_stream")
 
-    _FORMER: ClassVar[dict[str, str]] = {}
-    """What verbs of earlier versions are called now."""
+    _FORMER: ClassVar[dict[str, str]] = {}  # What verbs of earlier versions are called now.
 
     def __init__(
         self, door: Door, stream: str, at: int | None, opening: Any = None, claims: Claims | None = None

@@ -423,8 +423,7 @@ def _counts(names: Iterable[str]) -> dict[str, int]:
 
 # Episodes.
 
-_IMPORTANCE: Final = 0.5
-"""Episodes have none of their own: one is as important as another."""
+_IMPORTANCE: Final = 0.5  # Episodes have none of their own: one is as important as another.
 
 
 def record(

@@ -1,4 +1,4 @@
-"""Snapshots of a conversation: taken, rendered as bytes, restored, forked, and replayed step by step."""
+"""Snapshots of a conversation, their bytes, restores and forks, and the replay of a conversation step by step."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -47,7 +47,7 @@ _ENCODE: Final = msgspec.msgpack.Encoder().encode
 
 
 class Carried(Struct, frozen=True, array_like=True):
-    """What snapshot bytes hold: where the state stood, and the state itself."""
+    """The content of snapshot bytes: store, stream and seq of a state, and the state itself."""
 
     store_id: bytes
     stream: str
@@ -57,7 +57,7 @@ class Carried(Struct, frozen=True, array_like=True):
 
 
 class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
-    """A state of one conversation, the stream and the seq at which it stood; without a stream, of a whole memory.
+    """A pointer to a state: the stream of a conversation, or none for a whole memory, and a seq.
 
     >>> from refold import Memory
     >>> chat = Memory().conversation("chat-42")
@@ -70,10 +70,10 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
     seq: int
     name: str | None = None
     origin: Any = None
-    """Where ``to_bytes`` gets the state: the engine, or what ``from_bytes`` carried."""
+    """The source of the state: the engine, or the content of bytes."""
 
     branch: int = 0
-    """The fork of the memory in which the state stood: 0 is the main line."""
+    """The fork of the memory that has the state: 0 is the main line."""
 
     @property
     def _place(self) -> tuple[int, str, int]:
@@ -109,7 +109,7 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
         return self._read(lambda state: state.part(WINDOW).tokens)
 
     def to_json(self) -> str:
-        """Return the conversation's project, budget, messages, scratchpad and state as one JSON object."""
+        """Render project, budget, messages, scratchpad and state as one JSON object."""
         carried = self.origin if isinstance(self.origin, Carried) else self._rendered()
         state = carried.state
         content = {
@@ -125,9 +125,9 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
         return msgspec.json.encode(content).decode()
 
     def to_bytes(self) -> bytes:
-        """Return the state rendered whole, with a checksum: what another store can restore from.
+        """Render the whole state with a checksum, so that another store can restore from it.
 
-        Raises ``InvalidInput`` for the snapshot of a whole memory: that is what ``memory.export`` hands over.
+        Raises ``InvalidInput`` for the snapshot of a whole memory, which ``memory.export`` hands over.
         """
         carried = self.origin if isinstance(self.origin, Carried) else self._rendered()
         payload = _ENCODE(carried)
@@ -150,7 +150,7 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
 
     @staticmethod
     def from_bytes(rendered: object) -> "Snapshot":
-        """Return the snapshot of bytes that ``to_bytes`` gave.
+        """Read the bytes of ``to_bytes``.
 
         Raises ``InvalidInput`` for bytes that are damaged or not a snapshot, ``StoreVersion`` for a newer format.
         """
@@ -164,11 +164,11 @@ def _parse(rendered: object) -> Carried:
     rendered = bytes(cast("bytes", rendered))
     if len(rendered) < _HEAD_BYTES or not rendered.startswith(_MAGIC):
         checks.invalid("these bytes are not a refold snapshot; give what to_bytes() returned, whole")
-    found = rendered[len(_MAGIC)]
-    if not found:
+    number = rendered[len(_MAGIC)]
+    if not number:
         checks.invalid("the snapshot bytes are damaged: they name no format; hand them over again")
-    if found > _FORMAT:
-        raise StoreVersion(f"the snapshot is of format {found}, and this refold reads up to {_FORMAT}; upgrade refold")
+    if number > _FORMAT:
+        raise StoreVersion(f"the snapshot is of format {number}, and this refold reads up to {_FORMAT}; upgrade refold")
     payload = rendered[_HEAD_BYTES:]
     if sha256(payload) != rendered[len(_MAGIC) + 1 : _HEAD_BYTES]:
         checks.invalid("the snapshot bytes are damaged: their checksum does not match; hand them over again")
@@ -205,13 +205,14 @@ def _check(carried: Carried) -> None:
 def exported(state: fold.State, sources: tuple[int, ...] = ()) -> StateImported:
     """Return a conversation's whole state as the event that would bring another conversation there."""
     window, scratch, scopes = state.part(WINDOW), state.part(SCRATCH), state.part(STATE)
+    live = window.live()
     return StateImported(
         sources,
         window.window_tokens,
         window.counter,
         window.policy,
-        tuple(_skeleton(window, message) for message in window.live()),
-        tuple(_body(message) for message in window.live()),
+        tuple(_skeleton(window, message) for message in live),
+        tuple(_body(message.event, message.erased) for message in live),
         tuple(scratch.entries.values.items()),
         tuple(text for _, text in scratch.notes),
         tuple(scopes.entries.values.items()),
@@ -220,22 +221,18 @@ def exported(state: fold.State, sources: tuple[int, ...] = ()) -> StateImported:
 
 
 def _skeleton(window: Window, message: Message) -> ImportedMessage:
-    event = message.event
+    event, stamp = message.event, message.stamp
     answers = event.answers if event.id in window.owners else None
-    when = (message.stamp.time_ns, message.stamp.occurred_ns)
-    return ImportedMessage(event.id, event.role, event.tokens, event.pinned, event.call_ids, answers, *when)
+    fixed = (event.id, event.role, event.tokens, event.pinned, event.call_ids, answers)
+    return ImportedMessage(*fixed, stamp.time_ns, stamp.occurred_ns)
 
 
-def _body(message: Message) -> ImportedBody:
-    event = message.event
-    return ImportedBody(event.text, event.parts, event.name, event.calls, event.extra, message.erased)
-
-
-# Snapshots, restores, forks and replays of one conversation: how each is decided and what each returns.
+def _body(event: MessageAppended, erased: bool) -> ImportedBody:  # noqa: FBT001 - the value of the field
+    return ImportedBody(event.text, event.parts, event.name, event.calls, event.extra, erased)
 
 
 def snapshot(door: Door, stream: str, name: str | None, at: int | None, options: Options) -> Snapshot:
-    """Return a pointer to a stream's state; with a name, record it, once and for ever."""
+    """Return a pointer to a stream's state; record a named one, once and for ever."""
     engine = door.engine
     batches.refuse(engine, "a snapshot")
     if name is None:
@@ -246,8 +243,21 @@ def snapshot(door: Door, stream: str, name: str | None, at: int | None, options:
         raise ReadOnly(
             f"{stream} is frozen at seq {at}; name a snapshot of the live handle, or take an unnamed one here"
         )
+    sources = door.sources(options.sources)
+
+    def decide(state: State) -> Event | None:
+        door.check_version(stream, options.expected)
+        slot = engine.reader.slot(door.key(stream))
+        if slot is None:
+            raise NotFound(f"{stream} has no events yet, so there is no state to name; append something first")
+        known = _find_named(door, state, slot, name)
+        if known is None:
+            return SnapshotNamed(sources, *pointer(door, stream, None), name)
+        if known.seq != slot.seq:
+            raise InvalidInput(f"snapshot {name!r} of {slot.name} already stands at seq {known.seq}; give another name")
+        return None
+
     request = ("snapshot", stream, name)
-    decide = _naming(door, stream, name, options)
     noted = door.note(STORE_STREAM, decide, at=None, asked=request, request_id=options.request_id)
     if noted is not None and isinstance(noted.event, SnapshotNamed):
         return Snapshot(stream, noted.event.base_seq, name, engine, door.branch)
@@ -268,33 +278,15 @@ def checked_name(name: object) -> str:
     return checked
 
 
-def _naming(door: Door, stream: str, name: str, options: Options) -> Callable[[State], Event | None]:
-    sources = door.sources(options.sources)
-
-    def decide(state: State) -> Event | None:
-        door.check_version(stream, options.expected)
-        slot = door.engine.reader.slot(door.key(stream))
-        if slot is None:
-            raise NotFound(f"{stream} has no events yet, so there is no state to name; append something first")
-        known = _kept(door, state, slot, name)
-        if known is None:
-            return SnapshotNamed(sources, *pointer(door, stream, None), name)
-        if known.seq != slot.seq:
-            raise InvalidInput(f"snapshot {name!r} of {slot.name} already stands at seq {known.seq}; give another name")
-        return None
-
-    return decide
-
-
-def _kept(door: Door, state: State, slot: Stream | None, name: str) -> Named | None:
-    """Return what was named of a stream, in its own branch or before that was forked, ``None`` if nothing was."""
+def _find_named(door: Door, state: State, slot: Stream | None, name: str) -> Named | None:
+    """Return a named snapshot of a stream, taken in its own branch or before that was forked."""
     snapshots = state.part(SETTINGS).snapshots
     numbers = () if slot is None else door.engine.reader.streams.numbers(slot)
     return next((snapshots[number, name] for number in numbers if (number, name) in snapshots), None)
 
 
 def pointer(door: Door, stream: str, at: int | None) -> tuple[int, int]:
-    """Return number and seq of a stream's last event at a seq, which may stand in an elder branch; 0 and 0 for none."""
+    """Return number and seq of a stream's last event at a seq, perhaps of an elder branch; 0 and 0 for none."""
     engine = door.engine
     with engine.reader.state_lock:
         slot = engine.reader.slot(door.key(stream))
@@ -315,7 +307,7 @@ def version(door: Door, stream: str, at: int | None) -> int:
 def named(door: Door, stream: str, name: str) -> Snapshot:
     """Return the named snapshot of a stream."""
     slot = door.engine.reader.slot(door.key(stream))
-    found = door.read(STORE_STREAM, lambda state: _kept(door, state, slot, name), None)
+    found = door.read(STORE_STREAM, lambda state: _find_named(door, state, slot, name), None)
     if found is None:
         raise NotFound(
             f"{stream} has no snapshot named {checks.shown(name)}; memory.snapshots() lists those that exist"
@@ -326,7 +318,7 @@ def named(door: Door, stream: str, name: str) -> Snapshot:
 def restoration(
     door: Door, stream: str, opening: ConversationOpened, snapshot: object, sources: tuple[int, ...]
 ) -> Callable[[State], Event | None]:
-    """Return the decision to go on from a snapshot, given as such, as a name, or carried over from another store."""
+    """Return the decision to go on from a snapshot or a name, of this store or another."""
     if isinstance(snapshot, str):
         snapshot = named(door, stream, snapshot)
     if not isinstance(snapshot, Snapshot):
@@ -337,7 +329,15 @@ def restoration(
         checks.invalid(f"{snapshot.stream} is no conversation; restore a conversation's snapshot")
     branch = _branch_here(door, snapshot)
     if branch is None:
-        return _importing(snapshot, opening, sources)
+        carried = _content(snapshot).state
+
+        def decide_import(state: State) -> Event | None:
+            # The project is identity and stays the conversation's own: it makes no state another one.
+            here = msgspec.structs.replace(carried, project=project_of(state, opening))
+            unchanged = msgspec.structs.replace(exported(state), project=here.project) == here
+            return None if unchanged else msgspec.structs.replace(here, sources=sources)
+
+        return decide_import
     base = pointer(door.to(branch), snapshot.stream, snapshot.seq)
 
     def decide(state: State) -> Event | None:
@@ -393,49 +393,26 @@ def _content(snapshot: Snapshot) -> Carried:
     return _content(Snapshot.from_bytes(snapshot.to_bytes()))
 
 
-def _importing(
-    snapshot: Snapshot, opening: ConversationOpened, sources: tuple[int, ...]
-) -> Callable[[State], Event | None]:
-    carried = _content(snapshot).state
-
-    def decide(state: State) -> Event | None:
-        # The project is identity and stays the conversation's own: it makes no state another one.
-        here = msgspec.structs.replace(carried, project=project_of(state, opening))
-        unchanged = msgspec.structs.replace(exported(state), project=here.project) == here
-        return None if unchanged else msgspec.structs.replace(here, sources=sources)
-
-    return decide
-
-
-def fork(door: Door, places: tuple[str, str], opening: ConversationOpened, seq: int | None, options: Options) -> None:
-    """Begin a conversation, the second of the streams, from a state of the first."""
-    parent, stream = places
-    event = forking(door, parent, opening, stream, seq, door.sources(options.sources))
-    request = ("fork", parent, seq)
-    door.note(stream, event, at=None, asked=request, expected=options.expected, request_id=options.request_id)
-
-
-def forking(
-    door: Door, stream: str, opening: ConversationOpened, new_stream: str, seq: int | None, sources: tuple[int, ...]
-) -> Callable[[State], Event | None]:
-    """Return the decision to begin a stream from another one's state."""
-    engine = door.engine
+def fork(door: Door, parent: str, stream: str, opening: ConversationOpened, seq: int | None, options: Options) -> None:
+    """Begin a conversation from a state of another one, now or at a seq."""
+    engine, sources = door.engine, door.sources(options.sources)
     batches.refuse(engine, "a fork")
 
-    def decide(_: State) -> Event | None:
-        if engine.reader.version(door.key(new_stream)):
-            raise InvalidInput(f"{new_stream} already exists; fork to an id that is new")
-        base = pointer(door, stream, seq)
+    def decide(_: State) -> Event:
+        if engine.reader.version(door.key(stream)):
+            raise InvalidInput(f"{stream} already exists; fork to an id that is new")
+        base = pointer(door, parent, seq)
         # The project is what the conversation is, not what it was at a seq: even a fork at 0 is in it.
-        project = door.read_written(stream, lambda state: project_of(state, opening))
-        depth = _depth_at(door, stream, base[1]) if base[1] else 0
+        project = door.read_written(parent, lambda state: project_of(state, opening))
+        depth = _depth_at(door, parent, base[1]) if base[1] else 0
         if depth >= BASE_DEPTH_MAX:
             raise LimitExceeded(
-                f"{stream} is already {depth} forks deep, BASE_DEPTH_MAX = {BASE_DEPTH_MAX}; fork an ancestor"
+                f"{parent} is already {depth} forks deep, BASE_DEPTH_MAX = {BASE_DEPTH_MAX}; fork an ancestor"
             )
         return Forked(sources, *base, depth + 1, project)
 
-    return decide
+    request = ("fork", parent, seq)
+    door.note(stream, decide, at=None, asked=request, expected=options.expected, request_id=options.request_id)
 
 
 def _depth_at(door: Door, stream: str, seq: int) -> int:
@@ -464,11 +441,11 @@ def dropping(stream: str, sources: tuple[int, ...]) -> Callable[[State], Event |
     return decide
 
 
-# Replaying one conversation step by step: one state, folded forward, and what each event changed in it.
+# Replays: one state, folded forward, and the changes of each event.
 
 
 class Step(Struct, frozen=True):
-    """One step of a replay: the event, what it changed, what it pushed out, and the states around it."""
+    """One step of a replay: the event, its changes, the messages that it evicted, and the states around it."""
 
     event: Event
     stamp: Stamp
@@ -557,9 +534,6 @@ def _evicted(event: Event, stamp: Stamp, before: dict[str, Message], after: dict
         yield from (message for message_id, message in before.items() if message_id not in after)
     if isinstance(event, MessageAppended) and event.id not in after and not _is_orphan(event, before):
         yield Message(event, stamp)
-
-
-# Composing what a conversation takes and shows: tokens counted, pins that fit, messages and scratchpads handed out.
 
 
 def project_of(state: State, opening: ConversationOpened) -> str | None:

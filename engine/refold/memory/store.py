@@ -1,4 +1,4 @@
-"""Verbs of a whole store: snapshots, restores, forks, differences, export, backup, erasure, verification."""
+"""Verbs of a whole store: snapshots, restores, forks, export, backup, erasure, verification."""
 
 import datetime as dates
 import os
@@ -35,7 +35,7 @@ from refold.results import Backup, Loaded, Receipt, Recovered, Report
 from refold.views.session import SESSION
 from refold.views.store import SETTINGS, is_reserved
 
-# Erasing: what the verbs of memory and conversation check before they hand over to the engine.
+# Erasures, checked before the engine makes them.
 
 _DERIVED: Final = {"erase": True, "keep": False}
 _FORKS: Final = {"erase": True, "refuse": False}
@@ -82,7 +82,7 @@ def _seq(item: object) -> int:
     return seq
 
 
-# Backing a memory up, and recovering one: what callers ask, checked.
+# Backups and recoveries.
 
 
 def backup(door: Door, path: object, progress: Progress) -> Backup:
@@ -106,14 +106,13 @@ def recover(
     clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one door for time
     random_bytes: Callable[[int], bytes] = os.urandom,
 ) -> Recovered:
-    """Make a new store of a backup, or of any store: all of it, or what it held at a seq or an aware datetime.
+    """Make a new store of a backup, or of any store: all of it, or its log up to a seq or an aware datetime.
 
-    The new one holds exactly the log up to there, and goes on from there; nothing of what came later is in its file.
-    What the log gives is made anew from it. Where a faulty writer counted or linked wrongly, every event stands once,
-    in the order of the log, and ``repairs`` says what is other than before. It is verified, by ``progress(done, all)``,
-    before it appears at ``new``, where nothing may be. Raises ``InvalidInput`` for a seq inside a commit, naming those
-    around it, ``NotFound`` where there is no backup, ``StoreCorrupt`` where bytes were changed, ``StoreFull``; then
-    nothing is left at ``new``.
+    Nothing later is in the new file, and caches are rebuilt from the log. Where a faulty writer counted or linked
+    wrongly, every event comes once, in the order of the log, and ``repairs`` lists the differences. The store is
+    verified, with ``progress(done, all)``, before it appears at ``new``, where nothing may be. Raises ``InvalidInput``
+    for a seq inside a commit, naming those around it, ``NotFound`` where there is no backup, ``StoreCorrupt`` where
+    bytes were changed, ``StoreFull``; then nothing is left at ``new``.
     """
     from refold.engine import backup as engine_backup  # noqa: PLC0415 - it needs LMDB, which a handle may not
 
@@ -136,7 +135,7 @@ def _seq_of(to: "int | dates.datetime", log: Log) -> int:
     return seq
 
 
-# The sides of a diff: which branch, seq and stream each means.
+# The sides of a diff.
 
 
 def side_of(door: Door, head: int, side: Any) -> Side:
@@ -158,8 +157,7 @@ def _check_own(door: Door, engine: object, side: object) -> None:
         raise InvalidInput(f"{checks.shown(side)} belongs to another memory; restore it into a conversation here first")
 
 
-_WHOLE = 0
-"""The stream number of snapshots of a whole memory: that of no stream."""
+_WHOLE = 0  # The stream number of snapshots of a whole memory: that of no stream.
 
 
 def verify(door: Door, progress: Progress, witness: object) -> Report:
@@ -181,13 +179,7 @@ def snapshot(door: Door, name: str | None, at: int | None, options: Options) -> 
         raise ReadOnly(
             f"this memory is frozen at seq {at}; name a snapshot of the live one, or take an unnamed one here"
         )
-    decide = _naming(door, name, options)
-    door.note(STORE_STREAM, decide, at=None, asked=("memory.snapshot", name), request_id=options.request_id)
-    return named(door, name)
-
-
-def _naming(door: Door, name: str, options: Options) -> Callable[[State], Event | None]:
-    engine, sources = door.engine, door.sources(options.sources)
+    sources = door.sources(options.sources)
 
     def decide(state: State) -> Event | None:
         door.check_head(options.expected)
@@ -198,7 +190,8 @@ def _naming(door: Door, name: str, options: Options) -> Callable[[State], Event 
             raise InvalidInput(f"snapshot {name!r} of the memory already stands at seq {known.seq}; give another name")
         return None
 
-    return decide
+    door.note(STORE_STREAM, decide, at=None, asked=("memory.snapshot", name), request_id=options.request_id)
+    return named(door, name)
 
 
 def named(door: Door, name: str) -> Snapshot:
@@ -314,25 +307,6 @@ def fork(door: Door, name: str, frozen: int | None, at: "int | dates.datetime | 
     if known is not None:
         return known
     batches.refuse(door.engine, "a fork of the memory")
-    decide = _forking(door, name, seq, options)
-    asked = ("memory.fork", door.branch, name, seq)
-    door.note(STORE_STREAM, decide, at=None, asked=asked, request_id=options.request_id, in_main=True)
-    forked = _opened(door, name)
-    assert forked is not None, f"{name} was forked and is not there"
-    return forked
-
-
-def _opened(door: Door, name: str) -> Door | None:
-    known = door.engine.reader.branches_at(None)
-    number = next((number for number, branch in enumerate(known, 1) if branch.name == name), 0)
-    if not number:
-        return None
-    if not reader.descends(known, number, door.branch):
-        checks.invalid(f"the fork {name!r} exists and was not forked from this one; open it from the main memory")
-    return door.to(number)
-
-
-def _forking(door: Door, name: str, seq: int | None, options: Options) -> Callable[[State], Event | None]:
     engine, sources = door.engine, door.sources(options.sources)
 
     def decide(state: State) -> Event | None:
@@ -348,7 +322,21 @@ def _forking(door: Door, name: str, seq: int | None, options: Options) -> Callab
             raise LimitExceeded(f"this fork is BASE_DEPTH_MAX = {BASE_DEPTH_MAX} forks deep already; fork an ancestor")
         return BranchForked(sources, door.branch, engine.reader.head if seq is None else seq, name)
 
-    return decide
+    asked = ("memory.fork", door.branch, name, seq)
+    door.note(STORE_STREAM, decide, at=None, asked=asked, request_id=options.request_id, in_main=True)
+    forked = _opened(door, name)
+    assert forked is not None, f"{name} was forked and is not there"
+    return forked
+
+
+def _opened(door: Door, name: str) -> Door | None:
+    known = door.engine.reader.branches_at(None)
+    number = next((number for number, branch in enumerate(known, 1) if branch.name == name), 0)
+    if not number:
+        return None
+    if not reader.descends(known, number, door.branch):
+        checks.invalid(f"the fork {name!r} exists and was not forked from this one; open it from the main memory")
+    return door.to(number)
 
 
 def forks(door: Door, at: int | None, after: str | None, limit: int | None) -> list[str]:

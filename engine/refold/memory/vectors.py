@@ -29,8 +29,7 @@ class Embedding:
     __slots__ = ("_made", "chosen")
 
     def __init__(self, chosen: Embedder | None) -> None:
-        self.chosen = chosen
-        """The embedder that the caller chose, ``None`` for the built-in one."""
+        self.chosen = chosen  # The embedder that the caller chose, ``None`` for the built-in one.
         self._made: CachedEmbedder | None = None
 
     @property

@@ -382,8 +382,7 @@ class _DayPage:
         """The places in the text of the breaks before each line."""
         self._digest = _lines_digest(trimmed)
         self._at = 0
-        self._blocks: list[tuple[int, int]] = []
-        """The first line of each note that was found, and the one behind it."""
+        self._blocks: list[tuple[int, int]] = []  # The first line of each note that was found, and the one behind it.
 
     def find(self, lines: Sequence[str]) -> bool:
         """Return whether a note is behind the last one that was found; one without words is anywhere."""

@@ -99,12 +99,10 @@ class Rounds:
         except BaseException:
             self.directory.close()
             raise
-        self._erased_count = -1
-        """How many events had been erased when the copies were last looked through."""
+        self._erased_count = -1  # How many events had been erased when the copies were last looked through.
         self._erased_bases: dict[str, list[PageBase]] = {}
         """The bases of the files that an erasure reached, as they were before it."""
-        self._problems: list[MirrorProblem] = []
-        """Copies that could not be deleted."""
+        self._problems: list[MirrorProblem] = []  # Copies that could not be deleted.
         self.seen: dict[str, tuple[FileVersion | None, str]] = {}
         """The version of each file as it was seen last, and its digest; empty for what could not be read."""
 
@@ -411,19 +409,15 @@ class Mirror:
         self.path = rounds.directory.path
         self.error: BaseException | None = None
         """The error that ended the thread, ``None`` while it lives and after a ``close``."""
-        self.seq = 0
-        """The seq of the state that the files were last compared with."""
-        self.report = MirrorReport(0)
-        """The last report that is not empty, or the first one."""
+        self.seq = 0  # The seq of the state that the files were last compared with.
+        self.report = MirrorReport(0)  # The last report that is not empty, or the first one.
         self._door = door
         self._rounds = rounds
         self._on_report = on_report
-        self._lock = threading.RLock()
-        """Held during a round."""
+        self._lock = threading.RLock()  # Held during a round.
         self._has_moved = threading.Condition()
         self._bell = threading.Event()
-        self._is_due = True
-        """Whether a round is due, whatever the files look like."""
+        self._is_due = True  # Whether a round is due, whatever the files look like.
         self._is_ended = False
         self._last: dict[str, FileVersion] = {}
         self._hot: set[str] = set()

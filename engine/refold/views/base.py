@@ -40,8 +40,7 @@ class Keyed(Generic[V]):
     def __init__(self) -> None:
         self.values: dict[str, V] = {}
         self.seqs: dict[str, int] = {}
-        self.places: dict[str, int] = {}
-        """The places that are not 0: of values that came with an imported state."""
+        self.places: dict[str, int] = {}  # The places that are not 0: of values that came with an imported state.
 
     copy = copy_slots
 

@@ -26,8 +26,7 @@ HISTORY_MESSAGES_DEFAULT: Final = 20
 
 REFRESH_SECONDS_MAX: Final = 600
 
-_NUMBER_DIGITS_MAX: Final = 18
-"""Digits of an id that is compared as a number: they fit 64 bits."""
+_NUMBER_DIGITS_MAX: Final = 18  # Digits of an id that is compared as a number: they fit 64 bits.
 
 assert 1 <= HISTORY_MESSAGES_DEFAULT <= HISTORY_MESSAGES_MAX <= MESSAGES_KEPT, "a board holds what it may show"
 

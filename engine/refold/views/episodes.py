@@ -58,10 +58,8 @@ class Episodes:
         self.ids: dict[str, None] = {}
         self.renewed: dict[int, int] = {}
         """The seqs of the vectors that are not in the event of their episode, by its seq."""
-        self.coming = PendingVectors()
-        """The vectors of another embedder, by id."""
-        self.model = ""
-        """The embedder of the newest vector."""
+        self.coming = PendingVectors()  # The vectors of another embedder, by id.
+        self.model = ""  # The embedder of the newest vector.
         self.dim = 0
 
     copy = copy_slots

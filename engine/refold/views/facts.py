@@ -51,17 +51,13 @@ class Facts:
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
         self.erased: dict[str, None] = {}
-        self.unmerged: dict[int, None] = {}
-        """The seqs of the merges that were reversed."""
+        self.unmerged: dict[int, None] = {}  # The seqs of the merges that were reversed.
         self.by_content: dict[str, str] = {}
         """Content -> id; where an erasure left two memories of the same content, one of them."""
-        self.model = ""
-        """The embedder of the newest vector."""
+        self.model = ""  # The embedder of the newest vector.
         self.dim = 0
-        self.seq = 0
-        """The seq of the last event that this view folded, which identifies the state."""
-        self.coming = PendingVectors()
-        """The vectors of another embedder, by id."""
+        self.seq = 0  # The seq of the last event that this view folded, which identifies the state.
+        self.coming = PendingVectors()  # The vectors of another embedder, by id.
         self.recent: deque[tuple[int, int, tuple[str, ...] | None]] = deque(maxlen=RECENT_CHANGES_COUNT)
         """The last events: the ``seq`` before, the ``seq`` after, and the ids that were touched, ``None`` for all."""
 
@@ -162,8 +158,7 @@ _TYPES: Final = {field.name: field.type for field in msgspec.structs.fields(Entr
 _ROW: Final = tuple.__class_getitem__(tuple(_TYPES[name] for name in _PLAIN))
 _INLINE: Final[Any] = tuple[int, str, int, list[str], list[int], list[_ROW]]  # type: ignore[valid-type]
 
-_INLINE_COUNT: Final = 6
-"""Behind these come the vectors of another embedder, if there are any."""
+_INLINE_COUNT: Final = 6  # Behind these come the vectors of another embedder, if there are any.
 
 _SHOWN: Final = (
     *("content", "category", "keywords", "importance", "access_count", "status", "metadata", "source"),

@@ -26,8 +26,7 @@ class Session:
     def __init__(self) -> None:
         self.opened = False
         self.project: str | None = None
-        self.depth = 0
-        """The number of forks between this conversation and its origin."""
+        self.depth = 0  # The number of forks between this conversation and its origin.
 
     def pack(self) -> tuple[Any, list[int]]:
         return [self.opened, self.project, self.depth], []
@@ -152,8 +151,7 @@ class Work:
         self.files: dict[str, tuple[int, ReadFile]] = {}
         self.findings: dict[str, int] = {}
         self.calls: dict[str, int] = {}
-        self.extracted = 0
-        """The seq up to which a model has read the session for memories to extract."""
+        self.extracted = 0  # The seq up to which a model has read the session for memories to extract.
 
     @property
     def is_empty(self) -> bool:

@@ -42,8 +42,7 @@ class StoreSettings:
         self.erased: list[int] = []
         self.branches: list[Branch] = []
         """In the order of their forking: the first is branch 1. All of them are known in the main line alone."""
-        self.numbers: dict[str, int] = {}
-        """Name -> number of the branch."""
+        self.numbers: dict[str, int] = {}  # Name -> number of the branch.
 
     def add(self, branch: Branch) -> None:
         """Give a branch the next number; it was forked from one that was there before."""

@@ -78,22 +78,18 @@ class Window:
         """Messages of pinned groups that eviction has passed over: older than all that is in the queue."""
         self.queue: deque[Message] = deque()
         """The other messages, oldest first, with those among them that are ``gone``."""
-        self.gone: set[str] = set()
-        """Ids of messages in the queue that were evicted with their group."""
+        self.gone: set[str] = set()  # Ids of messages in the queue that were evicted with their group.
         self.tokens = 0
         self.window_tokens = 0
         self.counter = ""
         self.policy = 0
-        self.origin = 0
-        """The seq of the imported state whose messages may still be live; those carry this seq."""
+        self.origin = 0  # The seq of the imported state whose messages may still be live; those carry this seq.
         self.calls: dict[str, tuple[str, ...]] = {}
         """Call id -> ids of the live messages that made a call with this id; an answer belongs to the last of them."""
-        self.owners: dict[str, str] = {}
-        """Id of a live answer -> id of the message whose call it answers."""
+        self.owners: dict[str, str] = {}  # Id of a live answer -> id of the message whose call it answers.
         self.members: dict[str, list[Message]] = {}
         """Id of a live message with calls -> the members of its group, itself first."""
-        self.pinned: set[str] = set()
-        """Ids of the first members of pinned groups."""
+        self.pinned: set[str] = set()  # Ids of the first members of pinned groups.
         self.pinned_tokens = 0
         self.repinned: set[str] = set()
         """Ids of the live messages that are pinned and were not when they were appended, or the other way round."""

@@ -1,13 +1,12 @@
-"""The same handles for asyncio: reads answer at once, mutations are awaited and return when they are durable.
+"""Handles for asyncio with the verbs of the plain ones: reads answer at once, mutations are awaited until durable.
 
-``memory.aio`` is an ``AsyncMemory``. Its handles have the verbs of the plain ones under the same names; those that
-write are coroutines. What many tasks write at the same time travels together: one flush, one hop to a thread.
+The writes of many tasks travel together: one flush, one hop to a thread.
 """
 
 from collections.abc import Callable, Coroutine
 from functools import partial, wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, Unpack, cast
 
 from refold.engine import batch as batches
 from refold.engine.batch import Batch
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# Verbs of plain handles made into those of handles for asyncio: written, done by a thread, or answered at once.
-
 H = TypeVar("H")
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,7 +31,7 @@ A = TypeVar("A")
 
 
 class AsyncHandle(Generic[H]):
-    """What every handle for asyncio shares: the plain one, and the door to the engine."""
+    """A handle for asyncio on a plain one."""
 
     __slots__ = ("door", "plain")
 
@@ -43,17 +40,17 @@ class AsyncHandle(Generic[H]):
         self.plain = plain
 
     def __repr__(self) -> str:
-        """Return the handle with its counts."""
         return f"Async{self.plain!r}"
 
     if not TYPE_CHECKING:  # Type checkers would take it that every name is there.
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say what a verb is called now."""
             refuse_attribute(self, name, getattr(self.plain, "_FORMER", {}))
 
 
-def writing(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
+def write_verb(
+    verb: Callable[Concatenate[H, P], R],
+) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
     """Return a verb of a plain handle as a coroutine of the handle for asyncio, under the same name."""
 
     @wraps(verb)
@@ -67,25 +64,25 @@ def writing(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[AsyncH
     return write
 
 
-def hopping(
-    verb: Callable[Concatenate[H, P], R], what: str = ""
+def thread_verb(
+    verb: Callable[Concatenate[H, P], R], name: str = ""
 ) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
     """Return a verb that takes long, or that no batch can hold, as a coroutine that waits for a thread to do it.
 
-    ``what`` names it where an open batch refuses it.
+    ``name`` is that of the verb in the error that an open batch raises.
     """
 
     @wraps(verb)
     async def hop(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
         # Before the hop: the thread knows no batch of this task.
-        batches.refuse(self.door.engine, what or f"a {verb.__name__}")
+        batches.refuse(self.door.engine, name or f"a {verb.__name__}")
         result: R = await self.door.async_writer.run(partial(verb, self.plain, *arguments, **options))
         return result
 
     return hop
 
 
-def reading(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[AsyncHandle[H], P], R]:
+def read_verb(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[AsyncHandle[H], P], R]:
     """Return a verb that only reads: it answers at once, from RAM, and is not awaited."""
 
     @wraps(verb)
@@ -95,7 +92,7 @@ def reading(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[AsyncH
     return read
 
 
-def opening(
+def handle_verb(
     kind: Callable[[Door, R], A], verb: Callable[Concatenate[H, P], R]
 ) -> Callable[Concatenate[AsyncHandle[H], P], A]:
     """Return a verb that returns a handle as one that returns the handle for asyncio."""
@@ -107,9 +104,22 @@ def opening(
     return open_
 
 
-def embedding(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
+class Attribute(Generic[R]):
+    """A property of the plain handle, under the same name."""
+
+    def __init__(self, source: Any) -> None:
+        self._get: Callable[[Any], R] = source.fget
+        self.__doc__ = source.__doc__
+
+    def __get__(self, handle: Any, _: object = None) -> R:
+        return cast("R", self) if handle is None else self._get(handle.plain)
+
+
+def embed_verb(
+    verb: Callable[Concatenate[H, P], R],
+) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
     """Return a verb that needs the vector of its first argument: a thread embeds that before it is written."""
-    write = writing(verb)
+    write = write_verb(verb)
 
     @wraps(verb)
     async def embed(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
@@ -121,22 +131,19 @@ def embedding(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[Asyn
     return embed
 
 
-# The files of a model for asyncio.
-
-
 class AsyncFiles(AsyncHandle[Files]):
     """A tree of files: reads answer at once, what changes it is awaited."""
 
     __slots__ = ()
 
-    create = writing(Files.create)
-    str_replace = writing(Files.str_replace)
-    insert = writing(Files.insert)
-    delete = writing(Files.delete)
-    rename = writing(Files.rename)
-    list = reading(Files.list)
-    read = reading(Files.read)
-    view = reading(Files.view)
+    create = write_verb(Files.create)
+    str_replace = write_verb(Files.str_replace)
+    insert = write_verb(Files.insert)
+    delete = write_verb(Files.delete)
+    rename = write_verb(Files.rename)
+    list = read_verb(Files.list)
+    read = read_verb(Files.read)
+    view = read_verb(Files.view)
 
     @property
     def name(self) -> str:
@@ -144,70 +151,41 @@ class AsyncFiles(AsyncHandle[Files]):
         return self.plain.name
 
 
-# The board for asyncio: reads answer at once, what changes it is awaited.
-
-
 class AsyncBoard(AsyncHandle[Board]):
     """A board: reads answer at once, mutations are awaited and return when they are durable."""
 
     __slots__ = ()
 
-    set = writing(Board.set)
-    initialise = writing(Board.initialise)
-    set_session = writing(Board.set_session)
-    set_project_graph = writing(Board.set_project_graph)
-    set_elements_graph = writing(Board.set_elements_graph)
-    set_project_structure = writing(Board.set_project_structure)
-    set_node_context = writing(Board.set_node_context)
-    set_fetched_context = writing(Board.set_fetched_context)
-    set_working_history = writing(Board.set_working_history)
-    set_messages = writing(Board.set_messages)
-    set_messages_meta = writing(Board.set_messages_meta)
-    set_last_user_message = writing(Board.set_last_user_message)
-    append_message = writing(Board.append_message)
-    update_settings = writing(Board.update_settings)
-    hydrate = writing(Board.hydrate)
-    erase = hopping(Board.erase)
-    get = reading(Board.get)
-    get_settings = reading(Board.get_settings)
-    to_dict = reading(Board.to_dict)
-    to_json = reading(Board.to_json)
-    bundle = reading(Board.bundle)
-    events = reading(Board.events)
-    subscribe = reading(Board.subscribe)
-    subscribe_settings = reading(Board.subscribe_settings)
-
-    @property
-    def session(self) -> str | None:
-        """The session that the board is of, ``None`` for that of a node."""
-        return self.plain.session
-
-    @property
-    def project(self) -> str | None:
-        """The project that the handle names, ``None`` where it is what the session recorded."""
-        return self.plain.project
-
-    @property
-    def node(self) -> str | None:
-        """The node that the handle names, ``None`` where it is what the session recorded."""
-        return self.plain.node
-
-    @property
-    def version(self) -> int:
-        """The version of the board's stream."""
-        return self.plain.version
-
-    @property
-    def place(self) -> tuple[str, int]:
-        """The board's stream and the seq of the handle."""
-        return self.plain.place
-
-    def at(self, at: "int | datetime.datetime") -> "AsyncBoard":
-        """Return the board as it was at a seq or an aware datetime."""
-        return AsyncBoard(self.door, self.plain.at(at))
-
-
-# Settings and what a session has worked on, for asyncio: reads answer at once, mutations are awaited.
+    set = write_verb(Board.set)
+    initialise = write_verb(Board.initialise)
+    set_session = write_verb(Board.set_session)
+    set_project_graph = write_verb(Board.set_project_graph)
+    set_elements_graph = write_verb(Board.set_elements_graph)
+    set_project_structure = write_verb(Board.set_project_structure)
+    set_node_context = write_verb(Board.set_node_context)
+    set_fetched_context = write_verb(Board.set_fetched_context)
+    set_working_history = write_verb(Board.set_working_history)
+    set_messages = write_verb(Board.set_messages)
+    set_messages_meta = write_verb(Board.set_messages_meta)
+    set_last_user_message = write_verb(Board.set_last_user_message)
+    append_message = write_verb(Board.append_message)
+    update_settings = write_verb(Board.update_settings)
+    hydrate = write_verb(Board.hydrate)
+    erase = thread_verb(Board.erase)
+    get = read_verb(Board.get)
+    get_settings = read_verb(Board.get_settings)
+    to_dict = read_verb(Board.to_dict)
+    to_json = read_verb(Board.to_json)
+    bundle = read_verb(Board.bundle)
+    events = read_verb(Board.events)
+    subscribe = read_verb(Board.subscribe)
+    subscribe_settings = read_verb(Board.subscribe_settings)
+    session = Attribute[str | None](Board.session)
+    project = Attribute[str | None](Board.project)
+    node = Attribute[str | None](Board.node)
+    version = Attribute[int](Board.version)
+    place = Attribute[tuple[str, int]](Board.place)
+    at = handle_verb(lambda door, plain: AsyncBoard(door, plain), Board.at)  # noqa: PLW0108 - it is not there yet
 
 
 class AsyncSettings(AsyncHandle[Settings]):
@@ -215,10 +193,10 @@ class AsyncSettings(AsyncHandle[Settings]):
 
     __slots__ = ()
 
-    set = writing(Settings.set)
-    count_usage = writing(Settings.count_usage)
-    get = reading(Settings.get)
-    items = reading(Settings.items)
+    set = write_verb(Settings.set)
+    count_usage = write_verb(Settings.count_usage)
+    get = read_verb(Settings.get)
+    items = read_verb(Settings.items)
 
 
 class AsyncSession(AsyncHandle[SessionMemory]):
@@ -226,24 +204,21 @@ class AsyncSession(AsyncHandle[SessionMemory]):
 
     __slots__ = ()
 
-    describe_task = writing(SessionMemory.describe_task)
-    note_file = writing(SessionMemory.note_file)
-    note_finding = writing(SessionMemory.note_finding)
-    record_call = writing(SessionMemory.record_call)
-    record_extraction = writing(SessionMemory.record_extraction)
-    provenance = writing(SessionMemory.provenance)
-    check_writable = reading(SessionMemory.check_writable)
-    summary = reading(SessionMemory.summary)
-    to_text = reading(SessionMemory.to_text)
-    extracted_seq = reading(SessionMemory.extracted_seq)
-    now_ns = reading(SessionMemory.now_ns)
-    task = reading(SessionMemory.task)
-    files = reading(SessionMemory.files)
-    findings = reading(SessionMemory.findings)
-    calls = reading(SessionMemory.calls)
-
-
-# The project for asyncio: what needs a vector is embedded by a thread before it is written.
+    describe_task = write_verb(SessionMemory.describe_task)
+    note_file = write_verb(SessionMemory.note_file)
+    note_finding = write_verb(SessionMemory.note_finding)
+    record_call = write_verb(SessionMemory.record_call)
+    record_extraction = write_verb(SessionMemory.record_extraction)
+    provenance = write_verb(SessionMemory.provenance)
+    check_writable = read_verb(SessionMemory.check_writable)
+    summary = read_verb(SessionMemory.summary)
+    to_text = read_verb(SessionMemory.to_text)
+    extracted_seq = read_verb(SessionMemory.extracted_seq)
+    now_ns = read_verb(SessionMemory.now_ns)
+    task = read_verb(SessionMemory.task)
+    files = read_verb(SessionMemory.files)
+    findings = read_verb(SessionMemory.findings)
+    calls = read_verb(SessionMemory.calls)
 
 
 class AsyncProject(AsyncHandle[Project]):
@@ -256,44 +231,38 @@ class AsyncProject(AsyncHandle[Project]):
         verb = partial(self.plain.search_many, queries, **options)
         return verb() if batches.active(self.door.engine) is not None else await self.door.async_writer.run(verb)
 
-    add = embedding(Project.add)
-    upsert = embedding(Project.upsert)
-    recall = embedding(Project.recall)
-    unmerge = writing(Project.unmerge)
-    update = writing(Project.update)
-    delete = writing(Project.delete)
-    clear = writing(Project.clear)
-    review = writing(Project.review)
-    approve = writing(Project.approve)
-    reject = writing(Project.reject)
-    archive = writing(Project.archive)
-    record_episode = writing(Project.record_episode)
-    decay = hopping(Project.decay)
-    prune = hopping(Project.prune)
-    compact = hopping(Project.compact)
-    erase = hopping(Project.erase)
-    search = reading(Project.search)
-    search_episodes = reading(Project.search_episodes)
-    get = reading(Project.get)
-    list = reading(Project.list)
-    count = reading(Project.count)
-    stats = reading(Project.stats)
-    history = reading(Project.history)
-    events = reading(Project.events)
+    add = embed_verb(Project.add)
+    upsert = embed_verb(Project.upsert)
+    recall = embed_verb(Project.recall)
+    unmerge = write_verb(Project.unmerge)
+    update = write_verb(Project.update)
+    delete = write_verb(Project.delete)
+    clear = write_verb(Project.clear)
+    review = write_verb(Project.review)
+    approve = write_verb(Project.approve)
+    reject = write_verb(Project.reject)
+    archive = write_verb(Project.archive)
+    record_episode = write_verb(Project.record_episode)
+    decay = thread_verb(Project.decay)
+    prune = thread_verb(Project.prune)
+    compact = thread_verb(Project.compact)
+    erase = thread_verb(Project.erase)
+    search = read_verb(Project.search)
+    search_episodes = read_verb(Project.search_episodes)
+    get = read_verb(Project.get)
+    list = read_verb(Project.list)
+    count = read_verb(Project.count)
+    stats = read_verb(Project.stats)
+    history = read_verb(Project.history)
+    events = read_verb(Project.events)
 
     @property
     def name(self) -> str:
         """The project's name."""
         return self.plain.name
 
-    @property
-    def place(self) -> tuple[str, int]:
-        """The project's stream and the seq of the handle."""
-        return self.plain.place
-
-    def at(self, at: "int | datetime.datetime") -> "AsyncProject":
-        """Return the project as it was at a seq or an aware datetime."""
-        return AsyncProject(self.door, self.plain.at(at))
+    place = Attribute[tuple[str, int]](Project.place)
+    at = handle_verb(lambda door, plain: AsyncProject(door, plain), Project.at)  # noqa: PLW0108 - it is not there yet
 
 
 class AsyncState(AsyncHandle[ScopedState]):
@@ -301,23 +270,20 @@ class AsyncState(AsyncHandle[ScopedState]):
 
     __slots__ = ()
 
-    set = writing(ScopedState.set)
-    delete = writing(ScopedState.delete)
-    get = reading(ScopedState.get)
-    keys = reading(ScopedState.keys)
-    items = reading(ScopedState.items)
-    values = reading(ScopedState.values)
+    set = write_verb(ScopedState.set)
+    delete = write_verb(ScopedState.delete)
+    get = read_verb(ScopedState.get)
+    keys = read_verb(ScopedState.keys)
+    items = read_verb(ScopedState.items)
+    values = read_verb(ScopedState.values)
 
     def __getitem__(self, key: str) -> Any:
-        """Return the value of a key; ``KeyError`` where there is none."""
         return self.plain[key]
 
     def __contains__(self, key: object) -> bool:
-        """Return whether a key has a value."""
         return key in self.plain
 
     def __len__(self) -> int:
-        """Return how many keys there are."""
         return len(self.plain)
 
 
@@ -326,10 +292,10 @@ class AsyncProfile(AsyncHandle[Profile]):
 
     __slots__ = ()
 
-    set = writing(Profile.set)
-    delete = writing(Profile.delete)
-    get = reading(Profile.get)
-    items = reading(Profile.items)
+    set = write_verb(Profile.set)
+    delete = write_verb(Profile.delete)
+    get = read_verb(Profile.get)
+    items = read_verb(Profile.items)
 
 
 class AsyncJournal(AsyncHandle[Journal]):
@@ -337,9 +303,9 @@ class AsyncJournal(AsyncHandle[Journal]):
 
     __slots__ = ()
 
-    append = writing(Journal.append)
-    day = reading(Journal.day)
-    recent = reading(Journal.recent)
+    append = write_verb(Journal.append)
+    day = read_verb(Journal.day)
+    recent = read_verb(Journal.recent)
 
 
 class AsyncScratchpad(AsyncHandle[Scratchpad]):
@@ -347,16 +313,16 @@ class AsyncScratchpad(AsyncHandle[Scratchpad]):
 
     __slots__ = ()
 
-    set = writing(Scratchpad.set)
-    delete = writing(Scratchpad.delete)
-    note = writing(Scratchpad.note)
-    clear = writing(Scratchpad.clear)
-    get = reading(Scratchpad.get)
-    keys = reading(Scratchpad.keys)
-    items = reading(Scratchpad.items)
-    notes = reading(Scratchpad.notes)
-    to_dict = reading(Scratchpad.to_dict)
-    to_json = reading(Scratchpad.to_json)
+    set = write_verb(Scratchpad.set)
+    delete = write_verb(Scratchpad.delete)
+    note = write_verb(Scratchpad.note)
+    clear = write_verb(Scratchpad.clear)
+    get = read_verb(Scratchpad.get)
+    keys = read_verb(Scratchpad.keys)
+    items = read_verb(Scratchpad.items)
+    notes = read_verb(Scratchpad.notes)
+    to_dict = read_verb(Scratchpad.to_dict)
+    to_json = read_verb(Scratchpad.to_json)
 
 
 class AsyncConversation(AsyncHandle[Conversation]):
@@ -364,45 +330,34 @@ class AsyncConversation(AsyncHandle[Conversation]):
 
     __slots__ = ()
 
-    append = writing(Conversation.append)
-    set_window_tokens = writing(Conversation.set_window_tokens)
-    clear_window = writing(Conversation.clear_window)
-    remove = writing(Conversation.remove)
-    pin = writing(Conversation.pin)
-    unpin = writing(Conversation.unpin)
-    end_round = writing(Conversation.end_round)
-    end = writing(Conversation.end)
-    _fork = hopping(Conversation.fork)
-    _restore = writing(Conversation.restore)
-    _restore_and_resize = hopping(Conversation.restore)
-    close = writing(Conversation.close)
-    snapshot = hopping(Conversation.snapshot)
-    erase = hopping(Conversation.erase)
-    window = reading(Conversation.window)
-    messages = reading(Conversation.messages)
-    token_count = reading(Conversation.token_count)
-    events = reading(Conversation.events)
-    replay = reading(Conversation.replay)
+    append = write_verb(Conversation.append)
+    set_window_tokens = write_verb(Conversation.set_window_tokens)
+    clear_window = write_verb(Conversation.clear_window)
+    remove = write_verb(Conversation.remove)
+    pin = write_verb(Conversation.pin)
+    unpin = write_verb(Conversation.unpin)
+    end_round = write_verb(Conversation.end_round)
+    end = write_verb(Conversation.end)
+    _fork = thread_verb(Conversation.fork)
+    _restore = write_verb(Conversation.restore)
+    _restore_and_resize = thread_verb(Conversation.restore)
+    close = write_verb(Conversation.close)
+    snapshot = thread_verb(Conversation.snapshot)
+    erase = thread_verb(Conversation.erase)
+    window = read_verb(Conversation.window)
+    messages = read_verb(Conversation.messages)
+    token_count = read_verb(Conversation.token_count)
+    events = read_verb(Conversation.events)
+    replay = read_verb(Conversation.replay)
 
     @property
     def id(self) -> str:
         """The conversation's id."""
         return self.plain.id
 
-    @property
-    def window_tokens(self) -> int:
-        """The token budget of the window."""
-        return self.plain.window_tokens
-
-    @property
-    def project(self) -> str | None:
-        """The project that the conversation belongs to, or would be opened in."""
-        return self.plain.project
-
-    @property
-    def version(self) -> int:
-        """The version of the conversation's stream."""
-        return self.plain.version
+    window_tokens = Attribute[int](Conversation.window_tokens)
+    project = Attribute[str | None](Conversation.project)
+    version = Attribute[int](Conversation.version)
 
     @property
     def scratchpad(self) -> AsyncScratchpad:
@@ -419,9 +374,7 @@ class AsyncConversation(AsyncHandle[Conversation]):
         """What this conversation has worked on: its task, files, findings and calls of tools."""
         return AsyncSession(self.door, self.plain.session)
 
-    def at(self, at: "int | datetime.datetime") -> "AsyncConversation":
-        """Return the conversation as it was at a seq or an aware datetime."""
-        return AsyncConversation(self.door, self.plain.at(at))
+    at = handle_verb(lambda door, plain: AsyncConversation(door, plain), Conversation.at)  # noqa: PLW0108 - it is not there yet
 
     @mutation
     async def restore(
@@ -452,14 +405,12 @@ class AsyncBatch:
         self._batch = batch
 
     async def __aenter__(self) -> Self:
-        """Collect the mutations of this task from here on."""
         self._batch.__enter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Write everything as one commit, or nothing if the block raised."""
         self._batch.leave()
         if kind is None:
             await self.door.async_writer.run(partial(self.door.engine.commit, self._batch.transaction))
@@ -481,31 +432,29 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
     __slots__ = ()
 
     async def __aenter__(self) -> Self:
-        """Return the memory; leaving the block closes it."""
         return self
 
     async def __aexit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Close the memory."""
         await self.close()
 
-    conversation = opening(AsyncConversation, memory.Memory.conversation)
-    project = opening(AsyncProject, memory.Memory.project)
-    profile = opening(AsyncProfile, memory.Memory.profile)
-    journal = opening(AsyncJournal, memory.Memory.journal)
-    board = opening(AsyncBoard, memory.Memory.board)
-    files = opening(AsyncFiles, memory.Memory.files)
-    batch = opening(AsyncBatch, memory.Memory.batch)
-    forks = reading(memory.Memory.forks)
-    show = hopping(memory.Memory.show, "showing a context")
-    rebuild = hopping(memory.Memory.rebuild, "building a context again")
-    snapshot = hopping(memory.Memory.snapshot)
-    restore = hopping(memory.Memory.restore, "a restore of the whole memory")
-    erase = hopping(memory.Memory.erase, "an erasure")
-    backup = hopping(memory.Memory.backup)
-    reembed = hopping(memory.Memory.reembed, "embedding a memory anew")
-    _fork = hopping(memory.Memory.fork, "a fork of the memory")
+    conversation = handle_verb(AsyncConversation, memory.Memory.conversation)
+    project = handle_verb(AsyncProject, memory.Memory.project)
+    profile = handle_verb(AsyncProfile, memory.Memory.profile)
+    journal = handle_verb(AsyncJournal, memory.Memory.journal)
+    board = handle_verb(AsyncBoard, memory.Memory.board)
+    files = handle_verb(AsyncFiles, memory.Memory.files)
+    batch = handle_verb(AsyncBatch, memory.Memory.batch)
+    forks = read_verb(memory.Memory.forks)
+    show = thread_verb(memory.Memory.show, "showing a context")
+    rebuild = thread_verb(memory.Memory.rebuild, "building a context again")
+    snapshot = thread_verb(memory.Memory.snapshot)
+    restore = thread_verb(memory.Memory.restore, "a restore of the whole memory")
+    erase = thread_verb(memory.Memory.erase, "an erasure")
+    backup = thread_verb(memory.Memory.backup)
+    reembed = thread_verb(memory.Memory.reembed, "embedding a memory anew")
+    _fork = thread_verb(memory.Memory.fork, "a fork of the memory")
 
     @property
     def settings(self) -> AsyncSettings:
@@ -529,10 +478,7 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
         """Return the fork of that name, or begin it, as ``Memory.fork`` does."""
         return (await self._fork(name, at=at, **options)).aio
 
-    @property
-    def head(self) -> int:
-        """The seq of the last event."""
-        return self.plain.head
+    head = Attribute[int](memory.Memory.head)
 
     async def flush(self) -> None:
         """Store the checkpoints of all that was touched."""

@@ -10,10 +10,11 @@ from importlib.util import find_spec
 from itertools import chain
 from math import isfinite, isqrt, sqrt
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
-from refold.errors import EmbedderFailed, EmbeddingMismatch, InvalidInput
-from refold.limits import HASH_BYTES
+from refold import checks
+from refold.errors import EmbedderFailed, EmbeddingMismatch, InvalidInput, LimitExceeded
+from refold.limits import HASH_BYTES, VECTOR_DIMENSIONS_MAX
 from refold.text import blake2b, is_unspaced, words
 
 if TYPE_CHECKING:
@@ -240,6 +241,72 @@ class CachedEmbedder:
 
 def _key(text: str) -> bytes:
     return blake2b(text.encode(errors="surrogatepass"), digest_size=HASH_BYTES).digest()
+
+
+# The embedder of a memory.
+
+
+class Vector(NamedTuple):
+    """A vector as events hold it, and its model: ``None`` for one of the caller without an embedder."""
+
+    packed: bytes
+    model: str | None
+
+
+class Embedding:
+    """The embedder of one memory: the chosen one, or the built-in one."""
+
+    __slots__ = ("_made", "chosen")
+
+    def __init__(self, chosen: Embedder | None) -> None:
+        self.chosen = chosen  # The embedder that the caller chose, ``None`` for the built-in one.
+        self._made: CachedEmbedder | None = None
+
+    @property
+    def embedder(self) -> CachedEmbedder:
+        """The embedder, with a cache of its latest vectors."""
+        if self._made is None:
+            self._made = CachedEmbedder(HashedEmbedder() if self.chosen is None else self.chosen)
+        return self._made
+
+    @property
+    def merge_cosine(self) -> float:
+        """Two memories that are more alike than this are one."""
+        return MERGE_COSINE if self.chosen is None else self.embedder.merge_threshold
+
+    @property
+    def compact_cosine(self) -> float:
+        """Two memories that are more alike than this become one when a project is compacted."""
+        return COMPACT_COSINE if self.chosen is None else self.embedder.compact_threshold
+
+    def of(self, text: str) -> Vector:
+        """Return the vector of a text."""
+        return self.of_all([text])[0]
+
+    def of_all(self, texts: list[str]) -> list[Vector]:
+        """Return the vectors of texts."""
+        embedder = self.embedder
+        return [Vector(packed(row), embedder.id) for row in embedder.embed(texts)] if texts else []
+
+    def given(self, vector: object) -> Vector:
+        """Check a vector of the caller; it counts as one of the chosen embedder, if there is one."""
+        if not isinstance(vector, Sequence) and not hasattr(vector, "__array__"):
+            checks.invalid(f"vector must be a list of numbers or an array, not {type(vector).__name__}")
+        if isinstance(vector, (str, bytes)):
+            checks.invalid(f"vector must be a list of numbers or an array, not {checks.shown(vector)}")
+        numbers = cast("Sequence[float]", vector)
+        dim = len(numbers) if self.chosen is None else self.chosen.dim
+        if dim > VECTOR_DIMENSIONS_MAX:
+            raise LimitExceeded(
+                f"vector has {dim} numbers, over VECTOR_DIMENSIONS_MAX = {VECTOR_DIMENSIONS_MAX}; give a smaller one"
+            )
+        (row,) = check_vectors([numbers], dim=dim, count=1, what="vector")
+        return Vector(packed(row), None if self.chosen is None else self.chosen.id)
+
+
+def packed(row: "NDArray[Any]") -> bytes:
+    """Return a vector as events hold it."""
+    return bytes(row.astype("<f4").tobytes())
 
 
 # The built-in embedder: words and pieces of words, hashed into a table of 512 numbers.

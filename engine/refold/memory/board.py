@@ -33,8 +33,16 @@ from refold.memory.board_parts import (
     scoped,
 )
 from refold.memory.conversation import Conversation
-from refold.memory.options import Door, MutationOptions, Options, chosen, mutation, seq_at
-from refold.memory.plans import EventPlan, PlannedWrite
+from refold.memory.options import (
+    Door,
+    EventPlan,
+    MutationOptions,
+    Options,
+    PlannedWrite,
+    chosen,
+    mutation,
+    seq_at,
+)
 from refold.message import Message
 from refold.views.board import (
     BOARD,

@@ -1,11 +1,12 @@
 """Memories of a project: the input of callers, checked, and the events that add, change and remove them."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from refold import checks
+from refold.embedders import Vector
 from refold.engine import batch as batches
 from refold.engine.transaction import Decide
 from refold.entry import (
@@ -24,7 +25,6 @@ from refold.event import Event, Recorded, Stamp
 from refold.fold import State
 from refold.limits import CONTEXT_BYTES_MAX, KEYWORDS_COUNT_MAX, NAME_BYTES_MAX, REDO_COUNT_MAX
 from refold.memory.options import Door, Options, nanoseconds
-from refold.memory.vectors import Vector, fitting
 from refold.text import keywords as keywords_of
 from refold.views.facts import FACTS, Facts, reviewed, updated
 
@@ -130,6 +130,25 @@ class ProjectStream(NamedTuple):
         )
 
 
+GIVEN: Final = "given"
+"""The model of vectors that a caller gave without an embedder."""
+
+
+def fitting(own: tuple[str, int], vector: Vector, *, is_empty: bool) -> str:
+    """Return the model of a vector among those of a project; ``EmbeddingMismatch`` for another model or dimension."""
+    model, dim = own
+    if is_empty:
+        return vector.model or GIVEN
+    size = len(vector.packed) // 4
+    if size != dim or (vector.model is not None and vector.model != model):
+        made = "the caller" if vector.model is None else repr(vector.model)
+        raise EmbeddingMismatch(
+            f"the vector is of {made} with {size} numbers, and this project's are of {model!r} with {dim}; open the "
+            f"memory with that embedder, give vector= of that model, or reembed"
+        )
+    return model
+
+
 # Input of callers.
 
 
@@ -145,7 +164,6 @@ class FactInput(NamedTuple):
         cls,
         door: Door,
         sources: Sequence[Any],
-        *,
         content: object,
         category: object,
         keywords: object,
@@ -263,7 +281,6 @@ class FactChanges(NamedTuple):
     def checked(
         cls,
         door: Door,
-        *,
         content: object,
         category: object,
         keywords: object,

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from msgspec.structs import replace
 
 from refold import checks
-from refold.embedders import CachedEmbedder
+from refold.embedders import CachedEmbedder, Embedding, Vector, packed
 from refold.engine import batch as batches
 from refold.engine import history
 from refold.engine.transaction import ANY, Decide, Transaction, erased_count
@@ -41,11 +41,9 @@ from refold.limits import (
     REEMBEDDED_PAGE_COUNT,
     VALUE_BYTES_MAX,
 )
-from refold.memory.facts import FactInput, ProjectStream, Stale, fraction, refuse_twin
-from refold.memory.options import Door, Options, checked_embedder
-from refold.memory.plans import EventPlan, PlannedWrite
+from refold.memory.facts import FactInput, ProjectStream, Stale, fitting, fraction, refuse_twin
+from refold.memory.options import Door, EventPlan, Options, PlannedWrite, Progress, checked_embedder
 from refold.memory.search import look, pending_events
-from refold.memory.vectors import Embedding, Vector, fitting
 from refold.results import Outcome, Reembedded, Upserted
 from refold.views.episodes import EPISODES, Episodes, text_of
 from refold.views.facts import FACTS, Facts, merged, unmerged, updated
@@ -67,6 +65,16 @@ def join_texts(text: str, other: str) -> str:
 def join_words(words: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
     """Return the keywords of both, each once, in their order."""
     return tuple(dict.fromkeys((*words, *others)))[:KEYWORDS_COUNT_MAX]
+
+
+def joined_vectors(
+    embedding: Embedding, texts: list[str], model: str, pairs: Sequence[tuple[bytes, bytes]]
+) -> list[Vector]:
+    """Return the vectors of merged texts: embedded if the model is at hand, else the directions between pairs."""
+    if embedding.embedder.id == model:
+        return embedding.of_all(texts)
+    sums = [(one, unit(one) + unit(other)) for one, other in pairs]
+    return [Vector(packed(total) if total.any() else one, model) for one, total in sums]
 
 
 def checked_cosine(value: object) -> float:
@@ -119,8 +127,8 @@ class _Upsert:
         found = self.stream.read(merge)
         if found is None:
             return _Vectors(own)
-        text, model, packed = found
-        return _Vectors(own, text, embedding.joined(text, model, (packed, own.packed)))
+        text, model, vector = found
+        return _Vectors(own, text, joined_vectors(embedding, [text], model, [(vector, own.packed)])[0])
 
     def _nearest(self, vector: Vector) -> Neighbour | None:
         stream = self.stream
@@ -510,8 +518,8 @@ class _Compaction:
         """
         places = [place for place, event in enumerate(self._events) if place >= begin and event.content != event.text]
         events = [self._events[place] for place in places]
-        packed = [(self._vectors[event.id].tobytes(), self._vectors[event.other].tobytes()) for event in events]
-        vectors = self._embedding.all_joined([event.content for event in events], self._model, packed)
+        pairs = [(self._vectors[event.id].tobytes(), self._vectors[event.other].tobytes()) for event in events]
+        vectors = joined_vectors(self._embedding, [event.content for event in events], self._model, pairs)
         for place, event, vector in zip(places, events, vectors, strict=True):
             self._events[place] = replace(event, vector=vector.packed)
             self._vectors[event.id] = unit(vector.packed)
@@ -599,7 +607,7 @@ class _Backlog(NamedTuple):
 class _Reembedding:
     """One call: the embedder, and its progress."""
 
-    def __init__(self, door: Door, embedding: Embedding, progress: Callable[[int, int], None] | None) -> None:
+    def __init__(self, door: Door, embedding: Embedding, progress: Progress) -> None:
         self.door = door
         self.embedding = embedding
         self.embedder: CachedEmbedder = embedding.embedder
@@ -690,8 +698,7 @@ class _Reembedding:
         pending = Transaction(self.door.engine.reader)
         pending.erased_count = erased_before
         for text, sources, row in zip(page, self._sources(page), vectors, strict=True):
-            packed = row.astype("<f4").tobytes()
-            event = VectorRenewed(sources, text.id, text.prior, packed, self.embedder.id)
+            event = VectorRenewed(sources, text.id, text.prior, packed(row), self.embedder.id)
             pending.add(self.door.key(stream), event, None)
         return self._commit(pending)
 
@@ -730,7 +737,7 @@ class _Reembedding:
         return last[0] - len(streams) + 1
 
 
-def reembed(door: Door, embedder: object, progress: Callable[[int, int], None] | None) -> Reembedded:
+def reembed(door: Door, embedder: object, progress: Progress) -> Reembedded:
     """Give everything in every project a vector of an embedder, ``None``: of the one in use, which it becomes.
 
     Raises what the embedder raises; the vectors that were made until then wait for the next call. ``StoreBusy`` if

@@ -12,7 +12,7 @@ from refold.engine.batch import Batch
 from refold.engine.engine import open_engine
 from refold.errors import NotFound, ReadOnly
 from refold.event import Recorded
-from refold.limits import MEMORY_BYTES_DEFAULT, WINDOW_TOKENS_DEFAULT
+from refold.limits import MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, WINDOW_TOKENS_DEFAULT
 from refold.memory import options, store
 from refold.memory.conversation import Conversation
 from refold.memory.options import Claims, Door, MutationOptions, Progress, chosen, mutation, seq_at, zone
@@ -86,6 +86,40 @@ def call_extension(name: str, memory: "Memory", *arguments: Any, **options: Any)
     return getattr(home, function)(memory, *arguments, **options)
 
 
+# Arguments of the constructor.
+
+
+def _is_delayed(durability: object, *, readonly: bool) -> bool:
+    if durability not in ("durable", "delayed"):
+        checks.invalid(f"durability is {checks.shown(durability)}; give 'durable' or 'delayed'")
+    if durability == "delayed" and readonly:
+        checks.invalid("durability='delayed' says how to write, and readonly=True forbids it; drop one")
+    return durability == "delayed"
+
+
+def _checked_place(path: object, *, readonly: bool, clears: bool) -> str | None:
+    if path is None and readonly:
+        checks.invalid("a memory in RAM is empty, so readonly=True makes no sense; give a path")
+    checked = None if path is None else options.checked_path(path)
+    if checks.flag(clears, "clear_scratchpads_on_open") and readonly:
+        checks.invalid("clear_scratchpads_on_open=True changes the store, and readonly=True forbids it; drop one")
+    return checked
+
+
+def _checked_bytes(memory_bytes: object) -> int:
+    if not isinstance(memory_bytes, int) or isinstance(memory_bytes, bool) or memory_bytes < MEMORY_BYTES_MIN:
+        shown = checks.shown(memory_bytes)
+        checks.invalid(f"memory_bytes is {shown}; give an int of at least MEMORY_BYTES_MIN = {MEMORY_BYTES_MIN}")
+    return memory_bytes
+
+
+def _checked_counter(counter: object) -> TokenCounter:
+    if not isinstance(counter, TokenCounter):
+        checks.invalid(f"token_counter needs an id and count(text), which {checks.shown(counter)} lacks")
+    checks.name(counter.id, "token_counter.id")
+    return counter
+
+
 class Memory:
     """An agent's memory: a directory, created or opened; without a path it lives in RAM and keeps nothing.
 
@@ -123,8 +157,8 @@ class Memory:
     ) -> None:
         checks.window_tokens(window_tokens)
         zone(timezone)
-        counter = ByteClassCounter() if token_counter is None else options.checked_counter(token_counter)
-        place = options.checked_place(path, readonly=readonly, clears=clear_scratchpads_on_open)
+        counter = ByteClassCounter() if token_counter is None else _checked_counter(token_counter)
+        place = _checked_place(path, readonly=readonly, clears=clear_scratchpads_on_open)
         chosen_embedder = options.checked_embedder(embedder)
         options.check_callables(clock_ns=clock_ns, random_bytes=random_bytes)
         engine = open_engine(
@@ -132,8 +166,8 @@ class Memory:
             readonly=checks.flag(readonly, "readonly"),
             clock_ns=clock_ns,
             random_bytes=random_bytes,
-            memory_bytes=options.checked_bytes(memory_bytes),
-            delayed=options.is_delayed(durability, readonly=readonly),
+            memory_bytes=_checked_bytes(memory_bytes),
+            delayed=_is_delayed(durability, readonly=readonly),
             witness=options.checked_witness(witness, place),
         )
         try:

@@ -22,13 +22,14 @@ from refold.engine.transaction import (
     Mutation,
     Transaction,
     check_version,
+    erased_count,
     place_of,
 )
 from refold.entry import EmbedderSwitched
-from refold.errors import Closed, InvalidInput, NotFound, ReadOnly
+from refold.errors import Closed, InvalidInput, NotFound, ReadOnly, WrongVersion
 from refold.event import ConversationOpened, Event, Recorded, Stamp, pack_json
 from refold.fold import State
-from refold.limits import MEMORY_BYTES_MIN, NAME_BYTES_MAX, TIME_NS_MAX, VECTOR_DIMENSIONS_MAX
+from refold.limits import NAME_BYTES_MAX, TIME_NS_MAX, VECTOR_DIMENSIONS_MAX
 from refold.log.protocol import Log
 from refold.message import Message
 from refold.text import TokenCounter
@@ -38,9 +39,8 @@ from refold.views.session import SESSION
 from refold.views.window import POLICY, WINDOW
 
 if TYPE_CHECKING:
-    from refold.embedders import Embedder
+    from refold.embedders import Embedder, Embedding
     from refold.engine.aio import AsyncWriter
-    from refold.memory.vectors import Embedding
 
 
 # Times and seqs as callers give them.
@@ -141,25 +141,6 @@ def paged(after: str | None, limit: int | None) -> tuple[str | None, int | None]
     return known, None if limit is None else checks.count(limit, "limit")
 
 
-def is_delayed(durability: object, *, readonly: bool) -> bool:
-    """Return whether writes are acknowledged before they are on the disk."""
-    if durability not in ("durable", "delayed"):
-        checks.invalid(f"durability is {checks.shown(durability)}; give 'durable' or 'delayed'")
-    if durability == "delayed" and readonly:
-        checks.invalid("durability='delayed' says how to write, and readonly=True forbids it; drop one")
-    return durability == "delayed"
-
-
-def checked_place(path: object, *, readonly: bool, clears: bool) -> str | None:
-    """Return the path of a store, ``None`` for one in RAM, that can be opened in this way."""
-    if path is None and readonly:
-        checks.invalid("a memory in RAM is empty, so readonly=True makes no sense; give a path")
-    checked = None if path is None else checked_path(path)
-    if checks.flag(clears, "clear_scratchpads_on_open") and readonly:
-        checks.invalid("clear_scratchpads_on_open=True changes the store, and readonly=True forbids it; drop one")
-    return checked
-
-
 def checked_embedder(embedder: object) -> "Embedder | None":
     """Return an embedder that has all that one needs."""
     if embedder is None:
@@ -173,27 +154,11 @@ def checked_embedder(embedder: object) -> "Embedder | None":
     return embedder
 
 
-def checked_bytes(memory_bytes: object) -> int:
-    """Return the bound of what stays in RAM."""
-    if not isinstance(memory_bytes, int) or isinstance(memory_bytes, bool) or memory_bytes < MEMORY_BYTES_MIN:
-        shown = checks.shown(memory_bytes)
-        checks.invalid(f"memory_bytes is {shown}; give an int of at least MEMORY_BYTES_MIN = {MEMORY_BYTES_MIN}")
-    return memory_bytes
-
-
 def check_callables(**functions: object) -> None:
     """Check the clock and the source of random bytes."""
     for option, function in functions.items():
         if not callable(function):
             checks.invalid(f"{option} must be a function, not {type(function).__name__} ({checks.shown(function)})")
-
-
-def checked_counter(counter: object) -> TokenCounter:
-    """Return a token counter that has all that one needs."""
-    if not isinstance(counter, TokenCounter):
-        checks.invalid(f"token_counter needs an id and count(text), which {checks.shown(counter)} lacks")
-    checks.name(counter.id, "token_counter.id")
-    return counter
 
 
 def checked_witness(witness: object, store: str | None) -> str | None:
@@ -384,7 +349,7 @@ class Door:
                 if seq <= bounds.get(branch, 0):
                     return switched
         if main._embedding is None:  # noqa: SLF001
-            from refold.memory.vectors import Embedding  # noqa: PLC0415 - loaded only by those who remember
+            from refold.embedders import Embedding  # noqa: PLC0415 - loaded only by those who remember
 
             main._embedding = Embedding(main.embedder)  # noqa: SLF001
         return main._embedding  # noqa: SLF001
@@ -733,3 +698,68 @@ class Handle:
 
         def __getattr__(self, name: str) -> NoReturn:
             refuse_attribute(self, name, self._FORMER)
+
+
+# Plans: several events, decided on what was read before, and written together or not at all.
+
+
+class EventPlan(NamedTuple):
+    """Events with their streams, in order, and the versions of the streams that they were decided on."""
+
+    events: Sequence[tuple[str, Event]]
+    reads: Mapping[str, int]
+
+
+class PlannedWrite(NamedTuple):
+    """A write of a plan; ``stream`` is the one that ``expected`` and the request are of."""
+
+    door: Door
+    stream: str
+    plan: Callable[[], EventPlan]
+    request: tuple[Any, ...]
+    options: Options
+
+    def run(self) -> list[Event] | None:
+        """Write the events as one commit, or add them to the open batch; ``None`` if others changed what was read."""
+        door, options = self.door, self.options
+        if options.request_id is not None:
+            answered = door.answered(options.request_id, self.stream, self.request)
+            if answered is not None:
+                return answered
+        batch = batches.active(door.engine)
+        if batch is not None:
+            return self._add(batch.transaction)
+        pending = Transaction(door.engine.reader)
+        pending.erased_count = erased_count(door.engine.reader)
+        plan = self.plan()
+        door.check_version(self.stream, options.expected)
+        pending.reads.update({door.key(name): version for name, version in plan.reads.items()})
+        for name, event in plan.events:
+            pending.add(door.key(name), event, None)
+        self._remember(pending, 0)
+        if not plan.events and options.request_id is None:
+            return []
+        try:
+            door.engine.commit(pending)
+        except WrongVersion:
+            return None
+        return pending.events
+
+    def _add(self, pending: Transaction) -> list[Event]:
+        begin, expected = len(pending.events), self.options.expected
+        events = self.plan().events
+        try:
+            for number, (name, event) in enumerate(events):
+                self.door.note(name, event, at=None, asked=self.request, expected=ANY if number else expected)
+            if not events:
+                self.door.note(self.stream, lambda _: None, at=None, asked=self.request, expected=expected)
+        except BaseException:
+            pending.truncate(begin)
+            raise
+        self._remember(pending, begin)
+        return [event for _, event in events]
+
+    def _remember(self, pending: Transaction, begin: int) -> None:
+        if self.options.request_id is not None:
+            request = self.door.request(self.options.request_id, self.stream, self.request)
+            pending.requests[request.id_hash] = (request, range(begin, len(pending.events)))

@@ -85,22 +85,10 @@ class Project:
         >>> project.add("The API listens on port 8080.", source="chat-42").category
         'fact'
         """
-        writing = chosen(options)
-        given = FactInput.checked(
-            self._door,
-            writing.sources,
-            content=content,
-            category=category,
-            keywords=keywords,
-            importance=importance,
-            metadata=metadata,
-            source=source,
-            source_context=source_context,
-            status=status,
-            vector=vector,
-            occurred=occurred,
-        )
-        return facts.add(self._stream, given, writing)
+        checked, body = chosen(options), (content, category, keywords, importance, metadata)
+        origin = (source, source_context, status, vector, occurred)
+        given = FactInput.checked(self._door, checked.sources, *body, *origin)
+        return facts.add(self._stream, given, checked)
 
     @mutation
     def upsert(
@@ -125,22 +113,10 @@ class Project:
         importance and all keywords, and keeps category and metadata. ``.outcome`` is inserted, merged or skipped, with
         ``.reason``, where the content is empty or nothing would change. ``threshold=None`` is the embedder's, 0.85.
         """
-        writing = chosen(options)
-        given = FactInput.checked(
-            self._door,
-            writing.sources,
-            content=content,
-            category=category,
-            keywords=keywords,
-            importance=importance,
-            metadata=metadata,
-            source=source,
-            source_context=source_context,
-            status=status,
-            vector=vector,
-            occurred=occurred,
-        )
-        return maintenance.upsert(self._stream, given, threshold, writing)
+        checked, body = chosen(options), (content, category, keywords, importance, metadata)
+        origin = (source, source_context, status, vector, occurred)
+        given = FactInput.checked(self._door, checked.sources, *body, *origin)
+        return maintenance.upsert(self._stream, given, threshold, checked)
 
     @mutation
     def unmerge(self, seq: int | Upserted, **options: Unpack[MutationOptions]) -> Entries:
@@ -165,15 +141,7 @@ class Project:
         **options: Unpack[MutationOptions],
     ) -> Entry:
         """Change the given fields of a memory and return it; a new content is embedded. ``NotFound`` if unknown."""
-        changes = FactChanges.checked(
-            self._door,
-            content=content,
-            category=category,
-            keywords=keywords,
-            importance=importance,
-            metadata=metadata,
-            vector=vector,
-        )
+        changes = FactChanges.checked(self._door, content, category, keywords, importance, metadata, vector)
         return facts.update(self._stream, checked_id(id), changes, chosen(options))
 
     @mutation

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, cast
 from msgspec.structs import astuple, force_setattr, replace
 
 from refold import checks
+from refold.embedders import Vector
 from refold.engine import batch as batches
 from refold.engine import reader
 from refold.entry import ACTIVE, CATEGORIES, STATUSES, Entry, MemoriesRecalled, touched
@@ -29,9 +30,8 @@ from refold.limits import (
     QUERIES_COUNT_MAX,
     REDO_COUNT_MAX,
 )
-from refold.memory.facts import ProjectStream, checked_keywords, fraction, one_of
+from refold.memory.facts import ProjectStream, checked_keywords, fitting, fraction, one_of
 from refold.memory.options import Door, Options, nanoseconds
-from refold.memory.vectors import Vector, fitting
 from refold.results import Hit, Hits, ProjectStats
 from refold.text import keywords as keywords_of
 from refold.views.episodes import EPISODES, KINDS, Episode, EpisodeRecorded, Episodes, episode_of, text_of
@@ -272,7 +272,7 @@ def _answers(
         else:
             matches = index.search_view_many(view, block, scores)
         for query, score, found in zip(block, scores, matches, strict=True):
-            hits = _hits(stream, view, query, score, found)
+            hits = hits_of(stream, view, query, score, found)
             if hits is None:
                 return None
             answers.append(hits)
@@ -292,7 +292,7 @@ def _no_hits(query: Query) -> Hits:
     return Hits((), exact=True, query=query.text, ranking=query.ranking.name)
 
 
-def _hits(
+def hits_of(
     stream: ProjectStream, view: IndexView, query: Query, texts: TextScores | None, matches: Matches
 ) -> Hits | None:
     """Return the memories of matching rows, ``None`` if they changed too much since."""

@@ -112,7 +112,7 @@ def test_a_call_is_given_up_in_its_time_though_its_end_takes_longer(
     with pytest.raises(McpFailed) as raised:
         remote.call("s", "echo")
     assert raised.value.reason == "timeout"
-    assert len(connection._ASIDE) == 1
+    assert len(connection._ABANDONED) == 1
     released.set()
 
 

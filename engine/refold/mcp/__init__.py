@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def memory_server(binding: "Binding") -> "MemoryServer":
-    """Make a server of a memory; its `low_level` is one of the SDK, and `mcp.Client` takes it as it is.
+    """Make a server of a memory; its `low_level` is one of the SDK, which `mcp.Client` takes directly.
 
     Raises `InvalidInput` where the extra `mcp` is not installed.
     """
@@ -31,10 +31,10 @@ def memory_server(binding: "Binding") -> "MemoryServer":
 
 
 def serve(binding: "Binding", *, http_port: int | None = None) -> None:
-    """Serve a memory until the client leaves or the process is told to end: over stdio, or over HTTP on a port.
+    """Serve a memory over stdio, or over HTTP on a port, until the client leaves or a signal comes.
 
-    Port 0 takes one that is free. Raises `InvalidInput` where the extra `mcp` is not installed, `OSError` for a
-    port that is taken.
+    Port 0 takes a free one. Raises `InvalidInput` where the extra `mcp` is not installed, `OSError` for a port that is
+    taken.
     """
     server = memory_server(binding)
     from refold.mcp.server import over_http, over_stdio
@@ -46,7 +46,7 @@ def serve(binding: "Binding", *, http_port: int | None = None) -> None:
 
 
 def check_installed() -> None:
-    """Raise `InvalidInput`, with what to install, where the extra `mcp` is not installed."""
+    """Raise `InvalidInput` where the extra `mcp` is not installed."""
     if find_spec("mcp") is None:
         raise InvalidInput(
             "a server of the Model Context Protocol needs the package 'mcp'; run: pip install 'refold[mcp]'"

@@ -30,15 +30,15 @@ _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def qualified_name(server: str, tool: str) -> str:
-    """Return the name of a server's tool as people read it: `mcp:server:tool`."""
+    """Join the name of a server's tool for people: `mcp:server:tool`."""
     return f"mcp:{server}:{tool}"
 
 
 def wire_name(server: str, tool: str) -> str:
-    """Return the name of a server's tool for models: `mcp__server__tool`, as letters, digits, `_` and `-`.
+    """Join the name of a server's tool for models: `mcp__server__tool`, as letters, digits, `_` and `-`.
 
     A name that does not fit, or that two tools could share, ends with a digest of the qualified one: always the same,
-    so that prompts and records stay as they are.
+    so that prompts and records stay stable.
 
     >>> wire_name("files", "read"), wire_name("my files", "read")
     ('mcp__files__read', 'mcp__my_files__read_12d4bf92f1')
@@ -52,7 +52,7 @@ def wire_name(server: str, tool: str) -> str:
 
 
 class McpStatus(Struct, frozen=True):
-    """The status of a server: its own name, its tools by the names that models use, and what was left out.
+    """The status of a server: its tools by their names for models, and those that were left out.
 
     `error` says why it is not connected. `skipped` are tools that cannot be offered, each with the reason.
     """
@@ -67,7 +67,7 @@ class McpStatus(Struct, frozen=True):
 
 
 class RemoteServer:
-    """A server, its present connection, its tools in a registry, and how its last attempts went."""
+    """A server, its connection, its tools in a registry, and the outcome of its last attempts."""
 
     def __init__(self, server: McpServer, registry: ToolRegistry) -> None:
         self.server = server
@@ -96,7 +96,7 @@ class RemoteServer:
         return McpStatus(self.server.name, is_live, about, protocol, tuple(self.tools), tuple(self._skipped), text)
 
     def leave(self) -> None:
-        """Unregister all tools; nothing of the server may come back."""
+        """Unregister all tools for good."""
         self.is_gone = True
         self.withdraw()
 
@@ -114,7 +114,7 @@ class RemoteServer:
     def offer(self, listed: list[Any], execute: Callable[[str], Callable[[dict[str, Any], ToolContext], Any]]) -> None:
         """Register the tools that the server lists now; `execute` makes the function of a tool.
 
-        A tool that is as it was stays where it is: it can be called at any time, and models are told the same.
+        An unchanged tool stays registered: it can be called at any time, and keeps its place in prompts.
         """
         names = [wire_name(self.server.name, remote.name) for remote in listed]
         for name in [name for name in self._offered if name not in names]:
@@ -165,11 +165,11 @@ T = TypeVar("T")
 
 
 class McpToolset:
-    """The servers of one memory: connect, and their tools are in `memory.tools`; close, and nothing of them is left.
+    """The servers of one memory: `connect` adds their tools to `memory.tools`, `close` removes them.
 
-    Every verb is there for programs without an event loop and, as `..._async`, for those with one; the connections
-    live on a thread of their own. A call that finds its connection gone makes another one first, waiting longer after
-    each failure; a call that was under way when it broke is not repeated. `clock` and `sleep` are for tests.
+    Every verb is there for programs without an event loop and, as `..._async`, for those with one; the connections live
+    on a thread of their own. A call whose connection is gone makes another one first, waiting longer after each
+    failure; a call that breaks under way is not repeated. `clock` and `sleep` are for tests.
 
     >>> from refold import Memory
     >>> with McpToolset(Memory()) as remote:
@@ -193,30 +193,25 @@ class McpToolset:
         self._finalizer = weakref.finalize(self, _finalize, self._runner, self._remotes, self._leaving)
 
     def __enter__(self) -> Self:
-        """Return the toolset; leaving the block closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Disconnect all servers."""
         self.close()
 
     async def __aenter__(self) -> Self:
-        """Return the toolset; leaving the block closes it."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Disconnect all servers."""
         await self.close_async()
 
     def __repr__(self) -> str:
-        """Return the toolset with its servers."""
         return f"McpToolset({', '.join(list(self._remotes))})"
 
     def connect(self, server: McpServer) -> McpStatus:
-        """Connect a server and register its tools; return which they are, and which had to be left out.
+        """Connect a server and register its tools; its status names those that had to be left out.
 
-        Raises `InvalidInput` for a server that could never be reached or a name that is connected, `McpFailed`
-        where it cannot be reached now.
+        Raises `InvalidInput` for a server that could never be reached or a name that is connected, `McpFailed` where it
+        cannot be reached now.
         """
         return self._wait(self._connect(server))
 
@@ -225,7 +220,7 @@ class McpToolset:
         return await self._runner.awaited(self._connect(server))
 
     def disconnect(self, name: str) -> None:
-        """Unregister a server's tools and end the connection, and the process if there is one; `NotFound`."""
+        """Unregister a server's tools and end its connection, and its process if there is one; `NotFound`."""
         self._wait(self._disconnect(name))
 
     async def disconnect_async(self, name: str) -> None:
@@ -244,7 +239,7 @@ class McpToolset:
         return await self._runner.awaited(self._reconnect(name))
 
     def refresh(self, name: str) -> McpStatus:
-        """List a server's tools again, and register those that it has now; raises `NotFound` and `McpFailed`."""
+        """List a server's tools again and register those; raises `NotFound` and `McpFailed`."""
         return self._wait(self._refresh(name))
 
     async def refresh_async(self, name: str) -> McpStatus:
@@ -277,7 +272,7 @@ class McpToolset:
         return [remote.status for remote in list(self._remotes.values())]
 
     def qualified_name(self, name: str) -> str:
-        """Return `mcp:server:tool` for the name by which models know a tool; `NotFound` for another one."""
+        """Return `mcp:server:tool` for a model's name of a tool; `NotFound` for an unknown one."""
         for remote in list(self._remotes.values()):
             tool = remote.tools.get(name)
             if tool is not None:
@@ -285,7 +280,7 @@ class McpToolset:
         raise NotFound(f"no connected server has a tool that models know as {checks.shown(name)}")
 
     def wire_name(self, name: str) -> str:
-        """Return the name by which models know the tool `mcp:server:tool`; `NotFound` where it is not connected."""
+        """Return the name for models of the tool `mcp:server:tool`; `NotFound` where it is not connected."""
         for remote in list(self._remotes.values()):
             for wire, tool in list(remote.tools.items()):
                 if qualified_name(remote.server.name, tool) == name:
@@ -445,7 +440,6 @@ class _LazyCall:
         self._call = call
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Make the call and return its value."""
         return self._toolset.call_async(*self._call).__await__()
 
 

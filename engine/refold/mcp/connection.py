@@ -1,4 +1,4 @@
-"""One connection to a server of remote tools: described, opened, called and closed, over HTTP or with a process."""
+"""One connection to a server of remote tools, over HTTP or with a process."""
 
 import asyncio
 import os
@@ -54,8 +54,8 @@ assert MCP_MESSAGE_BYTES_MAX > TOOL_RESULT_BYTES_MAX
 class McpFailed(ToolFailed):
     """A remote tool gave no result; `reason` is timeout, unreachable, broken, remote or too_large.
 
-    `unreachable`: there is no connection, and none could be made. `broken`: the server died, or does not keep to
-    the protocol or to its own schema. `remote`: the server or the tool itself says that it failed.
+    `unreachable`: there is no connection, and none could be made. `broken`: the server died, or violates the protocol
+    or its own schema. `remote`: the server or the tool itself reports a failure.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -70,11 +70,11 @@ _SECRET_PARTS: Final = re.compile(r"[:/@?&=#]+")
 
 
 class McpServer(Struct, frozen=True, kw_only=True):
-    """A server of tools: a command that is started and spoken to by its standard streams, or a URL.
+    """A server of tools: a command that talks over its standard streams, or a URL.
 
-    A command gets `env` besides a few variables of this process (its home, user, path, shell and terminal), and
-    nothing else of it. `protocol` is `auto`, or `legacy` for a server that stops at a question which it does not
-    know. Neither `env` nor `headers` is shown by `repr`: they hold secrets.
+    A command gets `env` besides a few variables of this process (its home, user, path, shell and terminal). `protocol`
+    is `auto`, or `legacy` for a server that hangs at an unknown request. `repr` shows neither `env` nor `headers`,
+    which hold secrets.
 
     >>> McpServer(name="files", command="npx", args=("server-files",), env={"TOKEN": "secret"})
     McpServer('files', command='npx', args=('server-files',), env=['TOKEN'])
@@ -93,7 +93,6 @@ class McpServer(Struct, frozen=True, kw_only=True):
     result_bytes_max: int = MCP_RESULT_BYTES_DEFAULT
 
     def __repr__(self) -> str:
-        """Return the server without values that may be secret."""
         where = f"url={_public(self.url)!r}" if self.url else f"command={self.command!r}, args={self.args}"
         keys = {"env": sorted(self.env), "headers": sorted(self.headers)}
         return f"McpServer({', '.join([repr(self.name), where, *(f'{key}={of}' for key, of in keys.items() if of)])})"
@@ -109,7 +108,7 @@ def _public(url: str) -> str:
 
 
 def without_secrets(text: str, server: McpServer) -> str:
-    """Return a text without the values of a server's environment and headers, and without the secrets of its url.
+    """Replace the values of a server's environment and headers, and the secrets of its url, in a text.
 
     >>> without_secrets("no such token: hunter2hunter2", McpServer(name="s", command="x", env={"T": "hunter2hunter2"}))
     'no such token: ***'
@@ -123,7 +122,7 @@ def without_secrets(text: str, server: McpServer) -> str:
 
 
 def checked(server: McpServer) -> McpServer:
-    """Return a server that may be tried; raises `InvalidInput` for what could never be reached."""
+    """Return a server that may be tried; raises `InvalidInput` for one that could never be reached."""
     if not isinstance(cast("object", server), McpServer):
         checks.invalid(f"a server is described by an McpServer, not by {checks.shown(server)}")
     name = checks.text(server.name, "a server's name", NAME_BYTES_MAX, "NAME_BYTES_MAX")
@@ -141,8 +140,8 @@ def checked(server: McpServer) -> McpServer:
     for field in ("connect_seconds", "call_seconds"):
         seconds = getattr(server, field)
         if not 0 < seconds <= MCP_SECONDS_MAX:
-            bound = f"over 0 and up to {MCP_SECONDS_MAX = :.0f}"
-            checks.invalid(f"{field} of server {name!r} is {checks.shown(seconds)}; give a number {bound}")
+            advice = f"give a number over 0 and up to {MCP_SECONDS_MAX = :.0f}"
+            checks.invalid(f"{field} of server {name!r} is {checks.shown(seconds)}; {advice}")
     checks.integer(server.result_bytes_max, "result_bytes_max", 1, TOOL_RESULT_BYTES_MAX, "TOOL_RESULT_BYTES_MAX")
     return server
 
@@ -161,9 +160,9 @@ class _Entry(Struct):
 
 
 def servers_of(configuration: str | bytes | Mapping[str, Any]) -> list[McpServer]:
-    """Return the servers of the JSON that hosts share, `{"mcpServers": {"name": {...}}}`, without disabled ones.
+    """Parse the JSON that hosts share, `{"mcpServers": {"name": {...}}}`, without disabled servers.
 
-    Raises `InvalidInput` where it is no such JSON, and for servers over SSE alone, which the protocol gave up.
+    Raises `InvalidInput` for other JSON, and for servers over SSE alone, which the protocol gave up.
     """
     try:
         document = msgspec.json.decode(configuration) if isinstance(configuration, (str, bytes)) else configuration
@@ -189,14 +188,14 @@ def _server(name: str, fields: dict[str, Any]) -> McpServer:
 
 T = TypeVar("T")
 
-_ASIDE: Final[set["asyncio.Future[Any]"]] = set()
+_ABANDONED: Final[set["asyncio.Future[Any]"]] = set()
 """Tasks that were given up and have not ended yet."""
 
 _CLOSED: Final = "this toolset is closed; make another one"
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """Await work and return its result; raises `TimeoutError` in time, also while work that is given up ends."""
+    """Await work within a time; raises `TimeoutError` in time, also while cancelled work still ends."""
     task = asyncio.ensure_future(work)
     try:
         done, _ = await asyncio.wait([task], timeout=seconds)
@@ -206,18 +205,18 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     finally:
         if not task.done():
             task.cancel()
-            _ASIDE.add(task)
+            _ABANDONED.add(task)
             task.add_done_callback(_forget)
 
 
 def _forget(task: "asyncio.Future[Any]") -> None:
-    _ASIDE.discard(task)
+    _ABANDONED.discard(task)
     if not task.cancelled():
-        task.exception()  # Nobody waits for it: asyncio is not to complain of that.
+        task.exception()  # Read, so that asyncio does not log it as lost.
 
 
 class Runner:
-    """The thread, which begins with the first task and ends with `close`."""
+    """An event loop on a thread of its own, from the first task to `close`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -226,7 +225,7 @@ class Runner:
         self._is_closed = False
 
     def begin(self, task: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Run a task on the loop and return its future; raises `Closed` after `close`."""
+        """Start a task on the loop; raises `Closed` after `close`."""
         with self._lock:
             if self._is_closed:
                 task.close()
@@ -249,7 +248,7 @@ class Runner:
             raise
 
     async def awaited(self, task: Coroutine[Any, Any, T]) -> T:
-        """Run a task on the loop and await its result, as `wait`."""
+        """Run a task on the loop and await its result, as `wait` does."""
         future = self.begin(task)
         try:
             return await asyncio.wrap_future(future)
@@ -299,7 +298,7 @@ _POLLS: Final = 100
 
 
 class ServerProcess:
-    """The process of a server: its streams while it runs, and its last words after it ended."""
+    """The process of a server: its streams while it runs, and the reason of its end."""
 
     def __init__(self) -> None:
         self.complaint = ""
@@ -307,15 +306,15 @@ class ServerProcess:
         self.strays = 0
         """Lines on its standard output that were no messages."""
         self.fault = ""
-        """Why it is no longer listened to."""
+        """Why its output is no longer read."""
         self.ended = asyncio.Event()
-        """Set when it closed its standard output, or is no longer listened to."""
+        """Set when it closed its standard output, or that is no longer read."""
         self._requests = 0
         """Requests of the server whose answers it has not read yet."""
 
     @asynccontextmanager
     async def streams(self, server: McpServer) -> AsyncGenerator[tuple[Any, Any]]:
-        """Start a server and yield the streams of its messages; it is ended, with all that it started, at the end."""
+        """Start a server and yield the streams of its messages; at the end, stop it with all that it started."""
         import anyio  # noqa: PLC0415 - comes with the extra `mcp`
         from mcp.shared.message import SessionMessage  # noqa: PLC0415 - as above
 
@@ -352,7 +351,7 @@ class ServerProcess:
         from mcp.shared.message import SessionMessage  # noqa: PLC0415 - as above
         from mcp.types import jsonrpc_message_adapter  # noqa: PLC0415 - as above
 
-        # Broken or closed: nobody reads any more.
+        # Broken or closed: the reader is gone.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             try:
                 async with into:
@@ -364,8 +363,7 @@ class ServerProcess:
                             continue
                         self._requests += hasattr(message, "method") and hasattr(message, "id")
                         if self._requests > MCP_ASKED_COUNT_MAX:
-                            bound = f"{MCP_ASKED_COUNT_MAX = :,}"
-                            self.fault = f"asked more than {bound} times and reads no answer"
+                            self.fault = f"asked more than {MCP_ASKED_COUNT_MAX = :,} times and reads no answer"
                             break
                         await into.send(SessionMessage(message))
             finally:
@@ -445,7 +443,7 @@ _INVALID_REQUEST: Final = -32600
 _GONE: Final = frozenset({(_CONNECTION_CLOSED, "Connection closed"), (_INVALID_REQUEST, "Session terminated")})
 """Errors by which the SDK says that a connection is no more; of the numbers alone a server may make its own."""
 
-_ABANDONED: Final = ("Connection closed", "SSE stream")
+_LOST: Final = ("Connection closed", "SSE stream")
 """Beginnings of the same, and of the SDK's error where no answer can come any more."""
 
 _ADVERTISING: Final = "For further information visit"
@@ -453,7 +451,7 @@ _ADVERTISING: Final = "For further information visit"
 
 
 class Connection:
-    """A live connection, and the server's description of itself; once it ended, `end` has the reason."""
+    """A live connection and the server's description of itself; once it ended, `end` has the reason."""
 
     def __init__(self, server: McpServer) -> None:
         self.server = server
@@ -474,7 +472,7 @@ class Connection:
         return self._client is not None and not self._stop.is_set() and not self._process.ended.is_set()
 
     async def open(self) -> None:
-        """Connect and list the tools; raises `McpFailed` where that fails or takes longer than it may."""
+        """Connect and list the tools; raises `McpFailed` where that fails or takes too long."""
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._live(ready), name=f"refold-mcp {self.server.name}")
         try:
@@ -502,7 +500,7 @@ class Connection:
                 await self._until_end()
         except asyncio.CancelledError:
             self._give_up(ready, self._failed(UNREACHABLE, "was disconnected"))
-        except BaseException as error:  # noqa: BLE001 - whoever uses the connection is told why it ended
+        except BaseException as error:  # noqa: BLE001 - the users of the connection get the reason
             self._give_up(ready, self._explained(error))
         finally:
             self._client = None
@@ -516,7 +514,7 @@ class Connection:
         transport = self._process.streams(self.server) if self.server.command else _http_streams(self.server)
         async with Client(transport, mode=self.server.protocol, cache=None) as client:
             # Results are checked here: the SDK has no bound on how long that takes.
-            cast("Any", client.session).validate_tool_result = _accept
+            cast("Any", client.session).validate_tool_result = _accept_result
             yield client
 
     async def _until_end(self) -> None:
@@ -533,10 +531,10 @@ class Connection:
         self.end = error
         if not ready.done():
             ready.set_exception(error)
-            ready.exception()  # Whoever waited may have gone: asyncio is not to complain of that.
+            ready.exception()  # Read, so that asyncio does not log it as lost.
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
-        """Return the value of a call; raises `McpFailed`. Its time is that of the caller."""
+        """Call a tool and return its value; raises `McpFailed`. The caller bounds its time."""
         try:
             result = await self._live_client().call_tool(tool, arguments)
         except McpFailed:
@@ -557,7 +555,7 @@ class Connection:
         return self._client
 
     def give_up(self) -> None:
-        """End a connection over HTTP that no longer answers: each call that was given up keeps a request open."""
+        """Stop a connection over HTTP that no longer answers: each abandoned call keeps a request open."""
         self._unanswered += self.is_live
         if self.server.url and self._unanswered >= MCP_UNANSWERED_COUNT_MAX:
             self.stop()
@@ -571,9 +569,8 @@ class Connection:
         if schema is None:
             return
         if structured is None:
-            raise self._failed(
-                BROKEN, f"lists {tool!r} with an output schema, and it did not return structured content"
-            )
+            reason = f"lists {tool!r} with an output schema, and it did not return structured content"
+            raise self._failed(BROKEN, reason)
         if tool not in self._checkers:
             self._checkers[tool] = checker_of(schema)
         fault = self._checkers[tool](structured)
@@ -619,7 +616,7 @@ class Connection:
         return McpFailed(reason, without_secrets(message, self.server))
 
     def stop(self) -> None:
-        """Let the connection end by itself; one that still begins is given up."""
+        """Let the connection end by itself; cancel one that still begins."""
         if self._client is None and self._task is not None:
             self._task.cancel()
         self._stop.set()
@@ -635,7 +632,7 @@ class Connection:
 
 
 def value_of(result: "CallToolResult", name: str, bytes_max: int) -> Any:
-    """Return the value of a call: its structured content, or its texts, or all of it as JSON where some is no text.
+    """Return the value of a call: its structured content, or its texts, or all of it as JSON.
 
     Raises `McpFailed` for a call that failed there, and for a value over `bytes_max`.
     """
@@ -655,16 +652,16 @@ def value_of(result: "CallToolResult", name: str, bytes_max: int) -> Any:
     return value
 
 
-async def _accept(_name: str, _result: object) -> None:
-    """Accept a result, in the place of the SDK's own check."""
+async def _accept_result(_name: str, _result: object) -> None:
+    pass
 
 
 def _is_of_network(error: BaseException) -> bool:
     from httpx2 import TransportError  # noqa: PLC0415 - comes with the extra `mcp`
 
     is_closed = getattr(error, "code", None) == _CONNECTION_CLOSED
-    is_abandoned = is_closed and str(getattr(error, "message", "")).startswith(_ABANDONED)
-    return isinstance(error, (OSError, TransportError)) or is_abandoned
+    is_lost = is_closed and str(getattr(error, "message", "")).startswith(_LOST)
+    return isinstance(error, (OSError, TransportError)) or is_lost
 
 
 async def _list_tools(client: "Client") -> "list[RemoteTool]":
@@ -678,8 +675,7 @@ async def _list_tools(client: "Client") -> "list[RemoteTool]":
             raise McpFailed(BROKEN, f"the server lists more than {MCP_TOOLS_COUNT_MAX = } tools")
         if not cursor:
             return tools
-    bound = f"{MCP_PAGES_COUNT_MAX = }"
-    raise McpFailed(BROKEN, f"the server lists its tools on more than {bound} pages")
+    raise McpFailed(BROKEN, f"the server lists its tools on more than {MCP_PAGES_COUNT_MAX = } pages")
 
 
 @asynccontextmanager
@@ -687,7 +683,7 @@ async def _http_streams(server: McpServer) -> AsyncGenerator[Any]:
     import httpx2  # noqa: PLC0415 - comes with the extra `mcp`
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - as above
 
-    # A call is given up by whoever waits for it; a read that is would end the whole connection.
+    # The caller bounds a call; a bound on a read would end the whole connection.
     timeout = httpx2.Timeout(server.connect_seconds, read=MCP_SECONDS_MAX)
     async with (
         httpx2.AsyncClient(headers=server.headers, timeout=timeout, event_hooks={"response": [_bound()]}) as client,

@@ -1,8 +1,8 @@
 """Resources of a memory's server: their addresses, their contents, and the clients that watch them.
 
-While anybody watches, one subscription to the log runs on its thread. It only marks what changed, and the loop is woken
-once for all that was marked meanwhile, so that many events of one resource are one notification. Each connection is
-notified by a task of its own: one that does not read keeps no other waiting.
+While any client watches, one subscription to the log runs on its thread. It only marks changes, and wakes the loop once
+for all that was marked meanwhile, so that many events of one resource are one notification. Each connection is notified
+by a task of its own: a slow one delays no other.
 """
 
 import asyncio
@@ -44,12 +44,12 @@ CONVERSATION_META: Final = "refold/conversation"
 
 
 class Binding(Struct, frozen=True):
-    """The memory that a server serves, and its part, decided by who starts it and never by a model.
+    """The memory that a server serves, and its part, decided by the host and never by a model.
 
-    Without a `conversation` each session has its own: one that the host names in `_meta`, that of its HTTP session,
-    or `own`, drawn when the server starts. Since 2026 the protocol has no sessions over HTTP: such clients share
-    `own` unless their hosts name others. Without a `project` it is the conversation's. With `asks_model` tools
-    take the id of a conversation among their arguments.
+    Without a `conversation` each session has its own: one that the host names in `_meta`, that of its HTTP session, or
+    `own`, drawn when the server starts. Since 2026 the protocol has no sessions over HTTP: such clients share `own`
+    unless their hosts name others. Without a `project` it is the conversation's. With `asks_model` tools take the id of
+    a conversation among their arguments.
     """
 
     memory: Memory
@@ -62,7 +62,7 @@ class Binding(Struct, frozen=True):
     own: str = field(default_factory=lambda: f"mcp-{os.urandom(8).hex()}")
 
     def check(self) -> None:
-        """Raise `InvalidInput` for what is no name, and for a conversation that is fixed and asked for at once."""
+        """Raise `InvalidInput` for an invalid name, and for a fixed conversation together with `asks_model`."""
         for kind in ("conversation", "project", "profile", "journal"):
             name = getattr(self, kind)
             if name is not None:
@@ -83,7 +83,7 @@ class Binding(Struct, frozen=True):
         return self.own if session is None else f"mcp-{session}"
 
     def chat(self, conversation_id: str) -> Conversation:
-        """Return a handle on a conversation; one that is not there yet will be opened in the project."""
+        """Make a handle on a conversation; a new one will be opened in the project."""
         chat = self.memory.conversation(conversation_id)
         if self.project is None or chat.version:
             return chat
@@ -134,20 +134,15 @@ _NUMBER_CHARS_MAX: Final = 19
 
 
 class Address(Struct, frozen=True):
-    """The address of a resource: its kind, the id or the day that it is of, and which part of it."""
+    """The address of a resource: its kind, its id or day, and its page."""
 
     kind: str
     id: str = ""
     paging: tuple[tuple[str, int], ...] = ()
 
     @property
-    def whole(self) -> "Address":
-        """The address of all parts."""
-        return Address(self.kind, self.id)
-
-    @property
     def uri(self) -> str:
-        """The address as a client writes it."""
+        """The URI of the address."""
         query = "&".join(f"{name}={number}" for name, number in self.paging)
         return f"{_SCHEME}{_PATHS[self.kind].format(quote(self.id, safe=''))}{f'?{query}' if query else ''}"
 
@@ -157,7 +152,7 @@ ALL: Final = Address("")
 
 
 def parse_address(uri: str) -> Address:
-    """Return the address in a URI; `InvalidInput` for one that means nothing."""
+    """Parse a URI; raises `InvalidInput` for one of no resource."""
     try:
         if not uri.isprintable() or uri != uri.strip():  # `urlsplit` would leave that out, and find another resource.
             _refuse("spaces around it, and what cannot be printed in it, are written with %")
@@ -204,7 +199,7 @@ def _refuse(why: str) -> NoReturn:
 
 
 def templates() -> list[types.ResourceTemplate]:
-    """Return the addresses that have an id in them."""
+    """List the templates of the addresses that have an id."""
     return [
         types.ResourceTemplate(name=kind, uri_template=template, description=_ABOUT[kind], mime_type=JSON)
         for kind, template in TEMPLATES.items()
@@ -219,9 +214,9 @@ class Cursor(Struct, frozen=True, array_like=True):
 
 
 def list_resources(binding: Binding, cursor: str | None) -> tuple[list[types.Resource], str | None]:
-    """Return a page of the resources, and the cursor of the next one; `InvalidInput` for a wrong one.
+    """List a page of the resources, and the cursor of the next one; raises `InvalidInput` for a wrong cursor.
 
-    A server that is bound to a conversation lists that one, and one that is bound to a project lists that one.
+    A server that is bound to a conversation or a project lists that one alone.
     """
     memory = binding.memory
     if cursor is None:
@@ -242,7 +237,16 @@ def list_resources(binding: Binding, cursor: str | None) -> tuple[list[types.Res
         addresses += [Address(kind, name) for name in names for kind in CONVERSATION_KINDS]
         place = Cursor(WINDOW, names[-1] if len(names) == LISTED_COUNT_MAX else "")
     following = msgspec.json.encode(place).decode() if place.after else None
-    return [_resource(address) for address in addresses], following
+    page = [
+        types.Resource(
+            uri=address.uri,
+            name=f"{address.kind} of {address.id}" if address.id else address.kind,
+            description=_ABOUT[address.kind],
+            mime_type=JSON,
+        )
+        for address in addresses
+    ]
+    return page, following
 
 
 def _page(names: Callable[..., list[str]], bound: str | None, after: str) -> list[str]:
@@ -251,13 +255,8 @@ def _page(names: Callable[..., list[str]], bound: str | None, after: str) -> lis
     return names(after=after or None, limit=LISTED_COUNT_MAX)
 
 
-def _resource(address: Address) -> types.Resource:
-    name = f"{address.kind} of {address.id}" if address.id else address.kind
-    return types.Resource(uri=address.uri, name=name, description=_ABOUT[address.kind], mime_type=JSON)
-
-
 def days(binding: Binding) -> list[str]:
-    """Return the days of the last weeks that have notes."""
+    """List the days of the last weeks that have notes."""
     notes = binding.memory.journal(binding.journal).recent(RECENT_DAYS)
     return list(dict.fromkeys(note.day for note in notes))
 
@@ -266,18 +265,27 @@ def days(binding: Binding) -> list[str]:
 
 
 def read_resource(binding: Binding, address: Address) -> str:
-    """Return the content of a resource, as JSON.
+    """Read a resource as JSON.
 
-    Raises `NotFound` for a conversation or a project that is not there, or that this server is not bound to, and
-    `InvalidInput` for what is no day.
+    Raises `NotFound` for a conversation or a project that does not exist, or that this server is not bound to, and
+    `InvalidInput` for an invalid day.
     """
     check_served(binding, address)
-    read = {PROFILE: _profile, NOTES: _notes, MEMORIES: _memories}.get(address.kind, _of_conversation)
-    return msgspec.json.encode(read(binding, address)).decode()
+    memory, content = binding.memory, dict[str, Any]()
+    if address.kind == PROFILE:
+        content = dict(memory.profile(binding.profile).items())
+    elif address.kind == NOTES:
+        notes = memory.journal(binding.journal).day(address.id)
+        content = {"day": address.id, "notes": [{"text": note.text, "time_ns": note.time_ns} for note in notes]}
+    elif address.kind == MEMORIES:
+        content = _memories(binding, address)
+    else:
+        content = _of_conversation(binding, address)
+    return msgspec.json.encode(content).decode()
 
 
 def check_served(binding: Binding, address: Address) -> None:
-    """Raise `NotFound` for an address that this server is not bound to, `InvalidInput` for what is no day."""
+    """Raise `NotFound` for an address that this server is not bound to, `InvalidInput` for an invalid day."""
     if address.kind in CONVERSATION_KINDS and binding.conversation not in (None, address.id):
         _not_there(address, f"this server is bound to the conversation {binding.conversation!r}")
     if address.kind == MEMORIES and binding.project not in (None, address.id):
@@ -293,24 +301,20 @@ def _not_there(address: Address, why: str) -> NoReturn:
 
 
 def is_project(memory: Memory, name: str) -> bool:
-    """Return whether a project of that name holds something."""
+    """Tell whether a project of that name has any events."""
     return next(iter(memory.project(name).events()), None) is not None
 
 
-def _of_conversation(binding: Binding, address: Address) -> Any:
+def _of_conversation(binding: Binding, address: Address) -> dict[str, Any]:
     chat = binding.chat(address.id)
     if not chat.version and binding.conversation is None:
         _not_there(address, f"there is no conversation {checks.shown(address.id)}")
     if address.kind == SCRATCHPAD:
         return chat.scratchpad.to_dict()
-    if address.kind == EVENTS:
-        return _events(binding, chat, dict(address.paging))
-    counts = {"conversation": chat.id, "tokens": chat.token_count(), "window_tokens": chat.window_tokens}
-    return counts | {"messages": [message_json(message) for message in chat.window()]}
-
-
-def _events(binding: Binding, chat: Conversation, paging: dict[str, int]) -> Any:
-    head = binding.memory.head
+    if address.kind == WINDOW:
+        counts = {"conversation": chat.id, "tokens": chat.token_count(), "window_tokens": chat.window_tokens}
+        return counts | {"messages": [message_json(message) for message in chat.window()]}
+    paging, head = dict(address.paging), binding.memory.head
     first, last = paging.get("from", 1), min(paging.get("to", head), head)
     events = takewhile(lambda recorded: recorded.stamp.seq <= last, chat.events(min(max(first - 1, 0), last)))
     page, rest = _cut((event_json(binding.memory, recorded) for recorded in events), PAGE_EVENTS_MAX)
@@ -330,16 +334,7 @@ def _cut(lines: Iterator[dict[str, Any]], count_max: int) -> tuple[list[msgspec.
     return page, None
 
 
-def _profile(binding: Binding, _: Address) -> Any:
-    return dict(binding.memory.profile(binding.profile).items())
-
-
-def _notes(binding: Binding, address: Address) -> Any:
-    notes = binding.memory.journal(binding.journal).day(address.id)
-    return {"day": address.id, "notes": [{"text": note.text, "time_ns": note.time_ns} for note in notes]}
-
-
-def _memories(binding: Binding, address: Address) -> Any:
+def _memories(binding: Binding, address: Address) -> dict[str, Any]:
     project = binding.memory.project(address.id)
     if binding.project is None and not is_project(binding.memory, address.id):
         _not_there(address, f"there is no project {checks.shown(address.id)}")
@@ -365,7 +360,7 @@ def _changed(event: Event) -> tuple[str, ...]:
 
 
 def touched(binding: Binding, recorded: Recorded) -> Iterable[Address]:
-    """Return the resources that an event may have changed; one without an id stands for all of its kind."""
+    """List the resources that an event may have changed; one without an id means all of its kind."""
     event, stamp = recorded
     root, _, name = stamp.stream.partition("/")
     if root == "conversation":
@@ -383,19 +378,19 @@ def touched(binding: Binding, recorded: Recorded) -> Iterable[Address]:
 
 
 def is_among(address: Address, marked: set[Address]) -> bool:
-    """Return whether a resource was marked: by itself, by its kind, or with everything."""
+    """Tell whether a resource was marked: by itself, by its kind, or with everything."""
     return not marked.isdisjoint((address, Address(address.kind), ALL))
 
 
 class Lists:
-    """Knows which events make the list of resources another one, by the days whose notes it has seen."""
+    """Detects the events that change the list of resources, by the days whose notes it has seen."""
 
     def __init__(self, binding: Binding) -> None:
         self._binding = binding
         self._days: set[str] = set()
 
     def is_changed(self, recorded: Recorded) -> bool:
-        """Return whether a resource is listed, or not listed any more, since an event."""
+        """Tell whether an event adds a resource to the list or removes one."""
         event, stamp = recorded
         root, _, _ = stamp.stream.partition("/")
         if root in {"conversation", "project"}:
@@ -424,7 +419,7 @@ _LIST: Final = ""
 
 
 class _Watcher:
-    """A connection, or all streams: its addresses, and the notifications to send."""
+    """A connection, or all streams: its addresses, and the changes to send."""
 
     def __init__(self, send: Callable[[str], Awaitable[None]]) -> None:
         self.addresses: dict[str, Address] = {}
@@ -436,16 +431,15 @@ class _Watcher:
         """Send changes, each once however often it changed while others were sent."""
         self.pending.update(dict.fromkeys(uris))
         if self.pending and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._drain())
+            self._task = asyncio.get_running_loop().create_task(self._send_all())
 
-    async def _drain(self) -> None:
+    async def _send_all(self) -> None:
         while self.pending:
             uri = next(iter(self.pending))
             del self.pending[uri]
             await self._send(uri)
 
     def end(self) -> None:
-        """Send nothing more."""
         self.pending.clear()
         if self._task is not None:
             self._task.cancel()
@@ -458,7 +452,9 @@ class Watches:
         self._binding = binding
         self._bus = InMemorySubscriptionBus()
         self._handler = ListenHandler(self._bus)
-        self._streams = _Watcher(self._publish)
+        self._streams = _Watcher(
+            lambda uri: self._bus.publish(ResourcesListChanged() if uri == _LIST else ResourceUpdated(uri))
+        )
         self._streams_count: dict[str, int] = {}
         self._watchers: dict[Connection, _Watcher] = {}
         self._lists = Lists(binding)
@@ -483,14 +479,13 @@ class Watches:
 
     @property
     def connections_count(self) -> int:
-        """How many connections watch, or have watched and are still there."""
+        """How many connections watch, or have watched and are still open."""
         return len(self._watchers)
 
     def watch(self, connection: "Connection", uri: str) -> None:
         """Notify a connection of the changes of a resource from now on.
 
-        Raises `InvalidInput` or `NotFound` for an address that is not served, `LimitExceeded` over
-        `WATCHED_COUNT_MAX`.
+        Raises `InvalidInput` or `NotFound` for an address that is not served, `LimitExceeded` over `WATCHED_COUNT_MAX`.
         """
         watcher = self._watchers.get(connection)
         if watcher is None:
@@ -500,11 +495,11 @@ class Watches:
         check_served(self._binding, address)
         if len(watcher.addresses) >= WATCHED_COUNT_MAX and uri not in watcher.addresses:
             raise LimitExceeded(f"{WATCHED_COUNT_MAX = } resources are watched; unsubscribe from some first")
-        watcher.addresses[uri] = address.whole
+        watcher.addresses[uri] = Address(address.kind, address.id)
         self._subscribe()
 
     def unwatch(self, connection: "Connection", uri: str) -> None:
-        """Notify a connection no more of a resource; one that it does not watch changes nothing."""
+        """Stop notifying a connection of a resource."""
         watcher = self._watchers.get(connection)
         if watcher is not None:
             watcher.addresses.pop(uri, None)
@@ -518,7 +513,7 @@ class Watches:
     async def listen(
         self, context: ServerRequestContext[Any, Any], params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """Serve one stream of changes until its client leaves; raises what `watch` raises."""
+        """Serve one stream of changes until its client leaves; raises the errors of `watch`."""
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
         if len(uris) > WATCHED_COUNT_MAX:
             raise LimitExceeded(f"{len(uris)} resources are over {WATCHED_COUNT_MAX = }; listen to fewer")
@@ -527,7 +522,7 @@ class Watches:
             check_served(self._binding, address)
         self._subscribe()
         for uri, address in addresses.items():
-            self._streams.addresses[uri] = address.whole
+            self._streams.addresses[uri] = Address(address.kind, address.id)
             self._streams_count[uri] = self._streams_count.get(uri, 0) + 1
         try:
             return await self._handler(context, params)
@@ -537,9 +532,6 @@ class Watches:
                 if not self._streams_count[uri]:
                     del self._streams_count[uri]
                     self._streams.addresses.pop(uri, None)
-
-    async def _publish(self, uri: str) -> None:
-        await self._bus.publish(ResourcesListChanged() if uri == _LIST else ResourceUpdated(uri))
 
     def _subscribe(self) -> None:
         if self._subscription is None or not self._subscription.is_alive:

@@ -1,8 +1,8 @@
-"""JSON schemas of others made plain: in the form that every provider takes, refusing nothing that was valid. Pure.
+"""Plain JSON schemas: flattened for every provider, refusing nothing that the original accepts. Pure.
 
 References within the schema are written out, alternatives joined where they can be. A rule that providers do not take
-moves from the schema into the description: so a plain schema may accept more than the one it was made of, and never
-less. Nothing is fetched.
+moves from the schema into the description: so a plain schema may accept more than the original, and never less. Nothing
+is fetched.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ _VALUES: Final = frozenset({"const", "enum", "default", "examples"})
 
 
 class SchemaPlace(NamedTuple):
-    """A place in a schema while it is read: the document that references are of, those that are open, and the depth."""
+    """A place in a schema: the document of its references, the references that are open, and the depth."""
 
     document: Any
     known: dict[object, Any]
@@ -60,74 +60,74 @@ class SchemaPlace(NamedTuple):
         return any(draft in self.draft for draft in _OLDEST_DRAFTS)
 
     def below(self) -> "SchemaPlace":
-        """One schema further in."""
+        """Return the place one schema further in."""
         return self._replace(depth=self.depth + 1)
 
     def inside(self, schema: Mapping[str, Any]) -> "SchemaPlace":
-        """The place of a schema that is met here: a document of its own, if it has an identifier."""
+        """Return the place of a schema here: a document of its own, if it has an identifier."""
         identifier = self._identifier(schema)
         if not identifier or identifier.startswith("#") or schema is self.document:
             return self
-        return self._replace(document=schema, uri=_joined(self.uri, identifier), draft=_draft_of(schema) or self.draft)
+        return self._replace(
+            document=schema, uri=_uri_of(self.uri, identifier), draft=_text_of(schema, "$schema") or self.draft
+        )
 
     def anchors(self, schema: Mapping[str, Any]) -> list[object]:
-        """The names by which a schema may be referred to within its document."""
+        """List the names by which a schema may be referred to within its document."""
         identifier = self._identifier(schema)
         if self.is_old:
             return [identifier[1:]] if identifier.startswith("#") else []
         return [schema.get("$anchor"), schema.get("$dynamicAnchor")]
 
     def _identifier(self, schema: Mapping[str, Any]) -> str:
-        found = schema.get("id" if self.is_oldest else "$id")
-        return found if isinstance(found, str) and not (self.is_old and "$ref" in schema) else ""
+        return "" if self.is_old and "$ref" in schema else _text_of(schema, "id" if self.is_oldest else "$id")
 
 
 def root_of(schema: Mapping[str, Any]) -> SchemaPlace:
-    """Return the place where the reading of a schema begins."""
-    return SchemaPlace(None, {}, schema, draft=_draft_of(schema)).inside(schema)._replace(document=schema)
+    """Return the place at which the reading of a schema begins."""
+    return SchemaPlace(None, {}, schema, draft=_text_of(schema, "$schema")).inside(schema)._replace(document=schema)
 
 
 def resolved(reference: object, place: SchemaPlace) -> tuple[Mapping[str, Any], SchemaPlace] | None:
-    """Return the schema that a reference leads to, and its place; `None` for one outside of the whole schema."""
+    """Resolve a reference to its schema and that schema's place; `None` for one outside of the whole schema."""
     if not isinstance(reference, str):
         return None
     uri, _, fragment = reference.partition("#")
-    found = _index(place).get(_joined(place.uri, uri)) if uri else place
-    if found is None:
+    document = _index(place).get(_uri_of(place.uri, uri)) if uri else place
+    if document is None:
         return None
-    held = found._replace(open=place.open, depth=place.depth)
+    target = document._replace(open=place.open, depth=place.depth)
     fragment = unquote(fragment)
     if fragment and not fragment.startswith("/"):
-        anchored = _index(place).get((id(held.document), fragment))
-        return None if anchored is None else (anchored, held)
-    return _pointed(fragment.split("/")[1:], held)
+        anchored = _index(place).get((id(target.document), fragment))
+        return None if anchored is None else (anchored, target)
+    return _pointed(fragment.split("/")[1:], target)
 
 
 def _index(place: SchemaPlace) -> dict[object, Any]:
-    if place.known:
-        return place.known
-    for schema, held in _within(place.root):
-        if schema is held.document:
-            place.known.setdefault(held.uri, held)
-        for anchor in held.anchors(schema):
-            place.known.setdefault((id(held.document), anchor), schema)
+    if not place.known:
+        for schema, inner in _within(place.root):
+            if schema is inner.document:
+                place.known.setdefault(inner.uri, inner)
+            for anchor in inner.anchors(schema):
+                place.known.setdefault((id(inner.document), anchor), schema)
     return place.known
 
 
 def _pointed(parts: list[str], place: SchemaPlace) -> tuple[Mapping[str, Any], SchemaPlace] | None:
-    found = place.document
+    value = place.document
     for part in parts:
         name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, Mapping) and name in found:
-            found = cast("Mapping[str, object]", found)[name]
-        elif isinstance(found, list) and name.isdecimal() and int(name) < len(cast("list[object]", found)):
-            found = cast("list[object]", found)[int(name)]
+        if isinstance(value, Mapping) and name in value:
+            value = cast("Mapping[str, object]", value)[name]
+        elif isinstance(value, list) and name.isdecimal() and int(name) < len(cast("list[object]", value)):
+            value = cast("list[object]", value)[int(name)]
         else:
             return None
-        place = place.inside(cast("Mapping[str, Any]", found)) if isinstance(found, Mapping) else place
-    if isinstance(found, bool):
-        return {} if found else {"not": {}}, place
-    return (cast("Mapping[str, Any]", found), place) if isinstance(found, Mapping) else None
+        place = place.inside(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else place
+    if isinstance(value, bool):
+        return {} if value else {"not": {}}, place
+    return (cast("Mapping[str, Any]", value), place) if isinstance(value, Mapping) else None
 
 
 def _within(root: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], SchemaPlace]]:
@@ -136,22 +136,22 @@ def _within(root: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Schema
     for _ in range(MCP_SCHEMA_PARTS_COUNT_MAX):
         if not left:
             return
-        found, held = left.pop()
-        if isinstance(found, Mapping):
-            inner = cast("Mapping[str, Any]", found)
-            held = held.inside(inner)
-            yield inner, held
-            left += [(value, held) for key, value in inner.items() if key not in _VALUES]
-        elif isinstance(found, list):
-            left += [(value, held) for value in cast("list[object]", found)]
+        value, place = left.pop()
+        if isinstance(value, Mapping):
+            schema = cast("Mapping[str, Any]", value)
+            place = place.inside(schema)
+            yield schema, place
+            left += [(inner, place) for key, inner in schema.items() if key not in _VALUES]
+        elif isinstance(value, list):
+            left += [(inner, place) for inner in cast("list[object]", value)]
 
 
-def _draft_of(schema: Mapping[str, Any]) -> str:
-    found = schema.get("$schema")
-    return found if isinstance(found, str) else ""
+def _text_of(schema: Mapping[str, Any], key: str) -> str:
+    value = schema.get(key)
+    return value if isinstance(value, str) else ""
 
 
-def _joined(base: str, reference: str) -> str:
+def _uri_of(base: str, reference: str) -> str:
     try:
         return urljoin(base, reference).partition("#")[0]
     except ValueError:
@@ -164,83 +164,75 @@ Schema: TypeAlias = dict[str, Any]
 
 
 def rule(key: str, value: object) -> str:
-    """Return a rule as the note of a description tells it."""
+    """Render a rule as the note of a description."""
     try:
-        said = msgspec.json.encode(value).decode()
+        text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
-        said = "..."
-    return f"{key}: {said}"[:MCP_NOTE_CHARS_MAX]
+        text = "..."
+    return f"{key}: {text}"[:MCP_NOTE_CHARS_MAX]
 
 
 def noted(schema: Schema, note: str) -> Schema:
-    """Return a schema whose description also says a note."""
+    """Add a note to the description of a schema."""
     described = "\n".join(filter(None, (schema.get("description"), f"({note})")))
     return {**schema, "description": described[:MCP_DESCRIPTION_CHARS_MAX]}
 
 
 def merged(one: Schema, other: Schema) -> Schema:
-    """Return a schema that accepts whatever both accept, and as little else as can be said plainly."""
-    found, notes = dict(one), list[str]()
+    """Merge two schemas into one that accepts every value that both accept, and as little else as possible."""
+    both, notes = dict(one), list[str]()
     for key, value in other.items():
-        if key in found and key not in _JOINED and found[key] != value:
-            notes.append(rule(key, value))
-        if key not in found:
-            found[key] = value
+        if key not in both:
+            both[key] = value
         elif key in _JOINED:
-            found[key] = _JOINED[key](found[key], value)
-    return noted(found, "; ".join(notes)) if notes else found
+            both[key] = _JOINED[key](both[key], value)
+        elif both[key] != value:
+            notes.append(rule(key, value))
+    return noted(both, "; ".join(notes)) if notes else both
 
 
 def union(branches: Sequence[Schema]) -> Schema:
-    """Return one schema of objects that accepts whatever one of several does; differences go into the description."""
+    """Join schemas of objects into one that accepts every value of any of them; differences go to the description."""
     names = dict.fromkeys(name for branch in branches for name in branch.get("properties", {}))
     if len(names) * len(branches) > MCP_ALTERNATIVES_COUNT_MAX:
         return noted({}, "one of more alternatives than are shown")
-    properties = {name: _property(name, branches) for name in names}
-    needed = [frozenset(branch.get("required", ())) for branch in branches]
-    required = [
-        name for name in (branches[0].get("required", ()) if branches else ()) if all(name in one for one in needed)
-    ]
-    said = [" ".join(sorted(branch.get("required", ()))) or "nothing" for branch in branches]
-    needs = f"one of these sets is required: {'; '.join(said)}" if len(set(said)) > 1 else ""
-    found: Schema = {"properties": properties}
+    joined: Schema = {"properties": {name: _property(name, branches) for name in names}}
     if branches and all(branch.get("additionalProperties") is False for branch in branches):
-        found["additionalProperties"] = False
+        joined["additionalProperties"] = False
+    requirements = [branch.get("required", ()) for branch in branches]
+    required = [name for name in (requirements or [()])[0] if all(name in each for each in requirements)]
     if required:
-        found["required"] = required
+        joined["required"] = required
     texts = [str(branch["description"]) for branch in branches if branch.get("description")]
-    found = noted(found, f"one of: {' | '.join(texts)}") if texts else found
+    joined = noted(joined, f"one of: {' | '.join(texts)}") if texts else joined
     for branch in branches:
         left = {key: value for key, value in branch.items() if key not in _UNITED}
-        found = noted(found, rule("one of", left)) if left else found
-    return noted(found, needs) if needs else found
+        joined = noted(joined, rule("one of", left)) if left else joined
+    sets = [" ".join(sorted(each)) or "nothing" for each in requirements]
+    return noted(joined, f"one of these sets is required: {'; '.join(sets)}") if len(set(sets)) > 1 else joined
 
 
 _UNITED: Final = frozenset({"type", "properties", "required", "additionalProperties", "description", "default"})
 
 
 def _property(name: str, branches: Sequence[Schema]) -> Schema:
-    known: list[Any] = []
-    for branch in branches:
-        held = branch.get("properties", {}).get(name)
-        if held is None and branch.get("additionalProperties") is False:
-            continue
-        others = branch.get("additionalProperties")
-        known.append(held if held is not None else others if isinstance(others, dict) else {})
     different: dict[object, Any] = {}
-    for held in known:
-        different.setdefault(_frozen(held), held)
+    for branch in branches:
+        schema, others = branch.get("properties", {}).get(name), branch.get("additionalProperties")
+        if schema is None and others is False:
+            continue
+        schema = schema if schema is not None else others if isinstance(others, dict) else {}
+        different.setdefault(_frozen(schema), schema)
     distinct = list(different.values())
     if len(distinct) == 1:
         return dict(distinct[0])
     if {} not in distinct:
         return {"anyOf": distinct}
-    shown = msgspec.json.encode([schema for schema in distinct if schema]).decode()
-    return noted({}, f"one of: {shown}")
+    return noted({}, f"one of: {msgspec.json.encode([schema for schema in distinct if schema]).decode()}")
 
 
 def intersection(one: Any, other: list[Any]) -> list[Any]:
-    """Return the values of both lists; where there are none, those of the first."""
+    """Return the values of both lists; without any, those of the first."""
     if one is None:
         return other
     others = set(map(_frozen, other))
@@ -252,12 +244,12 @@ def _frozen(value: object) -> object:
     if isinstance(value, list):
         return ("list", *map(_frozen, cast("list[object]", value)))
     if isinstance(value, dict):
-        return frozenset((key, _frozen(held)) for key, held in cast("dict[str, object]", value).items())
+        return frozenset((key, _frozen(inner)) for key, inner in cast("dict[str, object]", value).items())
     return isinstance(value, bool), value
 
 
 def kinds_of(kinds: Any) -> list[str]:
-    """Return the types that a schema names, one or several, each once, as a list."""
+    """List the types of a schema, one or several, each once."""
     return [kinds] if isinstance(kinds, str) else list(dict.fromkeys(cast("list[str]", kinds)))
 
 
@@ -269,10 +261,7 @@ def _types(one: Any, other: Any) -> Any:
 
 
 def _properties(one: dict[str, Schema], other: dict[str, Schema]) -> dict[str, Schema]:
-    found = dict(one)
-    for name, held in other.items():
-        found[name] = merged(found[name], held) if name in found else held
-    return found
+    return one | {name: merged(one[name], schema) if name in one else schema for name, schema in other.items()}
 
 
 def _others(one: Any, other: Any) -> Any:
@@ -310,7 +299,7 @@ _COUNTS: Final = (
     *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
 )
 _Kind = Literal["string", "number", "integer", "boolean", "object", "array", "null"]
-_KEPT: Final[dict[str, Any]] = {
+_PLAIN: Final[dict[str, Any]] = {
     "type": _Kind | Annotated[list[_Kind], Meta(min_length=1)],
     "description": str,
     "default": Any,
@@ -321,25 +310,24 @@ _KEPT: Final[dict[str, Any]] = {
     "uniqueItems": bool,
     **dict.fromkeys(_COUNTS, int | float),
 }
-"""The types of words that stay as they are, by the specification."""
+"""The types of words that stay, by the specification."""
 
 
-def _is_kept(key: str, value: object) -> bool:
+def _is_plain(key: str, value: object) -> bool:
     try:
-        if key in _KEPT:
-            msgspec.convert(value, _KEPT[key])
+        if key in _PLAIN:
+            msgspec.convert(value, _PLAIN[key])
     except msgspec.ValidationError:
         return False
-    return key in _KEPT
+    return key in _PLAIN
 
 
 def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool's arguments in the form that every provider takes: an object with properties.
+    """Convert the schema of a tool's arguments to the form of every provider: an object with properties.
 
-    Every object that is valid for the schema is valid for what is returned, which is no larger than
-    `TOOL_SCHEMA_BYTES_MAX`; of one that would be larger, less and less depth is kept, and of one that is over
-    `MCP_SCHEMA_BYTES_MAX` nothing. Raises `InvalidInput` for a
-    schema of something that is no object, and for one that JSON cannot hold.
+    Every object that is valid for the schema is valid for the result, which is no larger than `TOOL_SCHEMA_BYTES_MAX`:
+    a larger one loses depth, and one over `MCP_SCHEMA_BYTES_MAX` everything. Raises `InvalidInput` for a schema of
+    anything but an object, and for one that JSON cannot hold.
 
     >>> plain_schema({"$defs": {"n": {"type": "integer"}}, "properties": {"count": {"$ref": "#/$defs/n"}}})
     {'type': 'object', 'properties': {'count': {'type': 'integer'}}}
@@ -358,17 +346,18 @@ def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_larger(schema: Mapping[str, Any]) -> bool:
+    # Reads no more of the schema than the bound takes.
     left: list[object] = [schema]
     size = 0
     while left and size <= MCP_SCHEMA_BYTES_MAX:
-        held = left.pop()
-        size += len(held) if isinstance(held, str) else 1
-        if isinstance(held, Mapping):
-            named = cast("Mapping[str, object]", held)
+        value = left.pop()
+        size += len(value) if isinstance(value, str) else 1
+        if isinstance(value, Mapping):
+            named = cast("Mapping[str, object]", value)
             size += sum(map(len, map(str, named)))
             left += named.values()
-        elif isinstance(held, list):
-            left += cast("list[object]", held)
+        elif isinstance(value, list):
+            left += cast("list[object]", value)
     return size > MCP_SCHEMA_BYTES_MAX
 
 
@@ -399,7 +388,6 @@ class _SchemaReader:
         self._parts = 0
 
     def read(self, schema: object, place: SchemaPlace) -> Schema:
-        """Return a schema in its plain form."""
         if not isinstance(schema, Mapping):
             return noted({}, "no value is valid") if schema is False else {}
         self._parts += 1
@@ -410,59 +398,55 @@ class _SchemaReader:
 
     def _joined(self, schema: Mapping[str, Any], place: SchemaPlace) -> Schema:
         is_alone = "$ref" in schema and place.is_old
-        found = _outline(schema, described_only=True) if is_alone else self._own(schema, place)
+        joined = _outline(schema, described_only=True) if is_alone else self._own(schema, place)
         if "$ref" in schema:
-            found = merged(found, self._referred(schema["$ref"], place))
-        for part in _schemas(None if is_alone else schema.get("allOf")):
-            found = merged(found, self.read(part, place.below()))
-        for word in ("anyOf", "oneOf"):
-            branches = [self.read(part, place.below()) for part in _schemas(None if is_alone else schema.get(word))]
+            joined = merged(joined, self._referred(schema["$ref"], place))
+        for part in [] if is_alone else _schemas(schema.get("allOf")):
+            joined = merged(joined, self.read(part, place.below()))
+        for word in () if is_alone else ("anyOf", "oneOf"):
+            branches = [self.read(part, place.below()) for part in _schemas(schema.get(word))]
             if branches:
-                found = merged(found, _alternatives(branches))
-        return found
+                joined = merged(joined, _alternatives(branches))
+        return joined
 
     def _own(self, schema: Mapping[str, Any], place: SchemaPlace) -> Schema:
-        found: Schema = {}
+        own: Schema = {}
         for key, value in schema.items():
-            if _is_kept(key, value):
-                found[key] = value
+            if _is_plain(key, value):
+                own[key] = value
             elif key not in _SILENT and key not in _NESTED and not key.startswith("x-"):
-                found = noted(found, rule(key, value))
-        if found.get("default", 0) is None:
-            del found["default"]
+                own = noted(own, rule(key, value))
+        if own.get("default", 0) is None:
+            del own["default"]
         if "const" in schema and not place.is_oldest:
-            found["enum"] = intersection(found.get("enum"), [schema["const"]])
-        if "description" in found:
-            found["description"] = found["description"][:MCP_DESCRIPTION_CHARS_MAX]
-        return self._nested(schema, place, found)
-
-    def _nested(self, schema: Mapping[str, Any], place: SchemaPlace, found: Schema) -> Schema:
-        properties = schema.get("properties")
+            own["enum"] = intersection(own.get("enum"), [schema["const"]])
+        if "description" in own:
+            own["description"] = own["description"][:MCP_DESCRIPTION_CHARS_MAX]
+        properties, others, items = (schema.get(word) for word in ("properties", "additionalProperties", "items"))
         if isinstance(properties, Mapping):
             named = cast("Mapping[str, object]", properties)
-            found["properties"] = {str(name): self.read(held, place.below()) for name, held in named.items()}
-        others, items = schema.get("additionalProperties"), schema.get("items")
+            own["properties"] = {str(name): self.read(inner, place.below()) for name, inner in named.items()}
         if others is not None and "patternProperties" not in schema:
-            found["additionalProperties"] = others if isinstance(others, bool) else self.read(others, place.below())
+            own["additionalProperties"] = others if isinstance(others, bool) else self.read(others, place.below())
         elif others is not None:
-            found = noted(found, rule("additionalProperties", others))
+            own = noted(own, rule("additionalProperties", others))
         if isinstance(items, Mapping) and "prefixItems" not in schema:
-            found["items"] = self.read(cast("object", items), place.below())
+            own["items"] = self.read(cast("object", items), place.below())
         elif items is not None and items is not True:
-            found = noted(found, rule("items", cast("object", items)))
-        return found
+            own = noted(own, rule("items", items))
+        return own
 
     def _referred(self, reference: object, place: SchemaPlace) -> Schema:
         """Read the schema of a reference; of a recursive or unresolvable one, an outline."""
-        found, name = resolved(reference, place), str(reference)
-        if found is None:
+        target, name = resolved(reference, place), str(reference)
+        if target is None:
             return noted({}, f"as {name[:MCP_NOTE_CHARS_MAX]}, which is not here")
-        target, there = found
+        schema, there = target
         opened = (id(there.document), name.partition("#")[2])
         if opened in place.open:
-            said = _outline(target) if "$ref" not in target and "allOf" not in target else {}
-            return noted(said, f"recursive {name.rpartition('/')[2] or name}")
-        return self.read(target, there.below()._replace(open=(*place.open, opened)))
+            outline = _outline(schema) if "$ref" not in schema and "allOf" not in schema else {}
+            return noted(outline, f"recursive {name.rpartition('/')[2] or name}")
+        return self.read(schema, there.below()._replace(open=(*place.open, opened)))
 
 
 _NESTED: Final = frozenset({"properties", "additionalProperties", "items"})
@@ -473,8 +457,8 @@ def _schemas(value: object) -> list[object]:
 
 
 def _outline(schema: Mapping[str, Any], *, described_only: bool = False) -> Schema:
-    wanted = ("description",) if described_only else ("type", "description")
-    return {key: schema[key] for key in wanted if key in schema and _is_kept(key, schema[key])}
+    words = ("description",) if described_only else ("type", "description")
+    return {word: schema[word] for word in words if word in schema and _is_plain(word, schema[word])}
 
 
 def _alternatives(branches: list[Schema]) -> Schema:
@@ -484,13 +468,12 @@ def _alternatives(branches: list[Schema]) -> Schema:
         return branches[0] if len(branches) == 1 else {"anyOf": branches}
     if len(others) != 1 or "anyOf" in others[0]:
         return {"anyOf": branches} if others else {"type": "null"}
-    found = dict(others[0])
-    if "type" in found:
-        kinds = kinds_of(found["type"])
-        found["type"] = [*kinds, *(["null"] if "null" not in kinds else [])]
-    if "enum" in found and None not in found["enum"]:
-        found["enum"] = [*found["enum"], None]
-    return found
+    joined = dict(others[0])
+    if "type" in joined:
+        joined["type"] = list(dict.fromkeys((*kinds_of(joined["type"]), "null")))
+    if "enum" in joined and None not in joined["enum"]:
+        joined["enum"] = [*joined["enum"], None]
+    return joined
 
 
 # Results of remote tools, checked against their own schemas in a bounded number of steps.
@@ -499,11 +482,7 @@ def _alternatives(branches: list[Schema]) -> Schema:
 # for ever, of references that double at each step. So the plain schema is what counts, without patterns, and the
 # steps are counted; what was not found to be wrong by then is taken as it is.
 
-_CHECKED: Final = (
-    *("type", "enum", "required", "properties", "additionalProperties", "items", "anyOf"),
-    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-    *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
-)
+_CHECKED: Final = ("type", "enum", "required", "properties", "additionalProperties", "items", "anyOf", *_COUNTS)
 
 
 class _EnoughError(Exception):
@@ -511,7 +490,7 @@ class _EnoughError(Exception):
 
 
 def checker_of(schema: Mapping[str, Any]) -> Callable[[object], str]:
-    """Return a function that returns the fault of a value, empty where none was found."""
+    """Make a function that returns the fault of a value, empty where there is none."""
     from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # noqa: PLC0415 - of the extra `mcp`
     from jsonschema.validators import create  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
 
@@ -536,9 +515,9 @@ def checker_of(schema: Mapping[str, Any]) -> Callable[[object], str]:
     def fault_of(value: Any) -> str:
         left[0] = MCP_CHECKS_COUNT_MAX
         try:
-            found = next(validator.iter_errors(value), None)
+            error = next(validator.iter_errors(value), None)
         except Exception:  # noqa: BLE001 - enough steps, a multiple of zero: what cannot be checked is taken as it is
             return ""
-        return "" if found is None else str(found.message)[:MCP_NOTE_CHARS_MAX]
+        return "" if error is None else str(error.message)[:MCP_NOTE_CHARS_MAX]
 
     return fault_of

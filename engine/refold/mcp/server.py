@@ -1,8 +1,8 @@
-"""A memory's tools, resources and prompts behind the handlers of the protocol, and their server over stdio and HTTP.
+"""A memory's tools, resources and prompts as handlers of the protocol, and their server over stdio and HTTP.
 
-It is made of the low-level server of the SDK, which owns sessions, transports and the wire. What reads more than a few
-values, and whatever writes, runs on a thread: the loop never waits for a commit. Resources are read by threads of their
-own, so that calls which wait to write keep nobody from reading.
+Built on the low-level server of the SDK, which owns sessions, transports and the wire. Longer reads and all writes run
+on threads: the loop never waits for a commit. Resources are read by threads of their own, so that calls which wait to
+write delay no reads.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from refold.limits import (
     SHUTDOWN_SECONDS,
 )
 from refold.mcp import resources
-from refold.mcp.resources import Binding, Watches
+from refold.mcp.resources import MEMORIES, NOTES, Binding, Watches
 from refold.mcp.stdio import messages, standard_streams
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ _AT_ONCE: Final = "memory_read"
 
 
 def registry_of(binding: Binding) -> ToolRegistry:
-    """Return the registry whose tools are served: the memory's own; with `readonly`, its tools that only read.
+    """Return the registry to serve: the memory's own; with `readonly`, its tools that only read.
 
     There a search leaves no trace.
     """
@@ -74,7 +74,7 @@ def registry_of(binding: Binding) -> ToolRegistry:
 
 
 def list_tools(binding: Binding, registry: ToolRegistry) -> list[types.Tool]:
-    """Return the tools as the protocol describes them, each with all four hints."""
+    """Describe the tools as the protocol does, each with all four hints."""
     return [_tool(binding, definition) for definition in registry.definitions()]
 
 
@@ -84,7 +84,7 @@ def _tool(binding: Binding, definition: ToolDefinition) -> types.Tool:
         properties: dict[str, Any] = schema.get("properties", {})
         schema["properties"] = {_ID: _ID_SCHEMA} | properties
     hints = definition.annotations
-    # A hint that is absent means the worst by the protocol; said aloud, so that every client shows it.
+    # A hint that is absent means the worst by the protocol; written out, so that every client shows it.
     annotations = types.ToolAnnotations(
         read_only_hint=hints.get("readOnlyHint", False),
         destructive_hint=hints.get("destructiveHint", True),
@@ -99,9 +99,9 @@ def _tool(binding: Binding, definition: ToolDefinition) -> types.Tool:
 async def call_tool(
     binding: Binding, registry: ToolRegistry, name: str, arguments: dict[str, Any], conversation: str
 ) -> types.CallToolResult:
-    """Call a tool in a conversation and return its result; one that is cancelled before it began does nothing.
+    """Call a tool in a conversation; one that is cancelled before it began does nothing.
 
-    Where that was configured, the arguments of a built-in tool may name another conversation.
+    With `asks_model`, the arguments of a built-in tool may name another conversation.
     """
     gone = threading.Event()
     try:
@@ -147,23 +147,16 @@ def _refused_call(name: str, error: RefoldError) -> types.CallToolResult:
 
 
 def complete(binding: Binding, params: types.CompleteRequestParams) -> types.Completion:
-    """Return the completions of an argument of a template; of any other argument there are none."""
-    reference, argument = params.ref, params.argument
-    find = None
-    if isinstance(reference, types.ResourceTemplateReference):
-        find = _FINDERS.get((reference.uri, argument.name))
-    names = [] if find is None else find(binding, argument.value)
+    """Complete an argument of a template; of any other argument there are no completions."""
+    kind = _KINDS.get((getattr(params.ref, "uri", ""), params.argument.name))
+    memory, text, names = binding.memory, params.argument.value, list[str]()
+    if kind == NOTES:
+        names = [day for day in resources.days(binding) if day.startswith(text)]
+    elif kind == MEMORIES:
+        names = _names(memory.projects, binding.project, text, lambda: resources.is_project(memory, text))
+    elif kind is not None:
+        names = _names(memory.conversations, binding.conversation, text, lambda: memory.conversation(text).version > 0)
     return types.Completion(values=names[:LISTED_COUNT_MAX], has_more=len(names) > LISTED_COUNT_MAX)
-
-
-def _conversations(binding: Binding, text: str) -> list[str]:
-    memory = binding.memory
-    return _names(memory.conversations, binding.conversation, text, lambda: memory.conversation(text).version > 0)
-
-
-def _projects(binding: Binding, text: str) -> list[str]:
-    memory = binding.memory
-    return _names(memory.projects, binding.project, text, lambda: resources.is_project(memory, text))
 
 
 def _names(names: Callable[..., list[str]], bound: str | None, text: str, is_one: Callable[[], bool]) -> list[str]:
@@ -177,16 +170,8 @@ def _names(names: Callable[..., list[str]], bound: str | None, text: str, is_one
     return [text, *longer] if is_one() else longer
 
 
-def _days(binding: Binding, text: str) -> list[str]:
-    return [day for day in resources.days(binding) if day.startswith(text)]
-
-
-_FINDERS: Final[dict[tuple[str, str], Callable[[Binding, str], list[str]]]] = {
-    **{(resources.TEMPLATES[kind], "id"): _conversations for kind in resources.CONVERSATION_KINDS},
-    (resources.TEMPLATES[resources.MEMORIES], "id"): _projects,
-    (resources.TEMPLATES[resources.NOTES], "date"): _days,
-}
-"""By the template and the name of its argument."""
+_KINDS: Final = {(uri, "date" if kind == NOTES else "id"): kind for kind, uri in resources.TEMPLATES.items()}
+"""The kinds of resources by their template and the name of its argument."""
 
 
 # Prompts.
@@ -230,7 +215,7 @@ def _session_context(binding: Binding, chat: Conversation, arguments: Mapping[st
 
 
 class ServedPrompt(Struct, frozen=True):
-    """A prompt: its description, and the function that makes its text."""
+    """A prompt, and the function that makes its text."""
 
     prompt: types.Prompt
     text: Callable[[Binding, Conversation, Mapping[str, str]], str]
@@ -268,7 +253,7 @@ PROMPTS: Final = {
 def render_prompt(
     binding: Binding, chat: Conversation, name: str, arguments: Mapping[str, str]
 ) -> types.GetPromptResult:
-    """Return a prompt with its arguments filled in; `InvalidInput` for one that is not there or lacks any."""
+    """Fill in a prompt's arguments; raises `InvalidInput` for an unknown prompt or a missing argument."""
     served = PROMPTS.get(name)
     if served is None:
         checks.invalid(f"there is no prompt {checks.shown(name)}; there are {', '.join(PROMPTS)}")
@@ -291,13 +276,13 @@ R = TypeVar("R")
 
 
 class Running(Struct, frozen=True):
-    """The parts of a server while it runs: the watches, and the threads that read."""
+    """The parts of a running server: the watches, and the threads that read."""
 
     watches: Watches
     readers: ThreadPoolExecutor
 
     async def read(self, function: Callable[..., R], *arguments: Any) -> R:
-        """Call a function that only reads, on a thread; its errors are those of the protocol."""
+        """Call a function that only reads on a thread; its errors are those of the protocol."""
         with _protocol_errors():
             return await asyncio.get_running_loop().run_in_executor(self.readers, partial(function, *arguments))
 
@@ -330,11 +315,11 @@ class MemoryServer:
     >>> from mcp import Client
     >>> from refold import Memory
     >>> from refold.mcp.resources import Binding
-    >>> async def asked(memory):
+    >>> async def call(memory):
     ...     async with Client(MemoryServer(Binding(memory, conversation="chat-42")).low_level) as client:
     ...         result = await client.call_tool("memory_set", {"key": "theme", "value": "dark"})
     ...         return result.structured_content["status"]
-    >>> asyncio.run(asked(Memory()))
+    >>> asyncio.run(call(Memory()))
     'ok'
     """
 
@@ -359,7 +344,7 @@ class MemoryServer:
             on_get_prompt=self._get_prompt,
             on_completion=self._complete,
         )
-        # The SDK would open a span for each message: telemetry that nobody asked for.
+        # The SDK would open a span for each message: telemetry without consent.
         self.low_level.middleware.clear()
 
     @asynccontextmanager
@@ -454,10 +439,10 @@ _BACKLOG_COUNT: Final = 128
 
 
 def over_stdio(server: MemoryServer) -> None:
-    """Serve the client at the other end of stdin and stdout until it closes stdin; nothing else reaches stdout.
+    """Serve the client at stdin and stdout until it closes stdin; nothing else reaches stdout.
 
     Raises `KeyboardInterrupt` if a signal ended it: SIGTERM as Ctrl-C does, so that the memory is closed. Raises
-    `InvalidInput` where stdin or stdout is closed: nobody is there.
+    `InvalidInput` where stdin or stdout is closed.
     """
     if sys.stdin is None or sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
         checks.invalid("a server over stdio needs stdin and stdout, and one of them is closed; or serve with --http 0")
@@ -489,7 +474,7 @@ async def _until_signal(serving: Coroutine[Any, Any, None]) -> bool:
 
 
 def over_http(server: MemoryServer, port: int) -> None:
-    """Serve any number of clients on this machine until a signal ends it, as above; 0 takes a port that is free."""
+    """Serve any number of clients on this machine until a signal; port 0 takes a free one."""
     with listening_on(port) as listening, _interrupted_by_signals():
         address = f"http://{HOST}:{listening.getsockname()[1]}{PATH}"
         print(f"refold: serving {address}", file=sys.stderr)  # noqa: T201 - for who started it
@@ -521,7 +506,7 @@ def _interrupted_by_signals() -> Generator[None]:
 
 
 def listening_on(port: int) -> socket.socket:
-    """Return a socket that listens on a port of this machine, 0 for one that is free."""
+    """Listen on a port of this machine, 0 for a free one."""
     # With the protocol named: asyncio sends small answers at once on such sockets only, else each waits for 40 ms.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -535,7 +520,7 @@ def listening_on(port: int) -> socket.socket:
 
 
 def web_server(server: MemoryServer, **options: Any) -> uvicorn.Server:
-    """Return a web server of a memory that only answers requests made to this machine's own names.
+    """Make a web server of a memory that only answers requests made to this machine's own names.
 
     A page of a browser cannot reach it under a name of its own, nor from its own origin. `options` go to the SDK.
     """

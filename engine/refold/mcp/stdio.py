@@ -1,9 +1,9 @@
 """Standard streams as the transport of a server: lines in, messages out, bounded.
 
 The SDK's own server transport has no bound on a line, waits for the thread that reads stdin, and drops requests that
-are unanswered when stdin ends. Here a thread that waits for the next line is a daemon, so that Ctrl-C ends the process
-though the client is silent; requests wait while those that are read and unanswered are as much as one client may leave
-open; and the end of the lines waits until earlier requests are answered.
+are unanswered when stdin ends. Here a daemon thread reads the lines, so that Ctrl-C ends the process though the client
+is silent; requests wait while the unanswered ones fill their bound; and the end of the lines waits until earlier
+requests are answered.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ async def standard_streams() -> AsyncGenerator[tuple["Lines", "LineWriter"]]:
 
 
 class Lines:
-    """The lines of a stream, read by a thread of their own; as many wait as `LINES_COUNT_MAX`."""
+    """The lines of a stream, read by a thread of their own, at most `LINES_COUNT_MAX` ahead."""
 
     def __init__(self, stream: IO[bytes], loop: asyncio.AbstractEventLoop) -> None:
         self._stream = stream
@@ -94,11 +94,9 @@ class Lines:
         self._queue.put_nowait(None)
 
     def __aiter__(self) -> Self:
-        """Return the lines, oldest first."""
         return self
 
     async def __anext__(self) -> bytes:
-        """Await the next line and return it."""
         line = await self._queue.get()
         self._free.release()
         if line is None:
@@ -107,7 +105,7 @@ class Lines:
 
 
 class LineWriter:
-    """Writes messages by a thread of its own, in order; when nobody reads any more it calls `on_broken` once."""
+    """Writes lines in order, on a thread of its own; calls `on_broken` once when the other end is gone."""
 
     def __init__(self, stream: IO[bytes], loop: asyncio.AbstractEventLoop, on_broken: Callable[[], None]) -> None:
         self._stream = stream
@@ -117,7 +115,7 @@ class LineWriter:
         threading.Thread(target=self._run, name="refold-mcp-stdout", daemon=True).start()
 
     async def write(self, text: str) -> None:
-        """Write a text as one line; return also when nobody reads any more."""
+        """Write a text as one line; return also when the other end is gone."""
         written = self._loop.create_future()
         self._queue.put((text.encode() + b"\n", written))
         await written
@@ -134,7 +132,7 @@ class LineWriter:
                 except OSError:
                     is_broken = True
                     self._loop.call_soon_threadsafe(self._on_broken)
-                # Also when nobody reads it, so that nobody waits for it.
+                # Also where the other end is gone, so that no task waits for it.
                 self._loop.call_soon_threadsafe(_settle, written)
 
 
@@ -145,7 +143,7 @@ def _settle(written: "asyncio.Future[None]") -> None:
 
 @asynccontextmanager
 async def messages(lines: Lines, writer: LineWriter) -> AsyncGenerator[tuple[Read, Write]]:
-    """Yield the streams that the SDK serves: messages read of lines until they end, and written as lines."""
+    """Yield the streams that the SDK serves: messages parsed from lines, and written as lines."""
     into, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, out_of = anyio.create_memory_object_stream[SessionMessage](0)
     requests = OpenRequests()
@@ -157,7 +155,7 @@ async def messages(lines: Lines, writer: LineWriter) -> AsyncGenerator[tuple[Rea
 
 
 class OpenRequests:
-    """The requests that were read, and neither answered nor cancelled by their client."""
+    """The requests that are neither answered nor cancelled."""
 
     def __init__(self) -> None:
         self._sizes: dict[RequestId, list[int]] = {}
@@ -166,7 +164,7 @@ class OpenRequests:
         self._has_less = asyncio.Event()
 
     async def add(self, request: JSONRPCRequest, size: int) -> None:
-        """Add a request, once there is room for it; one alone has room whatever its size."""
+        """Add a request, once there is room for it; a single one always has room."""
         size = max(size, REQUEST_BYTES_MIN)
         while self._sizes and self._size + size > OPEN_BYTES_MAX:
             await self._less()
@@ -177,7 +175,7 @@ class OpenRequests:
             self._streams.add(request.id)
 
     async def remove(self, number: RequestId | None) -> None:
-        """Remove a request; a number of none that was added changes nothing."""
+        """Remove a request, if it is there."""
         sizes = self._sizes.get(number, []) if number is not None else []
         if number is None or not sizes:
             return
@@ -188,7 +186,7 @@ class OpenRequests:
         self._has_less.set()
 
     async def wait(self) -> None:
-        """Wait until there are no more of them but streams."""
+        """Wait until only streams are left."""
         while len(self._sizes) > len(self._streams):
             await self._less()
 
@@ -231,7 +229,7 @@ async def _write(out_of: MemoryObjectReceiveStream[SessionMessage], writer: Line
 
 
 def refusal(line: bytes) -> str:
-    """Return the answer to a line that is no message: to its id, where one can be made out."""
+    """Answer a line that is no message: to its id, where one can be made out."""
     number, code, message = None, INVALID_REQUEST, _NO_MESSAGE
     try:
         document: object = msgspec.json.decode(line)

@@ -1,7 +1,6 @@
 """Forks of a whole memory: they begin as another one was, go on by themselves, and everything can be asked of them."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -24,7 +23,7 @@ from refold.log.record import Header, header_of
 from tests.support.blanks import blank
 from tests.support.bounds import lowered
 from tests.support.memories import refused
-from tests.support.seams import log_of
+from tests.support.seams import counted_reads, log_of
 
 
 def fill(memory: Memory) -> int:
@@ -67,14 +66,7 @@ class TestAFork:
         assert memory.fork("at 0").conversations() == []
 
     def test_reads_no_more_of_a_long_log(self, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-        chat, log, reads = memory.conversation("a", window_tokens=50), log_of(memory), list[int]()
-        read_at = type(log).read_at
-
-        def counting(log: Any, seqs: Sequence[int]) -> list[bytes]:
-            reads.append(len(seqs))
-            return read_at(log, seqs)
-
-        monkeypatch.setattr(type(log), "read_at", counting)
+        chat, reads = memory.conversation("a", window_tokens=50), counted_reads(memory, monkeypatch)
         for times in (10, 1_000):
             with memory.batch():
                 for _ in range(times):

@@ -11,10 +11,13 @@ from random import Random
 import pytest
 
 from refold import InvalidInput, LimitExceeded, Memory, Snapshot
+from refold.engine.streams import APPLIED_KEY
 from refold.limits import BASE_DEPTH_MAX, CHECKPOINT_EVENTS
+from refold.log.protocol import scan
 from tests.support.blanks import blank
 from tests.support.bounds import Clock, lowered, seeded_bytes
 from tests.support.paths import ROOT
+from tests.support.seams import counted_reads, log_of
 
 BOUNDARIES = (CHECKPOINT_EVENTS - 1, CHECKPOINT_EVENTS, CHECKPOINT_EVENTS + 1, 2 * CHECKPOINT_EVENTS)
 ENVIRONMENTS = [(hash_seed, zone) for hash_seed in ("0", "1") for zone in ("UTC", "Asia/Kathmandu")]
@@ -117,6 +120,35 @@ def test_a_store_left_by_a_killed_process_keeps_its_kept_checkpoints(tmp_path: P
                 assert hashes(found) == wanted
                 assert [stamp.seq for _, stamp in found.conversation("a").events()] == [3, 4, 5, 6]
                 assert found.verify().ok
+
+
+def test_the_past_of_a_long_conversation_is_read_from_the_checkpoint_before_it(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remembered(memory, 6 * CHECKPOINT_EVENTS)
+    reads = counted_reads(memory, monkeypatch)
+    for seq in range(CHECKPOINT_EVENTS, memory.head + 1, CHECKPOINT_EVENTS // 2):
+        reads.clear()
+        frozen = memory.conversation("a").at(seq)
+        assert [message.seq for message in frozen.window(last=3)] == [seq - 2, seq - 1, seq]
+        assert sum(reads) <= CHECKPOINT_EVENTS + len(frozen.window())
+    rows = [key for key, _ in scan(log_of(memory), "checkpoints", b"", 100) if key != APPLIED_KEY]
+    assert len(rows) == 6
+
+
+def test_a_restored_state_is_read_without_the_restores_before_it(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(memory, "a", 20)
+    chat = memory.conversation("a")
+    for _ in range(50):
+        before = chat.snapshot()
+        chat.append("user", "taken back", tokens=1)
+        chat.restore(before)
+        chat.append("user", "and on", tokens=1)
+    reads = counted_reads(memory, monkeypatch)
+    assert len(chat.at(memory.head - 1).window()) == len(chat.window()) - 1
+    assert len(reads) <= 5
 
 
 @pytest.mark.slow

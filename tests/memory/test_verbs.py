@@ -53,7 +53,7 @@ UNBATCHED = {*OF_A_STORE, "Memory.restore", "Memory.snapshot", "Memory.show", "M
 UNBATCHED |= {"Conversation.fork/alone", "Conversation.close", "Conversation.snapshot"}
 """What a batch refuses; ``tests/engine/test_batch_edges.py`` has the words."""
 
-LIVE_ONLY = {"Memory.backup", "Memory.subscribe", "Memory.mirror", "Memory.fork/read", "Board.subscribe", "Batch.leave"}
+LIVE_ONLY = {"Memory.backup", "Memory.subscribe", "Memory.mirror", "Memory.fork/read", "Board.subscribe"}
 LIVE_ONLY |= {"Board.subscribe_settings", "Subscription.close", "Skills.create", "Skills.export", "Skills.index"}
 """Reads that need a live store, or write files of their own."""
 

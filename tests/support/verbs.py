@@ -39,15 +39,6 @@ def _in_batch(memory: Any, _: World) -> None:
         memory.project("p").add("what a batch adds is one commit")
 
 
-def _batch_by_hand(memory: Any, _: World) -> None:
-    batch = memory.batch()
-    batch.__enter__()
-    try:
-        memory.conversation("c").append("user", "in a batch")
-    finally:
-        batch.leave()
-
-
 def _subscribe(memory: Any, world: World) -> None:
     world.things["subscription"] = memory.subscribe(world.things.setdefault("seen", []).append, after=0)
 
@@ -317,7 +308,6 @@ VERBS: Final[dict[str, Verb]] = {
     "Conversation.erase": Verb(lambda memory, _: memory.conversation("c").erase(forks="erase"), is_alone=True),
     "Project.erase": Verb(lambda memory, _: memory.project("p").erase(forks="erase"), is_alone=True),
     "Board.erase": Verb(lambda memory, _: memory.board(session="c").erase(forks="erase"), is_alone=True),
-    "Batch.leave": Verb(_batch_by_hand),
     **_verbs(Memory, lambda world: world.memory, _MEMORY),
     **_verbs(Conversation, lambda world: world.memory.conversation("c"), _CONVERSATION),
     **_verbs(Scratchpad, lambda world: world.memory.conversation("c").scratchpad, _SCRATCHPAD),

@@ -45,23 +45,23 @@ class Batch:
     be left: it is open as long as the ``with`` statement holds its exit, which it lets go of in any case.
     """
 
-    __slots__ = ("_is_over", "_was_entered", "engine", "held", "transaction")
+    __slots__ = ("engine", "held", "is_over", "transaction", "was_entered")
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.transaction = Transaction(engine.reader)
-        self._was_entered = self._is_over = False
+        self.was_entered = self.is_over = False
         self.held: ref[Callable[..., None]] | None = None
         """What the ``with`` statement holds, which is held by nothing else; ``None`` for who calls the methods."""
 
     def __enter__(self) -> Self:
         """Collect the mutations of this context from here on."""
         self.engine.reader.check_writable()
-        if self._was_entered:
+        if self.was_entered:
             raise InvalidInput("this batch was used before; take a new one with memory.batch()")
         if active(self.engine) is not None:
             raise InvalidInput("a batch is already open in this context; commit it before opening another")
-        self.begin()
+        begin(self)
         return self
 
     @_exit_method
@@ -72,24 +72,14 @@ class Batch:
         _trace: TracebackType | None,
     ) -> None:
         """Write everything as one commit, or nothing if the block raised."""
-        self.leave()
+        leave(self)
         if kind is None:
             self.engine.commit(self.transaction)
-
-    def begin(self) -> None:
-        """Begin to collect."""
-        _ACTIVE.set((*_ACTIVE.get(), self))
-        self._was_entered = True  # Last: where this is cut off, the batch is not open.
-
-    def leave(self) -> None:
-        """Stop collecting; what becomes of the events is the caller's."""
-        self._is_over = True
-        _ACTIVE.set(tuple(batch for batch in _ACTIVE.get() if batch.is_open))
 
     @property
     def is_open(self) -> bool:
         """Whether the block is running; a task that was started inside it may outlive it."""
-        return self._was_entered and not self._is_over and (self.held is None or self.held() is not None)
+        return self.was_entered and not self.is_over and (self.held is None or self.held() is not None)
 
     def __len__(self) -> int:
         """Return the number of events collected so far."""
@@ -104,14 +94,26 @@ def active(engine: Engine) -> Batch | None:
     return None
 
 
+def begin(batch: Batch) -> None:
+    """Begin to collect what this context does."""
+    _ACTIVE.set((*_ACTIVE.get(), batch))
+    batch.was_entered = True  # Last: where this is cut off, the batch is not open.
+
+
+def leave(batch: Batch) -> None:
+    """Stop collecting; what becomes of the events is the caller's."""
+    batch.is_over = True
+    _ACTIVE.set(tuple(other for other in _ACTIVE.get() if other.is_open))
+
+
 @contextmanager
 def collecting(batch: Batch) -> Generator[None]:
     """Collect what this context does into a batch that somebody else will commit."""
-    batch.begin()
+    begin(batch)
     try:
         yield
     finally:
-        batch.leave()
+        leave(batch)
 
 
 def refuse(engine: Engine, what: str) -> None:

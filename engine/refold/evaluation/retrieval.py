@@ -177,7 +177,7 @@ COMBINATIONS_MAX: Final = 10_000
 """So many settings can be swept in one pass: the places of all evidence are kept for each."""
 
 _DECIMALS: Final = 6
-"""Scores that are equal to so many decimals are in the order of their rows, as in ``refold.index.ranking.best``."""
+"""Scores that are equal to so many decimals are in the order of their rows, as in ``TextIndex.best``."""
 
 
 def _stemmed(text: str) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ holds the store alone: whoever had the old one open would go on writing to a fil
 """
 
 import os
-import shutil
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,7 +14,7 @@ import lmdb
 from refold.errors import StoreFull
 from refold.limits import RETRIES_COUNT_MAX
 from refold.log.directory import Ballast
-from refold.log.disk import disk_error, flush
+from refold.log.disk import disk_error, flush, remove
 from refold.log.environment import Environment
 from refold.log.lmdb_file import DATA_FILE, open_alone, translated
 
@@ -52,7 +51,7 @@ def copy(environment: Environment, into: str) -> None:
         else:
             return
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            remove(place, strict=False)
 
 
 def _copy(environment: Environment, place: str) -> None:
@@ -109,15 +108,15 @@ def sweep(environment: Environment, ballast: Ballast) -> None:
 
 def _sweep(environment: Environment) -> None:
     directory = os.path.join(environment.path, COPY)
-    shutil.rmtree(directory, ignore_errors=True)
+    remove(directory, strict=False)
     try:
         os.mkdir(directory, 0o700)
         copy(environment, directory)
         environment.replace(directory)
-        shutil.rmtree(directory)
+        remove(directory)
         flush(environment.path)  # Before anybody says that nothing is left to be done.
     except OSError as error:
         message = f"sweeping {environment.path}: {error}; check that the directory is writable and has space"
         raise disk_error(error, message) from error
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        remove(directory, strict=False)

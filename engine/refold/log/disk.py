@@ -7,9 +7,8 @@ a part of the directory; the next builder for the same place clears it. Builders
 import errno
 import fcntl
 import os
-import shutil
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Final
 
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFull
@@ -24,6 +23,23 @@ _TAKEN: Final = frozenset((errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR))
 def disk_error(error: OSError, message: str) -> StoreError:
     """Return ``StoreFull`` if the error says that there is no space, else ``StoreError``."""
     return (StoreFull if error.errno in FULL else StoreError)(message)
+
+
+def remove(path: str, *, strict: bool = True) -> None:
+    """Remove a directory with all that is in it; ``strict=False`` leaves what cannot be removed.
+
+    An interrupt comes out as it is. That of ``shutil.rmtree`` may get lost: its clean-up closes a descriptor a second
+    time, and the error of that takes the interrupt's place.
+    """
+    with nullcontext() if strict else suppress(OSError):
+        for directory, directories, files in os.walk(path, topdown=False):
+            for name in (*directories, *files):
+                found = os.path.join(directory, name)
+                if name in files or os.path.islink(found):
+                    os.unlink(found)
+                else:
+                    os.rmdir(found)
+        os.rmdir(path)
 
 
 @contextmanager
@@ -45,7 +61,7 @@ def building(path: str, what: str, *, outside: str, may_be_empty: bool) -> Gener
             _flush_all(made)
             _put_in_place(made, target, what)
         finally:
-            shutil.rmtree(site, ignore_errors=True)
+            remove(site, strict=False)
             os.close(lock)
     except OSError as error:
         following = "free disk space or raise the quota" if error.errno in FULL else "check that its parent is writable"
@@ -113,7 +129,7 @@ def _clear(site: str) -> None:
     with os.scandir(site) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
+                remove(entry.path)
             else:
                 os.unlink(entry.path)
 

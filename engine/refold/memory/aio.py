@@ -411,7 +411,7 @@ class AsyncBatch:
     async def __aexit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._batch.leave()
+        batches.leave(self._batch)
         if kind is None:
             await self.door.async_writer.run(partial(self.door.engine.commit, self._batch.transaction))
 

@@ -36,7 +36,7 @@ from refold.views.scratchpad import SCRATCH
 from refold.views.session import SESSION
 from refold.views.state import STATE
 from refold.views.store import SETTINGS, Named
-from refold.views.window import POLICY, WINDOW, Window, WindowResized
+from refold.views.window import EVICTION, WINDOW, Window, WindowResized
 
 T = TypeVar("T")
 
@@ -183,7 +183,7 @@ def _parse(rendered: object) -> Carried:
 def _check(carried: Carried) -> None:
     """Recompute what the bytes claim: the messages, folded, must be the window that was rendered."""
     state = carried.state
-    if state.policy not in (0, POLICY):
+    if state.policy and state.policy not in EVICTION:
         raise StoreVersion(f"the snapshot's eviction policy {state.policy} is unknown here; upgrade refold")
     if len(state.bodies) != len(state.messages):
         checks.invalid(f"the snapshot has {len(state.messages)} messages and {len(state.bodies)} bodies")

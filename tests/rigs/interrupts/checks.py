@@ -105,7 +105,8 @@ class Judge:
         if error is MemoryError and isinstance(outcome.raised, StoreCorrupt):
             self.findings.append(Finding("damage", came))
         elif error is KeyboardInterrupt and type(outcome.raised) is not error and not outcome.is_ignored:
-            self.findings.append(Finding("replaced", came))
+            stack = "".join(traceback.format_exception(outcome.raised)) if outcome.raised else ""
+            self.findings.append(Finding("replaced", f"{came}\n{stack}"))
 
     def judge(self, *, was_interrupted: bool, is_deep: bool) -> None:
         """Go on with the handle, from this thread and another one and beside the other process, and close it.

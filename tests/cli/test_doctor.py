@@ -361,7 +361,7 @@ HUGE = TAIL_EVENTS_MAX + 11
     ],
 )
 def test_what_the_files_say(name: str, changed: dict[str, Any], state: str, words: str) -> None:
-    check, _ = doctor.INSIDE[name]
+    check = doctor._INSIDE[name]
     assert check(facts()).state == "ok"
     said = check(facts(**changed))
     assert said.state == state

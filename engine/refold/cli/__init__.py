@@ -16,7 +16,7 @@ _STANDARD: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def main() -> int:
-    """Run the command line; return its exit code: 0 fine, 1 an error, 2 wrong usage, 3 a store that is damaged."""
+    """Run the command line; return its exit code: 0 fine, 1 an error, 2 wrong usage, 3 a damaged store."""
     _keep_standard_streams()
     missing = [name for name in ("click", "rich") if find_spec(name) is None]
     if missing:
@@ -31,10 +31,9 @@ def main() -> int:
 
 
 def _keep_standard_streams() -> None:
-    """Open what of stdin, stdout and stderr came closed, onto nothing.
+    """Open onto nothing whichever of stdin, stdout and stderr is closed.
 
-    Else the next file that is opened takes its number, and that may be the store's own: what anybody prints would be
-    written into it.
+    Else the next file to be opened takes its number, which may be the store's own, and output would be written into it.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) < len(_STANDARD):
         continue

@@ -45,7 +45,7 @@ _SOURCES = (
         metavar="FILE",
         help='Label by JSON lines: {"query": TEXT, "seqs": [N, ...]}, or "ids" of messages or memories.',
     ),
-    click.option("--embedder", type=click.Choice(_EMBEDDERS), default="hashed", show_default=True),
+    click.option("--embedder", type=click.Choice(_EMBEDDERS), default="hashed"),
     click.option(
         "--vectors",
         type=click.Path(path_type=Path),
@@ -94,9 +94,7 @@ def _each(description: str, items: list[Any], work: Callable[[Any], Any]) -> lis
     "retrieval",
     *_SOURCES,
     click.option("--ranking", "rankings", multiple=True, metavar="NAME", help="Only these; repeat. All by default."),
-    click.option(
-        "--depth", type=click.IntRange(1), default=10, show_default=True, metavar="K", help="Recall at so many."
-    ),
+    click.option("--depth", type=click.IntRange(1), default=10, metavar="K", help="Recall at so many."),
     click.option("--by-category", is_flag=True, help="The figures of each category, too."),
     click.option(
         "--sweep",
@@ -189,9 +187,7 @@ def _figure_lines(figures: "list[Figures]", depth: int, heading: str) -> Iterato
         "--budget", "budgets", type=click.IntRange(1), multiple=True, metavar="TOKENS", help="Only these; repeat."
     ),
     click.option("--policy", "names", multiple=True, metavar="NAME", help="Only these; repeat. All by default."),
-    click.option(
-        "--ranking", default="hybrid", show_default=True, metavar="NAME", help="How what is recalled is found."
-    ),
+    click.option("--ranking", default="hybrid", metavar="NAME", help="How what is recalled is found."),
     opens=None,
     group=bench_group,
 )
@@ -217,12 +213,7 @@ def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **s
     with progress_bar("replaying") as progress:
         results = list(evictions(traces, budgets or BUDGETS, policies, progress))
     messages = sum(len(trace.pieces) for trace in traces)
-    document = {
-        "data": source["data"].name,
-        "conversations": len(traces),
-        "messages": messages,
-        "evictions": results,
-    }
+    document = {"data": source["data"].name, "conversations": len(traces), "messages": messages, "evictions": results}
     heading = f"{messages} messages, {len(traces)} conversations, {results[0].needs} needs"
     return Output(document, _eviction_lines(results, heading))
 

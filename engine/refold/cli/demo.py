@@ -1,12 +1,13 @@
-"""The demonstration: recorded sessions go into a log, one is travelled through time, one process is killed.
+"""The demonstration: imports recorded sessions, travels through time in one, and kills a writer.
 
-Everything goes through the public face. What is printed depends on nothing but the samples and, where REFOLD_CLOCK_NS
-is set, the fixed clock: no paths, no process ids, no timings.
+Everything goes through the public API. The output depends on the samples alone and, where REFOLD_CLOCK_NS is set, the
+fixed clock: no paths, no process ids, no timings.
 """
 
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +17,7 @@ from refold.cli.root import opened
 from refold.errors import InvalidInput, RefoldError
 
 if TYPE_CHECKING:
-    from refold import Conversation, Memory, Snapshot
+    from refold import Memory, Snapshot
 
 
 SAMPLE: Final = Path(__file__).parent / "samples" / "airline.jsonl"
@@ -32,7 +33,7 @@ _CHILD_SECONDS: Final = 60
 
 
 def demonstrate(path: str, console: Console) -> dict[str, Any]:
-    """Run the demonstration in a new store and return its facts; `ok` when everything is as promised."""
+    """Run the demonstration in a new store and return its facts; `ok` where every promise was kept."""
     facts: dict[str, Any] = {}
     console.line(("refold: state is the fold of a log; a replay folds it again.", "bold"))
     with opened(path, window_tokens=_WINDOW_TOKENS) as memory:
@@ -90,7 +91,8 @@ def _fill_window(memory: "Memory", console: Console) -> dict[str, Any]:
 
 def _travel(memory: "Memory", console: Console) -> dict[str, Any]:
     chat = memory.conversation(_SESSION)
-    seq = _seq_of_message(chat, _SNAPSHOT_MESSAGE)
+    # The event before the first message opens the conversation.
+    seq = [stamp.seq for _, stamp in chat.events()][_SNAPSHOT_MESSAGE]
     moment = chat.at(seq).snapshot()
     _heading(console, f"3. Snapshot and fork at seq {seq}: the customer is about to choose a flight")
     console.line(f"   {moment!r}: a pointer, nothing is copied")
@@ -105,11 +107,6 @@ def _travel(memory: "Memory", console: Console) -> dict[str, Any]:
     return {"snapshot_seq": seq, "changes": changes, "restored": restored}
 
 
-def _seq_of_message(chat: "Conversation", number: int) -> int:
-    opening = 1
-    return [stamp.seq for _, stamp in chat.events()][opening + number - 1]
-
-
 def _fork(memory: "Memory", moment: "Snapshot", console: Console) -> int:
     """Take another way in a fork and show how it differs; return in how many places."""
     chat = memory.conversation(_SESSION)
@@ -122,15 +119,12 @@ def _fork(memory: "Memory", moment: "Snapshot", console: Console) -> int:
     _heading(console, f"4. Diff: from what really came next (seq {moment.seq + 2}) to the fork")
     changes = memory.diff(real, fork)
     for _, text in changes_text(changes):
-        console.line((f"   {_without_id(text)}", {"+": "green", "-": "red"}.get(text[0], "")))
+        # Without the random id of a message.
+        where, colon, rest = text.partition(": ")
+        view, messages, _ = where.partition(".messages.")
+        line = f"   {view}{' message' if messages else ''}{colon}{rest}"
+        console.line((line, {"+": "green", "-": "red"}.get(text[0], "")))
     return len(changes)
-
-
-def _without_id(text: str) -> str:
-    """Drop the random id of a message from the text of a change."""
-    where, colon, rest = text.partition(": ")
-    view, messages, _ = where.partition(".messages.")
-    return f"{view}{' message' if messages else ''}{colon}{rest}"
 
 
 def _crash(path: str, console: Console) -> dict[str, Any]:
@@ -157,9 +151,8 @@ def _crash(path: str, console: Console) -> dict[str, Any]:
 
 
 def _reopen(memory: "Memory", acknowledged: list[int], console: Console) -> dict[str, Any]:
-    opening = 1
-    found = [stamp.seq for _, stamp in memory.conversation(_CRASH).events()][opening:]
-    survived = found == acknowledged
+    found = [stamp.seq for _, stamp in memory.conversation(_CRASH).events()][1:]
+    survived = found == acknowledged  # And those alone: the unfinished commit left no trace.
     is_sound = memory.verify().ok
     console.line(f"   opened again: {len(found)} messages; exactly those that were acknowledged: {_yes(survived)}")
     console.line(f"   verify, from the first event on: {'sound' if is_sound else 'DAMAGED'}")
@@ -182,41 +175,30 @@ def _yes(value: bool) -> str:  # noqa: FBT001 - it is the value that is shown
     return "yes" if value else "NO"
 
 
-# The process that the demonstration kills: it appends, says what was acknowledged, and stands still in a commit.
+# The process that the demonstration kills: it appends, prints the acknowledged seqs, and stops inside a commit.
 #
-# The last thing that a commit asks for before its turn to write is the time. After the agreed number of messages this
-# process never gets it: its next event is made and checked, and then comes the kill.
-
-
-class _Clock:
-    """A clock that, once armed, never returns."""
-
-    def __init__(self, clock_ns: Callable[[], int]) -> None:
-        self._clock_ns = clock_ns
-        self.armed = False
-
-    def now_ns(self) -> int:
-        """Return the time, or stand still until this process is killed."""
-        if self.armed:
-            print("committing", flush=True)
-            sys.stdin.read()
-            # The parent is gone, and with it whoever would have killed us.
-            os._exit(1)
-        return self._clock_ns()
+# The last call of a commit before its turn to write is that of the clock. After the agreed number of messages the
+# clock never returns: the next event is made and checked, and then comes the kill.
 
 
 def main(path: str, conversation_id: str, count: int) -> None:
     """Append `count` messages, each acknowledged by a line with its seq, and one more that never gets that far."""
-    clocks: list[_Clock] = []
+    armed = threading.Event()
 
     def guarded(clock_ns: Callable[[], int]) -> Callable[[], int]:
-        clocks.append(_Clock(clock_ns))
-        return clocks[0].now_ns
+        def now_ns() -> int:
+            if armed.is_set():
+                print("committing", flush=True)
+                sys.stdin.read()
+                os._exit(1)  # The parent is gone before it could kill this process.
+            return clock_ns()
+
+        return now_ns
 
     chat = opened(path, clock_ns=guarded).conversation(conversation_id)
     for number in range(1, count + 1):
         print(chat.append("user", f"message {number}").seq, flush=True)
-    clocks[0].armed = True
+    armed.set()
     chat.append("user", f"message {count + 1}")
 
 

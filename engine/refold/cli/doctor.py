@@ -1,11 +1,12 @@
 """The checks of `refold doctor`: a table of functions, each of which returns a result and the next step.
 
-Nothing of the store is changed, and none of its locks is taken, so that it may be run beside whatever is wrong.
+They change nothing and take no lock, so that they may run on any store in any state.
 """
 
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
@@ -51,11 +52,16 @@ _MIB: Final = 1024 * 1024
 
 
 class CheckResult(NamedTuple):
-    """The result of a check: `ok`, `warn` or `bad`, in words, and the next step if there is one to take."""
+    """The result of a check: `ok`, `warn` or `bad`, a message, and the next step if there is one."""
 
     state: str
     message: str
     next_step: str = ""
+
+
+_ok: Final = partial(CheckResult, OK)
+_warn: Final = partial(CheckResult, WARN)
+_bad: Final = partial(CheckResult, BAD)
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
@@ -83,47 +89,45 @@ def _directory(path: str) -> CheckResult:
     place = Path(path)
     if not place.exists():
         step = "give the path of a store; `refold import FILE --db PATH` or Memory(path) creates one"
-        return CheckResult(BAD, f"there is nothing at {path}", step)
+        return _bad(f"there is nothing at {path}", step)
     if not place.is_dir():
-        return CheckResult(BAD, f"{path} is a file, and a store is a directory", "give the directory of the store")
+        return _bad(f"{path} is a file, and a store is a directory", "give the directory of the store")
     if not (place / DATA_FILE).is_file():
         step = "give the directory of the store, or restore a backup"
-        return CheckResult(BAD, f"{path} holds no {DATA_FILE}, so it is no store", step)
+        return _bad(f"{path} holds no {DATA_FILE}, so it is no store", step)
     if not os.access(place / DATA_FILE, os.R_OK):
-        return CheckResult(
-            BAD, f"{place / DATA_FILE} may not be read by this user", "run it as the user who owns the store"
-        )
-    return CheckResult(OK, f"{path} is a directory with {DATA_FILE}")
+        return _bad(f"{place / DATA_FILE} may not be read by this user", "run it as the user who owns the store")
+    return _ok(f"{path} is a directory with {DATA_FILE}")
 
 
 def _file_system(path: str) -> CheckResult:
     kind = inspect.file_system(path)
     if kind is None:
-        return CheckResult(OK, "this system does not say of which type it is")
+        return _ok("this system does not say of which type it is")
     if kind in _NETWORK:
         step = "move the store to a local disk: neither memory maps nor locks can be trusted over a network"
-        return CheckResult(WARN, f"the store lies on {kind}, a network file system", step)
-    return CheckResult(OK, f"{kind}, which is local")
+        return _warn(f"the store lies on {kind}, a network file system", step)
+    return _ok(f"{kind}, which is local")
 
 
 def _disk_space(path: str) -> CheckResult:
     free_bytes = shutil.disk_usage(path).free
     message = f"{_mib(free_bytes)} are free"
     if free_bytes < VALUE_BYTES_MAX:
-        return CheckResult(BAD, f"{message}, less than one value may take", "free disk space; until then reads go on")
+        return _bad(f"{message}, less than one value may take", "free disk space; until then reads go on")
     if free_bytes < DISK_BYTES_MIN:
-        return CheckResult(WARN, f"{message}, less than {_mib(DISK_BYTES_MIN)}", "free disk space before writes fail")
-    return CheckResult(OK, message)
+        return _warn(f"{message}, less than {_mib(DISK_BYTES_MIN)}", "free disk space before writes fail")
+    return _ok(message)
 
 
 def _ballast(path: str) -> CheckResult:
-    wanted = wanted_bytes((Path(path) / DATA_FILE).stat().st_size)
+    required = wanted_bytes((Path(path) / DATA_FILE).stat().st_size)
     reserved = reserved_bytes(path)
-    message = f"{_mib(reserved)} of {_mib(wanted)} are reserved for erasing on a full disk"
-    if reserved < min(wanted, BALLAST_BYTES_MIN):
-        step = f"free {_mib(2 * wanted)} of disk space and open the store once to write: that reserves them"
-        return CheckResult(WARN, message, step)
-    return CheckResult(OK, message)
+    message = f"{_mib(reserved)} of {_mib(required)} are reserved for erasing on a full disk"
+    if reserved < min(required, BALLAST_BYTES_MIN):
+        step = f"free {_mib(2 * required)} of disk space and open the store once to write: that reserves them"
+        return _warn(message, step)
+    return _ok(message)
 
 
 def _open_files(_: str) -> CheckResult:
@@ -131,34 +135,32 @@ def _open_files(_: str) -> CheckResult:
 
     limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < OPEN_FILES_MIN:
-        return CheckResult(
-            WARN, f"a process may have {limit} files open", f"allow more: `ulimit -n {4 * OPEN_FILES_MIN}`"
-        )
+        return _warn(f"a process may have {limit} files open", f"allow more: `ulimit -n {4 * OPEN_FILES_MIN}`")
     count = "any number of" if limit == resource.RLIM_INFINITY else f"{limit:,}"
-    return CheckResult(OK, f"a process may have {count} files open")
+    return _ok(f"a process may have {count} files open")
 
 
 def _search(_: str) -> CheckResult:
     if find_spec("hnswlib") is not None:
-        return CheckResult(OK, "hnswlib is installed")
+        return _ok("hnswlib is installed")
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
         step = "nothing needs it yet; `pip install 'refold[hnsw]'` will, and wants a C++ compiler: install one"
-        return CheckResult(WARN, "neither hnswlib nor a C++ compiler is installed", step)
-    return CheckResult(OK, f"hnswlib is not installed; nothing needs it yet, and {compiler} could compile it")
+        return _warn("neither hnswlib nor a C++ compiler is installed", step)
+    return _ok(f"hnswlib is not installed; nothing needs it yet, and {compiler} could compile it")
 
 
 def _writers(path: str) -> CheckResult:
     holders = inspect.holders(path)
     if holders is None:
-        return CheckResult(OK, "this system does not say who holds writer.lock")
+        return _ok("this system does not say who holds writer.lock")
     if not holders:
-        return CheckResult(OK, "nobody holds writer.lock: nobody writes")
+        return _ok("nobody holds writer.lock: nobody writes")
     processes = ", ".join(str(holder.process) for holder in holders)
     if any(holder.is_alone for holder in holders):
         step = f"to write from here, close the store in process {processes}; reading works beside it"
-        return CheckResult(OK, f"process {processes} holds writer.lock alone", step)
-    return CheckResult(OK, f"{len(holders)} of the writers hold writer.lock, which they share: process {processes}")
+        return _ok(f"process {processes} holds writer.lock alone", step)
+    return _ok(f"{len(holders)} of the writers hold writer.lock, which they share: process {processes}")
 
 
 def _unfinished(path: str) -> CheckResult:
@@ -166,13 +168,11 @@ def _unfinished(path: str) -> CheckResult:
     left = [site.path for site in sites if site.builders == ()]
     if left:
         step = "remove it, unless whoever made it is to make it again: that clears it away"
-        return CheckResult(WARN, f"a backup or a recovery was cut off and has left {', '.join(left)}", step)
+        return _warn(f"a backup or a recovery was cut off and has left {', '.join(left)}", step)
     if sites:
         places = ", ".join(site.path for site in sites)
-        return CheckResult(
-            OK, f"a backup or a recovered store is being made in {places}", "nothing, while it is being made"
-        )
-    return CheckResult(OK, "no unfinished backup lies beside it")
+        return _ok(f"a backup or a recovered store is being made in {places}", "nothing, while it is being made")
+    return _ok("no unfinished backup lies beside it")
 
 
 # From the files.
@@ -181,24 +181,22 @@ def _unfinished(path: str) -> CheckResult:
 def _whole(facts: StoreFacts) -> CheckResult:
     if facts.problem:
         message = f"the file was cut off: it has {facts.file_bytes:,} of {facts.whole_bytes:,} bytes ({facts.problem})"
-        return CheckResult(BAD, message, "restore a backup")
+        return _bad(message, "restore a backup")
     if facts.file_bytes < facts.whole_bytes:
-        return CheckResult(
-            OK, f"the file has {facts.file_bytes:,} bytes, and {facts.whole_bytes:,} with its last free pages"
-        )
-    return CheckResult(OK, f"the file has all of its {facts.file_bytes:,} bytes")
+        return _ok(f"the file has {facts.file_bytes:,} bytes, and {facts.whole_bytes:,} with its last free pages")
+    return _ok(f"the file has all of its {facts.file_bytes:,} bytes")
 
 
 def _format(facts: StoreFacts) -> CheckResult:
     try:
         found = None if facts.format is None else msgspec.msgpack.decode(facts.format, type=int)
     except msgspec.DecodeError as error:
-        return CheckResult(BAD, f"the format cannot be read ({error})", "restore a backup")
+        return _bad(f"the format cannot be read ({error})", "restore a backup")
     if found is None:
-        return CheckResult(BAD, "the file says no format, so refold did not write it", "give the directory of a store")
+        return _bad("the file says no format, so refold did not write it", "give the directory of a store")
     if found > FORMAT:
-        return CheckResult(BAD, f"format {found}, and this refold reads up to {FORMAT}", "upgrade refold")
-    return CheckResult(OK, f"format {found}")
+        return _bad(f"format {found}, and this refold reads up to {FORMAT}", "upgrade refold")
+    return _ok(f"format {found}")
 
 
 def _map(facts: StoreFacts) -> CheckResult:
@@ -207,8 +205,8 @@ def _map(facts: StoreFacts) -> CheckResult:
         reason = (
             "the system grants no more address space (`ulimit -v`)" if facts.map_bytes < MAP_BYTES else "it is full"
         )
-        return CheckResult(WARN, message, f"{reason}; raise that, or begin a new store")
-    return CheckResult(OK, message)
+        return _warn(message, f"{reason}; raise that, or begin a new store")
+    return _ok(message)
 
 
 def _readers(facts: StoreFacts) -> CheckResult:
@@ -216,28 +214,23 @@ def _readers(facts: StoreFacts) -> CheckResult:
     message = f"{len(facts.readers)} of {READERS_MAX} entries are taken"
     if stale:
         dead = ", ".join(map(str, stale))
-        step = "open the store once, which clears them"
-        return CheckResult(WARN, f"{message}, some by processes that are gone: {dead}", step)
+        return _warn(f"{message}, some by processes that are gone: {dead}", "open the store once, which clears them")
     if 2 * len(facts.readers) > READERS_MAX:
-        return CheckResult(WARN, message, "close the store in processes that do not need it")
-    return CheckResult(OK, message)
+        return _warn(message, "close the store in processes that do not need it")
+    return _ok(message)
 
 
 def _log(facts: StoreFacts) -> CheckResult:
     damaged = "run `refold verify`, which says what was changed, then restore a backup"
     if facts.last_commit is None:
         is_empty = facts.last_record is None
-        return (
-            CheckResult(OK, "no events yet")
-            if is_empty
-            else CheckResult(BAD, "there are events and no commit rows", damaged)
-        )
+        return _ok("no events yet") if is_empty else _bad("there are events and no commit rows", damaged)
     key, row = facts.last_commit
     if len(row) != COMMIT.size or SEQ.pack(last_seq_of(row)) != key:
-        return CheckResult(BAD, "the last commit row is damaged", damaged)
+        return _bad("the last commit row is damaged", damaged)
     if facts.last_record != key:
-        return CheckResult(BAD, f"the commits end at seq {last_seq_of(row)}, and the records do not", damaged)
-    return CheckResult(OK, f"the head is seq {last_seq_of(row):,}")
+        return _bad(f"the commits end at seq {last_seq_of(row)}, and the records do not", damaged)
+    return _ok(f"the head is seq {last_seq_of(row):,}")
 
 
 def _tail(facts: StoreFacts) -> CheckResult:
@@ -246,14 +239,14 @@ def _tail(facts: StoreFacts) -> CheckResult:
     try:
         tail = head - (SEQ.unpack(applied)[0] if applied else 0)
     except StructError:
-        return CheckResult(BAD, "the row of the last checkpoint is damaged", _REBUILT)
+        return _bad("the row of the last checkpoint is damaged", _REBUILT)
     if tail < 0:
-        return CheckResult(BAD, f"checkpoint rows are said to reach {-tail:,} events behind the head", _REBUILT)
+        return _bad(f"checkpoint rows are said to reach {-tail:,} events behind the head", _REBUILT)
     message = f"opening scans {tail:,} events"
     if tail > TAIL_EVENTS_MAX:
         step = "open it once to write and close it: that stores the checkpoints that are missing"
-        return CheckResult(WARN, f"{message}, over {TAIL_EVENTS_MAX = :,}", step)
-    return CheckResult(OK, message)
+        return _warn(f"{message}, over {TAIL_EVENTS_MAX = :,}", step)
+    return _ok(message)
 
 
 def _pages(facts: StoreFacts) -> CheckResult:
@@ -264,13 +257,10 @@ def _pages(facts: StoreFacts) -> CheckResult:
     behind = facts.transaction - oldest
     if behind > READER_COUNT_MAX:
         step = f"end process {process}: until then the file grows, since no page freed since can be used again"
-        return CheckResult(
-            WARN, f"{message}; process {process} began to read {behind:,} commits ago and still does", step
-        )
+        return _warn(f"{message}; process {process} began to read {behind:,} commits ago and still does", step)
     if free * facts.page_bytes > FREE_BYTES_MAX and 2 * free > facts.pages:
-        step = "they will be used again; to shrink the file, export it and load that into a new store"
-        return CheckResult(WARN, message, step)
-    return CheckResult(OK, message)
+        return _warn(message, "they will be used again; to shrink the file, export it and load that into a new store")
+    return _ok(message)
 
 
 def _tags(facts: StoreFacts) -> CheckResult:
@@ -278,21 +268,19 @@ def _tags(facts: StoreFacts) -> CheckResult:
     try:
         tags = msgspec.msgpack.decode(packed, type=list[int])
     except msgspec.DecodeError as error:
-        return CheckResult(BAD, f"the list of tags cannot be read ({error})", _REBUILT)
+        return _bad(f"the list of tags cannot be read ({error})", _REBUILT)
     unknown = [tag for tag in tags if not fold.is_known(tag)]
     if unknown:
         step = "upgrade refold; until then the store opens read-only"
-        return CheckResult(WARN, f"the store holds events of tags {unknown}, which this refold does not know", step)
-    return CheckResult(OK, f"all {len(tags)} kinds of events are known")
+        return _warn(f"the store holds events of tags {unknown}, which this refold does not know", step)
+    return _ok(f"all {len(tags)} kinds of events are known")
 
 
 def _erasures(facts: StoreFacts) -> CheckResult:
     if facts.rows[_ROWS.index(("meta", UNSWEPT_KEY))] is None:
-        return CheckResult(OK, "no erasure is unfinished")
+        return _ok("no erasure is unfinished")
     message = "events were erased, and the file was not rewritten without their bytes since"
-    return CheckResult(
-        WARN, message, "open the store once to write, alone and with room for a copy of it: that does it"
-    )
+    return _warn(message, "open the store once to write, alone and with room for a copy of it: that does it")
 
 
 _ROWS: Final[tuple[tuple[Table, bytes], ...]] = (
@@ -301,59 +289,59 @@ _ROWS: Final[tuple[tuple[Table, bytes], ...]] = (
     ("meta", UNSWEPT_KEY),
 )
 
-OUTSIDE: Final[dict[str, tuple[Callable[[str], CheckResult], int]]] = {
-    "file system": (_file_system, EXIT_ERROR),
-    "disk space": (_disk_space, EXIT_ERROR),
-    "ballast": (_ballast, EXIT_ERROR),
-    "writers": (_writers, EXIT_ERROR),
-    "open files": (_open_files, EXIT_ERROR),
-    "search": (_search, EXIT_ERROR),
-    "unfinished": (_unfinished, EXIT_ERROR),
+_OUTSIDE: Final[dict[str, Callable[[str], CheckResult]]] = {
+    "file system": _file_system,
+    "disk space": _disk_space,
+    "ballast": _ballast,
+    "writers": _writers,
+    "open files": _open_files,
+    "search": _search,
+    "unfinished": _unfinished,
 }
-"""Checks of the surroundings of a store, each with the exit code for a bad result."""
+"""Checks of the surroundings of a store."""
 
-GATES: Final[dict[str, tuple[Callable[[StoreFacts], CheckResult], int]]] = {
-    "file": (_whole, EXIT_INTEGRITY),
-    "format": (_format, EXIT_ERROR),
-}
+_GATES: Final[dict[str, Callable[[StoreFacts], CheckResult]]] = {"file": _whole, "format": _format}
 """Checks of the file without which the others make no sense."""
 
-INSIDE: Final[dict[str, tuple[Callable[[StoreFacts], CheckResult], int]]] = {
-    "map": (_map, EXIT_ERROR),
-    "readers": (_readers, EXIT_ERROR),
-    "log": (_log, EXIT_INTEGRITY),
-    "tail": (_tail, EXIT_INTEGRITY),
-    "pages": (_pages, EXIT_ERROR),
-    "event kinds": (_tags, EXIT_INTEGRITY),
-    "erasures": (_erasures, EXIT_ERROR),
+_INSIDE: Final[dict[str, Callable[[StoreFacts], CheckResult]]] = {
+    "map": _map,
+    "readers": _readers,
+    "log": _log,
+    "tail": _tail,
+    "pages": _pages,
+    "event kinds": _tags,
+    "erasures": _erasures,
 }
 """Checks of the content of the file."""
 
+_DAMAGE: Final = frozenset({"file", "log", "tail", "event kinds"})
+"""Checks whose bad result is damage, and the exit code so."""
+
 
 def examine(path: str) -> Examination:
-    """Run all checks that can be made of the store at a path."""
+    """Run all checks that the store at a path allows."""
     checks: list[Diagnosis] = []
     codes = [0]
 
-    def passes(name: str, result: CheckResult, code: int) -> bool:
+    def passes(name: str, result: CheckResult, code: int | None = None) -> bool:
         checks.append(Diagnosis(name, *result))
-        codes.append(code if result.state == BAD else 0)
+        if result.state == BAD:
+            codes.append(code or (EXIT_INTEGRITY if name in _DAMAGE else EXIT_ERROR))
         return result.state != BAD
 
     directory = _run(_directory, path)
-    if passes("directory", directory if directory.state == OK else directory._replace(state=BAD), EXIT_ERROR):
-        for name, (outside, code) in OUTSIDE.items():
-            passes(name, _run(outside, path), code)
+    if passes("directory", directory if directory.state == OK else directory._replace(state=BAD)):
+        for name, outside in _OUTSIDE.items():
+            passes(name, _run(outside, path))
         try:
             facts = inspect.look(path, _ROWS)
         except (StoreError, OSError) as error:
             code = EXIT_INTEGRITY if was_store(path) and inspect.problem(path) else EXIT_ERROR
-            step = "give the directory of a store, or restore a backup"
-            passes("file", CheckResult(BAD, str(error), step), code)
+            passes("file", _bad(str(error), "give the directory of a store, or restore a backup"), code)
         else:
-            if all(passes(name, _run(gate, facts), code) for name, (gate, code) in GATES.items()):
-                for name, (inside, code) in INSIDE.items():
-                    passes(name, _run(inside, facts), code)
+            if all(passes(name, _run(gate, facts)) for name, gate in _GATES.items()):
+                for name, inside in _INSIDE.items():
+                    passes(name, _run(inside, facts))
     return Examination(path, not any(codes), max(codes), checks)
 
 
@@ -361,7 +349,7 @@ def _run(check: Callable[[_Subject], CheckResult], subject: _Subject) -> CheckRe
     try:
         return check(subject)
     except OSError as error:
-        return CheckResult(WARN, f"cannot be told: {error}", "run it as the user who owns the store")
+        return _warn(f"cannot be told: {error}", "run it as the user who owns the store")
 
 
 def _mib(size_bytes: int) -> str:

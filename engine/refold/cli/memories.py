@@ -36,7 +36,7 @@ from refold.errors import NotFound
 if TYPE_CHECKING:
     from refold import Entry, Hit, Memory, Outcome, Project
     from refold.embedders import Embedder
-    from refold.mirror import Mirror, MirrorEdit, MirrorReport
+    from refold.mirror import Mirror, MirrorReport
 
 _CATEGORIES = ("preference", "convention", "pattern", "correction", "fact")
 """Written out, as are the statuses, so that the help loads nothing; a test compares."""
@@ -44,18 +44,18 @@ _CATEGORIES = ("preference", "convention", "pattern", "correction", "fact")
 _STATUSES = ("active", "pending_review", "rejected", "archived")
 _CONTENT_CHARS = 90
 
-_project = click.option("--project", default="default", show_default=True, metavar="NAME", help="Of which project.")
+_project = click.option("--project", default="default", metavar="NAME", help="Of which project.")
 _dry_run = click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
 
 
 @verb(
     "add",
     click.argument("content"),
-    click.option("--category", type=click.Choice(_CATEGORIES), default="fact", show_default=True),
+    click.option("--category", type=click.Choice(_CATEGORIES), default="fact"),
     click.option(
         "--keyword", "keywords", multiple=True, metavar="WORD", help="Instead of those of the content; repeat."
     ),
-    click.option("--importance", type=float, default=0.5, show_default=True, metavar="0..1"),
+    click.option("--importance", type=float, default=0.5, metavar="0..1"),
     click.option("--source", metavar="SEQ|SESSION", help="What it comes from: a seq, or the name of a session."),
     embedder_option,
     _project,
@@ -81,10 +81,10 @@ def add(
 @verb(
     "search",
     click.argument("query"),
-    click.option("--top-k", type=int, default=10, show_default=True, metavar="N", help="At most so many."),
+    click.option("--top-k", type=int, default=10, metavar="N", help="At most so many."),
     click.option("--category", "categories", type=click.Choice(_CATEGORIES), multiple=True, help="Only these; repeat."),
-    click.option("--min-importance", type=float, default=0.1, show_default=True, metavar="0..1"),
-    click.option("--ranking", default="seed", show_default=True, metavar="NAME", help="How they are ranked."),
+    click.option("--min-importance", type=float, default=0.1, metavar="0..1"),
+    click.option("--ranking", default="seed", metavar="NAME", help="How they are ranked."),
     click.option("--explain", is_flag=True, help="Show each signal of each hit."),
     moment_option("--at", help="Search what was known then, not what is."),
     embedder_option,
@@ -116,7 +116,7 @@ def search(
 
 
 def hit_json(hit: "Hit") -> dict[str, Any]:
-    """Return a hit as plain values."""
+    """Render a hit as plain values."""
     from refold.importers.values import entry_json
 
     return {"score": hit.score, "parts": hit.parts, "memory": entry_json(hit.entry)}
@@ -133,7 +133,9 @@ def _hit_lines(hit: "Hit", *, explain: bool) -> Iterator[Line]:
     "memories",
     click.option("--category", type=click.Choice(_CATEGORIES), help="Only these."),
     click.option("--status", type=click.Choice(_STATUSES), help="Only these."),
-    click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the first N."),
+    click.option(
+        "--offset", type=click.IntRange(0), default=0, show_default=False, metavar="N", help="Leave out the first N."
+    ),
     click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N."),
     moment_option("--at", help="Those of then, not those of now."),
     _project,
@@ -259,8 +261,8 @@ def _entry_line(entry: "Entry") -> Line:
 def board(memory: "Memory", session: str | None, project: str | None, node: str | None, at: Moment) -> Output:
     """Show the board of a session, or of a node of a project, now or then.
 
-    Shows what SESSION has on its board, and what it reads from the board of the node that it works on. With --json,
-    the sections of the board and what is known of its messages.
+    Shows what SESSION has on its board, and what it reads from the board of the node that it works on. With --json, the
+    sections of the board and what is known of its messages.
     """
     seq = seq_of(memory, at)
     handle = memory.at(seq).board(session=session, project=project, node=node)
@@ -298,8 +300,8 @@ _WAIT_SECONDS = 3_600.0
 @click.argument("directory", type=click.Path())
 @click.option("--watch", is_flag=True, help="Go on until interrupted.")
 @click.option("--check", is_flag=True, help="Only say what would be done.")
-@click.option("--profile", default="default", show_default=True, metavar="NAME")
-@click.option("--journal", default="default", show_default=True, metavar="NAME")
+@click.option("--profile", default="default", metavar="NAME")
+@click.option("--journal", default="default", metavar="NAME")
 @db_option
 @json_option
 def mirror_command(*, directory: str, watch: bool, check: bool, db: str, as_json: bool, **names: Any) -> None:
@@ -348,7 +350,9 @@ def _wait(mirror: "Mirror") -> None:
 def _print_report(report: "MirrorReport") -> None:
     console = Console()
     for edit in report.edits:
-        console.line((f"{edit.file}: ", "bold"), _edit_text(edit))
+        change = "note" if edit.kind == "append" else f"{edit.name} ="
+        text = f"{edit.name} deleted" if edit.text is None else f"{change} {shortened(edit.text)}"
+        console.line((f"{edit.file}: ", "bold"), text)
     for name in report.written:
         console.line((f"{name}: ", "bold"), "written")
     for conflict in report.conflicts:
@@ -361,9 +365,3 @@ def _print_report(report: "MirrorReport") -> None:
         console.line((f"{problem.file or 'mirror'}: ", "bold"), (problem.reason, "red"))
     if not report:
         console.line(f"in step at seq {report.seq}")
-
-
-def _edit_text(edit: "MirrorEdit") -> str:
-    if edit.text is None:
-        return f"{edit.name} deleted"
-    return f"{'note' if edit.kind == 'append' else f'{edit.name} ='} {shortened(edit.text)}"

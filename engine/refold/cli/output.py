@@ -1,4 +1,4 @@
-"""Output of the command line: events and messages as text or JSON, colour only where a terminal shows it."""
+"""Output of the command line: events and messages as text or JSON, with colour on terminals."""
 
 import datetime as dates
 import sys
@@ -52,13 +52,13 @@ def print_json(document: Any) -> None:
 
 
 def tell(text: str) -> None:
-    """Print something that is not data, to stderr."""
+    """Print a remark to stderr."""
     print(text, file=sys.stderr)
 
 
 @contextmanager
 def progress_bar(description: str) -> "Generator[Callable[[int, int], None] | None]":
-    """Yield a function that shows progress (done, all) on stderr, `None` if nobody would see it."""
+    """Yield a function that shows progress (done, all) on stderr, `None` where that is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -71,14 +71,14 @@ def progress_bar(description: str) -> "Generator[Callable[[int, int], None] | No
 
 
 def token_bar(tokens: int, window_tokens: int) -> str:
-    """Return a bar of a window's tokens, such as `[#####...............]  150/600`."""
+    """Draw a bar of a window's tokens, such as `[#####...............]  150/600`."""
     filled = min(tokens * _BAR_CHARS // max(window_tokens, 1), _BAR_CHARS)
     bar = "#" * filled + "." * (_BAR_CHARS - filled)
     return f"[{bar}] {tokens:>{len(str(window_tokens))}}/{window_tokens}"
 
 
 def shortened(text: str, chars: int = _TEXT_CHARS) -> str:
-    """Return a text on one line, cut to a length, without control characters."""
+    """Cut a text to one line of a length, without control characters."""
     words = " ".join(text[: 4 * chars].split())
     visible = "".join(character if character.isprintable() else "?" for character in words)
     return visible if len(visible) <= chars else f"{visible[: chars - 3]}..."
@@ -91,18 +91,17 @@ _VALUE_CHARS: Final = 36
 
 
 def time_text(time_ns: int) -> str:
-    """Return a moment as ISO 8601 in UTC, to the millisecond."""
+    """Format a time as ISO 8601 in UTC, to the millisecond."""
     moment = _EPOCH + dates.timedelta(microseconds=time_ns // 1_000)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def message_text(message: "Message") -> str:
-    """Return a message on one line: the speaker, the text and the calls."""
-    called = ", ".join(_call_name(call) for call in message.tool_calls or ())
-    said = _content_text(message.content)
+    """Render a message on one line: the speaker, the text and the calls."""
+    calls = [str(_field(call.get("function"), "name") or call.get("name")) for call in message.tool_calls or ()]
+    parts = (_content_text(message.content), f"calls {', '.join(calls)}" if calls else "")
     speaker = message.role if message.name is None else f"{message.role} {message.name}"
-    parts = [part for part in (said, f"calls {called}" if called else "") if part]
-    return shortened(f"{speaker}: {'; '.join(parts)}", _MESSAGE_CHARS)
+    return shortened(f"{speaker}: {'; '.join(filter(None, parts))}", _MESSAGE_CHARS)
 
 
 def _content_text(content: object) -> str:
@@ -112,16 +111,12 @@ def _content_text(content: object) -> str:
     return " ".join(str(_field(block, "text") or f"<{_field(block, 'type')}>") for block in blocks)
 
 
-def _call_name(call: dict[str, Any]) -> str:
-    return str(_field(call.get("function"), "name") or call.get("name"))
-
-
 def _field(value: object, name: str) -> Any:
     return cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
 
 
 def conversation_json(chat: "Conversation", at: int) -> dict[str, Any]:
-    """Return a conversation's whole state at a seq as plain values."""
+    """Render a conversation's whole state at a seq as plain values."""
     from refold.importers.values import message_json
 
     return {
@@ -137,7 +132,7 @@ def conversation_json(chat: "Conversation", at: int) -> dict[str, Any]:
 
 
 def event_text(memory: "Memory", recorded: "Recorded") -> str:
-    """Return an event on one line."""
+    """Render an event on one line."""
     from refold import Message
     from refold.importers.values import event_json
     from refold.message import MessageAppended
@@ -152,29 +147,26 @@ def event_text(memory: "Memory", recorded: "Recorded") -> str:
 
 
 def change_json(change: "Change") -> dict[str, Any]:
-    """Return a difference as plain values."""
+    """Render a difference as plain values."""
     return {field: getattr(change, field) for field in ("stream", "view", "path", "before", "after")}
 
 
 def changes_text(changes: "Iterable[Change]") -> "Iterator[tuple[Change, str]]":
-    """Return the differences that a person would call one, each with its line: an empty list is as good as none."""
+    """Yield the differences that matter to a person, each with its line: an empty list is as good as none."""
     for change in changes:
-        if change.before not in _NOTHING or change.after not in _NOTHING:
-            yield change, change_text(change)
-
-
-def change_text(change: "Change") -> str:
-    """Return a difference on one line: `-` what is gone, `+` what is new, `~` what is another."""
-    where = ".".join(str(part) for part in (change.view, *change.path))
-    if change.before is None:
-        return f"+ {where}: {value_text(change.after)}"
-    if change.after is None:
-        return f"- {where}: {value_text(change.before)}"
-    return f"~ {where}: {value_text(change.before)} -> {value_text(change.after)}"
+        if change.before in _NOTHING and change.after in _NOTHING:
+            continue
+        where = ".".join(str(part) for part in (change.view, *change.path))
+        if change.before is None:
+            yield change, f"+ {where}: {value_text(change.after)}"
+        elif change.after is None:
+            yield change, f"- {where}: {value_text(change.before)}"
+        else:
+            yield change, f"~ {where}: {value_text(change.before)} -> {value_text(change.after)}"
 
 
 def value_text(value: Any) -> str:
-    """Return a value of a state on one line."""
+    """Render a value of a state on one line."""
     role = _field(value, "role")
     if role is not None:
         return shortened(f"{role}: {_content_text(_field(value, 'content')) or 'calls a tool'}", _MESSAGE_CHARS)
@@ -182,7 +174,7 @@ def value_text(value: Any) -> str:
 
 
 def step_json(memory: "Memory", step: "Step") -> dict[str, Any]:
-    """Return a step of a replay as plain values."""
+    """Render a step of a replay as plain values."""
     from refold import Recorded
     from refold.importers.values import event_json, message_json
 

@@ -1,4 +1,4 @@
-"""The root of the command line: its verbs and their options, the stores they open, what they print, how they end."""
+"""The root of the command line: its verbs and their options, their stores, their output and exit codes."""
 
 import datetime as dates
 import io
@@ -33,7 +33,7 @@ _START_NS_MAX: Final = 2**62
 
 
 class FixedSource:
-    """A clock that advances a millisecond at each reading, and bytes that are a hash of where they are drawn."""
+    """A clock that advances a millisecond at each reading, and a random stream made by a hash."""
 
     def __init__(self, start_ns: int) -> None:
         self._time_ns = start_ns
@@ -41,12 +41,12 @@ class FixedSource:
         self._blocks = 0
 
     def clock_ns(self) -> int:
-        """Return the next moment."""
+        """Advance the clock and read it."""
         self._time_ns += _STEP_NS
         return self._time_ns
 
     def random_bytes(self, count: int) -> bytes:
-        """Return the next bytes of the stream: SHA-256 of a seed and a counter."""
+        """Draw bytes: SHA-256 of a seed and a counter."""
         drawn = b""
         while len(drawn) < count:
             drawn += sha256(f"{self._seed}/{self._blocks}".encode()).digest()
@@ -54,7 +54,7 @@ class FixedSource:
         return drawn[:count]
 
     def reseed(self, head: int) -> None:
-        """Go on with bytes of their own for this head: commands on one store would else draw the same ids again."""
+        """Begin another stream for this head: commands on one store would else draw the same ids again."""
         self._seed, self._blocks = f"{self._seed}@{head}", 0
 
 
@@ -84,7 +84,7 @@ def opened(
 
 
 def drawn(count: int) -> bytes:
-    """Return random bytes for what a command makes itself."""
+    """Draw random bytes for a command's own use."""
     source = _fixed_source()
     return os.urandom(count) if source is None else source.random_bytes(count)
 
@@ -154,7 +154,10 @@ def _discard_stdout() -> None:
         return
 
 
-@click.group(cls=_ErrorGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
+
+
+@click.group(cls=_ErrorGroup, context_settings=_SETTINGS)
 @click.version_option(package_name="refold", message="refold %(version)s")
 def cli() -> None:
     """Look into an agent's memory: import sessions, show, replay, fork, compare and verify them.
@@ -197,8 +200,8 @@ def verb(
 ) -> Callable[[Function], Function]:
     """Add a verb with its options, --json and, for a store that it opens, --db.
 
-    The function gets the memory, if one is opened, and the options; an `embedder` among them is that of the memory.
-    It returns what to show, or yields it piece by piece; a piece is printed before the next one is asked for.
+    The function takes the memory, if one is opened, and the options; an `embedder` among them is that of the memory. It
+    returns an `Output`, or yields them; each is printed before the next one is made.
     """
 
     def decorate(function: Function) -> Function:
@@ -281,8 +284,8 @@ embedder_option = click.option(
 
 
 def moment_option(*names: str, help: str, default: int | None = None) -> Option[Any]:  # noqa: A002 - as click says
-    """Make an option that takes a seq, or a time in ISO 8601 with its zone."""
-    return click.option(*names, callback=_moment, default=default, metavar="SEQ|TIME", help=help)
+    """Make an option for a seq, or a time in ISO 8601 with its zone."""
+    return click.option(*names, callback=_moment, default=default, show_default=False, metavar="SEQ|TIME", help=help)
 
 
 def _moment(_: click.Context, parameter: click.Parameter, value: Any) -> Moment:
@@ -295,7 +298,7 @@ def _moment(_: click.Context, parameter: click.Parameter, value: Any) -> Moment:
 
 
 def moment_of(text: str) -> Moment:
-    """Return the seq or the time in a text, `None` if it is neither."""
+    """Parse a seq or a time, `None` for any other text."""
     if text.removeprefix("-").isdecimal():
         return int(text)
     try:
@@ -305,12 +308,12 @@ def moment_of(text: str) -> Moment:
 
 
 def seq_of(memory: "Memory", moment: Moment) -> int:
-    """Return the seq of a moment, that of the head for none."""
+    """Resolve a moment to its seq, that of the head for none."""
     return memory.head if moment is None else memory.at(moment).head
 
 
 def known_conversation(memory: "Memory", conversation_id: str) -> "Conversation":
-    """Return a conversation that exists; reading one that does not would show nothing and say nothing."""
+    """Look up a conversation that exists; raises `NotFound`."""
     chat = memory.conversation(conversation_id)
     if not chat.version:
         raise NotFound(f"there is no conversation {conversation_id!r}; `refold list` shows those that there are")

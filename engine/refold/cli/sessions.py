@@ -55,7 +55,17 @@ def list_(memory: "Memory") -> Output:
     Shows the conversations with their counts, the projects, the named snapshots, and the forks of the memory.
     """
     contents: dict[str, Any] = {
-        "conversations": [_summary(memory.conversation(name)) for name in memory.conversations()],
+        "conversations": [
+            {
+                "conversation": chat.id,
+                "project": chat.project,
+                "messages": len(chat.window()),
+                "tokens": chat.token_count(),
+                "window_tokens": chat.window_tokens,
+                "version": chat.version,
+            }
+            for chat in map(memory.conversation, memory.conversations())
+        ],
         "projects": memory.projects(),
         "snapshots": [
             {"name": snapshot.name, "conversation": snapshot.stream.partition("/")[2] or None, "seq": snapshot.seq}
@@ -76,17 +86,6 @@ def _contents_lines(contents: dict[str, Any]) -> Iterator[Line]:
         yield (f"snapshot {row['name']} of {row['conversation'] or 'the memory'} at seq {row['seq']}",)
     for fork in contents["forks"]:
         yield (f"fork of the memory {fork}",)
-
-
-def _summary(chat: "Conversation") -> dict[str, Any]:
-    return {
-        "conversation": chat.id,
-        "project": chat.project,
-        "messages": len(chat.window()),
-        "tokens": chat.token_count(),
-        "window_tokens": chat.window_tokens,
-        "version": chat.version,
-    }
 
 
 @verb(
@@ -250,7 +249,7 @@ def _step_lines(memory: "Memory", step: "Step") -> Iterator[Line]:
     for message in step.evicted:
         yield ((f"{'evicted':>18} {message.seq}  {message_text(message)}", "yellow"),)
     for change, text in changes_text(step.changes):
-        # What a message adds is said above, and so is what it pushes out.
+        # The lines above show the message that was added, and those that it evicted.
         if change.view != "window" or change.path[0] not in {"messages", "tokens"}:
             yield ((f"{'':>10}{text}", "green"),)
 
@@ -328,7 +327,7 @@ def restore(memory: "Memory", conversation: str, name: str) -> Output:
 # Import and export.
 
 _FORMATS = ("swe-agent", "locomo", "beam", "openai", "refold")
-"""Written out, so that the help does not load the recorders; a test compares."""
+"""Written out, so that the help does not load the importers; a test compares."""
 
 _MEMORY_FORMATS = ("locomo", "mem0", "memories")
 """The same for `--facts`."""
@@ -361,9 +360,9 @@ def import_command(
 ) -> None:
     """Import recorded sessions, or memories.
 
-    The format of each of FILES is told from its content. A store that does not exist is created; importing a file
-    again changes nothing. With --facts, the files hold memories: LoCoMo's observations, which bring the sessions along
-    that they cite, JSON or JSON Lines of memories, or mem0's history.db.
+    The format of each of FILES is told from its content. A store that does not exist is created; importing a file again
+    changes nothing. With --facts, the files hold memories: LoCoMo's observations, which bring the sessions along that
+    they cite, JSON or JSON Lines of memories, or mem0's history.db.
     """
     known = _MEMORY_FORMATS if facts else _FORMATS
     if format_name is not None and format_name not in known:
@@ -405,14 +404,14 @@ def _imported_text(imported: "Imported | ImportedMemories") -> str:
 
 @cli.command("export")
 @click.argument("file", default="-", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path))
-@click.option("--format", "format_name", type=click.Choice(_EXPORT_FORMATS), default="refold", show_default=True)
+@click.option("--format", "format_name", type=click.Choice(_EXPORT_FORMATS), default="refold")
 @db_option
 @json_option
 def export_command(*, file: Path, format_name: str, db: str, as_json: bool) -> None:
     """Export the log, or its messages.
 
-    Writes the whole log (refold) or every conversation's messages (openai) to FILE, or to stdout. What
-    goes to stdout is JSON Lines in either format; the counts then go to stderr.
+    Writes the whole log (refold) or every conversation's messages (openai) to FILE, or to stdout. What goes to stdout
+    is JSON Lines in either format; the counts then go to stderr.
     """
     is_stdout = str(file) == "-"
     with reading(db) as memory:

@@ -13,7 +13,7 @@ from refold.cli.root import Function, Option, Output, cli, reading, verb, writin
 from refold.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
-    from refold.skills import Skill, Skills, SkillSummary
+    from refold.skills import Skill, Skills
 
 _SOURCES = ("builtin", "external", "user", "project", "generated")
 """Written out, as are phases and statuses, so that the help loads nothing; a test compares."""
@@ -37,7 +37,6 @@ _PLACES = (
         "--project",
         type=click.Path(exists=True, file_okay=False),
         default=".",
-        show_default=True,
         help="The project's directory.",
     ),
     click.option("--home", type=click.Path(), help="Whose skills count too.  [default: the user's home]"),
@@ -90,16 +89,15 @@ def list_(source: str | None, learned: str | None, *, only_enabled: bool, **plac
                 {"learned": library},
                 [_skill_line(" ", skill.name, skill.status, skill.description) for skill in library],
             )
-        found = skills.list(source=source, include_disabled=not only_enabled)
+        summaries = skills.list(source=source, include_disabled=not only_enabled)
         for problem in skills.diagnostics():
             if problem.severity == "error":
                 click.echo(shortened(str(problem), _LINE_CHARS), err=True)
-    return Output({"skills": found}, map(_summary_line, found))
-
-
-def _summary_line(skill: "SkillSummary") -> Line:
-    mark = "-" if not skill.enabled else "*" if skill.detected else " "
-    return _skill_line(mark, skill.name, f"{skill.source} {skill.priority}", skill.description)
+    lines: list[Line] = []
+    for skill in summaries:
+        mark = "-" if not skill.enabled else "*" if skill.detected else " "
+        lines.append(_skill_line(mark, skill.name, f"{skill.source} {skill.priority}", skill.description))
+    return Output({"skills": summaries}, lines)
 
 
 def _skill_line(mark: str, name: str, about: str, description: str) -> Line:
@@ -158,7 +156,7 @@ def _hook_texts(skill: "Skill") -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Return a text on its own lines, without control characters."""
+    """Replace the control characters of a text that are no line breaks or tabs."""
     return "".join(character if character.isprintable() or character in "\n\t" else "?" for character in text)
 
 
@@ -210,9 +208,7 @@ def _validated(file: Path) -> dict[str, Any]:
     click.option("--top-k", type=click.IntRange(min=0), metavar="N", help="At most so many.  [default: as configured]"),
     click.option("--min-score", type=float, metavar="SCORE", help="Which score they need."),
     click.option("--phase", type=click.Choice(_PHASES), help="Only what is meant for a phase."),
-    click.option(
-        "--ranking", default="seed", show_default=True, metavar="NAME", help="seed, words, hybrid, or any other."
-    ),
+    click.option("--ranking", default="seed", metavar="NAME", help="seed, words, hybrid, or any other."),
     click.option("--tag", "include_tags", multiple=True, metavar="TAG", help="Only what has one of these; repeat."),
     click.option(
         "--without-tag", "exclude_tags", multiple=True, metavar="TAG", help="Nothing that has one of these; repeat."
@@ -351,15 +347,12 @@ def overview(**places: Any) -> Output:
 
     with _skills(places) as skills:
         counts = skills.overview()
-    fields: dict[str, Any] = msgspec.to_builtins(counts)
-    return Output(counts, [((f"{key.replace('_', ' ')}: ", "dim"), _counted(value)) for key, value in fields.items()])
-
-
-def _counted(value: Any) -> str:
-    if isinstance(value, int):
-        return str(value)
-    items: dict[str, Any] | list[str] = value
-    return ", ".join(f"{key} {items[key]}" for key in items) if isinstance(items, dict) else ", ".join(items)
+    lines: list[Line] = []
+    for key, value in msgspec.to_builtins(counts).items():
+        items = [f"{name} {count}" for name, count in value.items()] if isinstance(value, dict) else value
+        text = str(items) if isinstance(items, int) else ", ".join(items)
+        lines.append(((f"{key.replace('_', ' ')}: ", "dim"), text))
+    return Output(counts, lines)
 
 
 @_verb(

@@ -114,7 +114,7 @@ def _examination_lines(examination: "Examination") -> Iterator[Line]:
     click.argument("conversation", required=False),
     click.option("--seq", "seqs", type=int, multiple=True, metavar="N", help="Erase this event; may be repeated."),
     click.option("--keep-derived", is_flag=True, help="Leave what was derived from it."),
-    click.option("--forks", type=click.Choice(["refuse", "erase"]), default="refuse", show_default=True),
+    click.option("--forks", type=click.Choice(["refuse", "erase"]), default="refuse"),
     click.option("--yes", is_flag=True, help="Do not ask."),
     db_option,
     opens=None,
@@ -197,8 +197,8 @@ _PORT_MAX = 65_535
 )
 @click.option("--conversation", metavar="ID", help="The one conversation that is served.  [default: one per session]")
 @click.option("--project", metavar="NAME", help="The one project that is served.  [default: the conversation's]")
-@click.option("--profile", default="default", show_default=True, metavar="NAME", help="The profile that is served.")
-@click.option("--journal", default="default", show_default=True, metavar="NAME", help="The journal that is served.")
+@click.option("--profile", default="default", metavar="NAME", help="The profile that is served.")
+@click.option("--journal", default="default", metavar="NAME", help="The journal that is served.")
 @click.option("--skills", is_flag=True, help="Offer the skills of this directory and of the user as a tool, too.")
 @click.option("--readonly", is_flag=True, help="Offer only what leaves no trace.")
 @click.option(

@@ -1,7 +1,7 @@
 """Formats of recorded sessions: SWE-agent, LoCoMo, BEAM, OpenAI chats.
 
 A conversation is a list of messages, or an object that holds one under ``messages``, ``traj`` or ``conversation``.
-What the log has no field for is kept in metadata, so that ``rendered`` gives every message back as it was.
+Fields that the log lacks go into metadata, so that ``rendered`` gives every message back as it was.
 """
 
 import re
@@ -46,8 +46,8 @@ IN_HISTORY_KEY: Final = "in_history"
 
 _IDS_KEY: Final = "tool_call_ids"
 _LISTS: Final = ("history", "trajectory")
-_SAYINGS: Final = ("response", "thought", "action")
-_SWE_AGENT_MARKS: Final = frozenset({("history", ITEM, "role"), *(("trajectory", ITEM, field) for field in _SAYINGS)})
+_TEXT_KEYS: Final = ("response", "thought", "action")
+_SWE_AGENT_MARKS: Final = frozenset({("history", ITEM, "role"), *(("trajectory", ITEM, field) for field in _TEXT_KEYS)})
 
 
 def _swe_agent(file: BinaryIO) -> Iterator[SourceConversation]:
@@ -94,14 +94,14 @@ def _matched(history: list[Fields], steps: list[Fields]) -> tuple[dict[int, list
     made: dict[int, Fields] = {}
     waiting: list[Fields] = []
     begin = 0
-    said = _places(history)
+    places_of = _places(history)
     for step in steps:
-        places = said.get(step.get("response"), []) if isinstance(step.get("response"), str) else []
-        found = bisect_left(places, begin)
-        if found == len(places):
+        places = places_of.get(step.get("response"), []) if isinstance(step.get("response"), str) else []
+        number = bisect_left(places, begin)
+        if number == len(places):
             waiting.append(step)
             continue
-        place = places[found]
+        place = places[number]
         if waiting:
             lone[place], waiting = waiting, []
         made[place] = step
@@ -134,17 +134,17 @@ def _swe_agent_message(entry: Fields, step: Fields | None, source: Fields) -> So
 
 def _lone(step: Fields, before: int, source: Fields) -> Iterator[SourceMessage]:
     added = {SOURCE_KEY: None if before else source or None, STEP_KEY: step, IN_HISTORY_KEY: False}
-    said = next((step[field] for field in _SAYINGS if isinstance(step.get(field), str) and step[field]), "")
-    yield SourceMessage("assistant", said, metadata=metadata({}, added))
-    seen = step.get("observation")
-    if isinstance(seen, str) and seen:
-        yield SourceMessage("user", seen, metadata={IN_HISTORY_KEY: False})
+    text = next((step[field] for field in _TEXT_KEYS if isinstance(step.get(field), str) and step[field]), "")
+    yield SourceMessage("assistant", text, metadata=metadata({}, added))
+    observation = step.get("observation")
+    if isinstance(observation, str) and observation:
+        yield SourceMessage("user", observation, metadata={IN_HISTORY_KEY: False})
 
 
 # LoCoMo: a list of samples, each the talk of two people over many sessions.
 #
-# A sample is one conversation, in the project of its ``sample_id``; its first speaker is the user. What a turn shows
-# is said behind its text, as the benchmark does. A turn's metadata keeps its ``session``, its ``dia_id`` and the
+# A sample is one conversation, in the project of its ``sample_id``; its first speaker is the user. The caption of an
+# image comes behind a turn's text, as in the benchmark. A turn's metadata keeps its ``session``, its ``dia_id`` and the
 # rest, the first one's the sample's other fields under ``source``: questions, observations, summaries and dates.
 
 _SESSION: Final = re.compile(r"session_([0-9]{1,9})\Z")
@@ -191,29 +191,29 @@ def _is_locomo(head: bytes) -> bool:
 
 
 def _locomo_conversation(place: str, sample: Fields) -> SourceConversation:
-    talk = sample.get("conversation")
-    if not isinstance(talk, dict):
+    found = sample.get("conversation")
+    if not isinstance(found, dict):
         raise InvalidInput(f"{place} has no conversation; {_ADVICE}")
-    sample_id: str = sample["sample_id"]
-    messages = _locomo_messages(place, sample, cast("Fields", talk))
-    return SourceConversation(1, sample_id, sample_id, iter(messages), place)
-
-
-def _locomo_messages(place: str, sample: Fields, talk: Fields) -> list[SourceMessage]:
+    talk = cast("Fields", found)
+    # The sample without the turns that become messages.
+    other = {key: value for key, value in talk.items() if not (_SESSION.match(key) and value)}
+    source = sample | {"conversation": other}
     messages: list[SourceMessage] = []
-    answering = talk.get("speaker_b")
     for number, date_ns, turns in sessions(sample):
         if not isinstance(turns, list):
             raise InvalidInput(f"{place}, session {number} is no list of turns; {_ADVICE}")
         for position, turn in enumerate(cast("list[object]", turns), 1):
             fields = _turn(f"{place}, session {number}, turn {position}", turn)
-            role = "assistant" if fields["speaker"] == answering else "user"
-            source = None if messages else _source(sample, talk)
-            added = {SOURCE_KEY: source, "session": number}
-            messages.append(_locomo_message(role, fields, date_ns, added))
+            role = "assistant" if fields["speaker"] == talk.get("speaker_b") else "user"
+            caption = fields.get("blip_caption")
+            shown = f" [shares image: {caption}]" if isinstance(caption, str) and caption else ""
+            rest = {key: value for key, value in fields.items() if key not in _OWN_FIELDS}
+            extra = metadata(rest, {SOURCE_KEY: None if messages else source, "session": number})
+            text = fields["text"] + shown
+            messages.append(SourceMessage(role, text, name=fields["speaker"], occurred_ns=date_ns, metadata=extra))
     if not messages:
         raise InvalidInput(f"{place} has no turns; {_ADVICE}")
-    return messages
+    return SourceConversation(1, sample["sample_id"], sample["sample_id"], iter(messages), place)
 
 
 def _turn(place: str, turn: object) -> Fields:
@@ -222,20 +222,6 @@ def _turn(place: str, turn: object) -> Fields:
     if missing:
         raise InvalidInput(f"{place} has no {missing[0]} that is a text; {_ADVICE}")
     return fields
-
-
-def _locomo_message(role: str, turn: Fields, date_ns: int | None, added: Fields) -> SourceMessage:
-    rest = {key: value for key, value in turn.items() if key not in _OWN_FIELDS}
-    caption = turn.get("blip_caption")
-    shown = f" [shares image: {caption}]" if isinstance(caption, str) and caption else ""
-    return SourceMessage(
-        role, turn["text"] + shown, name=turn["speaker"], occurred_ns=date_ns, metadata=metadata(rest, added)
-    )
-
-
-def _source(sample: Fields, talk: Fields) -> Fields:
-    other = {key: value for key, value in talk.items() if not (_SESSION.match(key) and value)}
-    return sample | {"conversation": other}
 
 
 # BEAM: one long conversation a line, with the questions that are asked about it.
@@ -258,28 +244,31 @@ def _beam_conversation(line: int, document: object) -> SourceConversation:
     fields = dict(cast("Fields", document)) if isinstance(document, dict) else {}
     messages = fields.pop("messages", None)
     if not isinstance(messages, list) or not messages:
-        problem = f"line {line} is no conversation of BEAM; give an object with an id and a list of messages"
-        raise InvalidInput(problem)
+        raise InvalidInput(f"line {line} is no conversation of BEAM; give an object with an id and a list of messages")
     own_id = fields.pop("id", None)
     if not isinstance(own_id, str) or not own_id:
-        problem = f"line {line} has no id; give the conversation one, as text"
-        raise InvalidInput(problem)
+        raise InvalidInput(f"line {line} has no id; give the conversation one, as text")
     return SourceConversation(line, own_id, None, iter(_beam_messages(line, cast("list[object]", messages), fields)))
 
 
 def _beam_messages(line: int, messages: list[Any], source: Fields) -> list[SourceMessage]:
     day_ns: int | None = None
-    found: list[SourceMessage] = []
+    made: list[SourceMessage] = []
     for place, message in enumerate(messages, 1):
-        if not isinstance(message, dict) or "role" not in message:
-            problem = f"line {line}, message {place} has no role; give an object with role and content"
-            raise InvalidInput(problem)
-        fields = cast("Fields", message)
+        fields = _message(line, place, message)
         day_ns = anchor_ns(fields.get("time_anchor")) or day_ns
-        added = {SOURCE_KEY: None if found else source or None}
-        found.append(source_message(fields, others(fields), added, occurred_ns=day_ns))
-    return found
+        added = {SOURCE_KEY: None if made else source or None}
+        made.append(source_message(fields, others(fields), added, occurred_ns=day_ns))
+    return made
 
+
+def _message(line: int, place: int, message: object) -> Fields:
+    if not isinstance(message, dict) or "role" not in message:
+        raise InvalidInput(f"line {line}, message {place} has no role; give an object with role and content")
+    return cast("Fields", message)
+
+
+# OpenAI's chat messages: a list of them, or an object with one.
 
 _LIST_KEYS: Final = ("messages", "traj", "conversation")
 _ID_KEYS: Final = ("id", "conversation_id", "session_id", "thread_id")
@@ -319,17 +308,12 @@ def _own_id(fields: Fields) -> str | None:
 def _openai_messages(line: int, messages: list[Any], fields: Fields) -> Iterator[SourceMessage]:
     began_ns = next((ns for key in _DATE_KEYS if (ns := occurred_ns(fields.get(key))) is not None), None)
     for place, message in enumerate(messages, 1):
-        if not isinstance(message, dict) or "role" not in message:
-            problem = f"line {line}, message {place} has no role; give an object with role and content"
-            raise InvalidInput(problem)
-        yield _openai_message(cast("Fields", message), fields if place == 1 else {}, began_ns)
-
-
-def _openai_message(message: Fields, conversation: Fields, began_ns: int | None) -> SourceMessage:
-    rest = others(message)
-    moment_ns = _take_date(rest)
-    occurred = began_ns if moment_ns is None else moment_ns
-    return source_message(message, rest, {SOURCE_KEY: conversation or None}, occurred_ns=occurred)
+        own = _message(line, place, message)
+        rest = others(own)
+        moment_ns = _take_date(rest)
+        source = fields or None if place == 1 else None
+        when_ns = began_ns if moment_ns is None else moment_ns
+        yield source_message(own, rest, {SOURCE_KEY: source}, occurred_ns=when_ns)
 
 
 def _take_date(fields: Fields) -> int | None:
@@ -358,19 +342,7 @@ def _names(listed: object) -> list[str]:
     return [field for field in FIELDS if isinstance(listed, list) and field in listed]
 
 
-def _is_swe_agent(head: bytes) -> bool:
-    return not _SWE_AGENT_MARKS.isdisjoint(paths(head))
-
-
-def _is_beam(head: bytes) -> bool:
-    return _BEAM_MARKS.issubset(paths(head))
-
-
-def _is_openai(head: bytes) -> bool:
-    return not _OPENAI_MARKS.isdisjoint(paths(head))
-
-
-SWE_AGENT: Final = SessionFormat("swe-agent", _is_swe_agent, _swe_agent)
+SWE_AGENT: Final = SessionFormat("swe-agent", lambda head: not _SWE_AGENT_MARKS.isdisjoint(paths(head)), _swe_agent)
 LOCOMO: Final = SessionFormat("locomo", _is_locomo, _locomo)
-BEAM: Final = SessionFormat("beam", _is_beam, _beam)
-OPENAI: Final = SessionFormat("openai", _is_openai, _openai)
+BEAM: Final = SessionFormat("beam", lambda head: _BEAM_MARKS.issubset(paths(head)), _beam)
+OPENAI: Final = SessionFormat("openai", lambda head: not _OPENAI_MARKS.isdisjoint(paths(head)), _openai)

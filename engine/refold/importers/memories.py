@@ -1,7 +1,6 @@
 """Import of memories from JSON, mem0 and LoCoMo's observations: into their projects, all or none, nothing twice.
 
-What an entry of refold has no field for is kept in its metadata under ``source``. Erased entries, which have nothing to
-say, are left out.
+Fields that an entry of refold lacks go into its metadata under ``source``. Erased entries are left out.
 """
 
 import re
@@ -102,11 +101,12 @@ def _json_memory(place: str, key: str, item: object) -> Iterator[SourceMemory]:
     moment_ns = _take_moment(rest)
     project = _take(rest, ("project",), str)
     own: Fields = _take(rest, ("metadata",), dict) or {}
+    source_fields = {name: value for name, value in rest.items() if value is not None}
     yield SourceMemory(
         place,
         f"id/{own_id}" if isinstance(own_id, (str, int)) and not isinstance(own_id, bool) else key,
         content,
-        metadata=metadata(own, {SOURCE_KEY: _said(rest) or None}) or None,
+        metadata=metadata(own, {SOURCE_KEY: source_fields or None}) or None,
         source=source,
         vector=vector,
         occurred_ns=moment_ns,
@@ -136,10 +136,6 @@ def _take_moment(fields: Fields) -> int | None:
     return None
 
 
-def _said(fields: Fields) -> Fields:
-    return {key: value for key, value in fields.items() if value is not None}
-
-
 # mem0's ``history.db``: each change that mem0 made to its memories, in SQLite, from which those that live are told.
 #
 # The file is opened to be read alone. What became of a memory, row by row as mem0 wrote it, is in its metadata under
@@ -161,15 +157,21 @@ def _mem0_memories(path: Path) -> Iterator[SourceMemory]:
 
 
 def _histories(path: Path) -> dict[str, list[Fields]]:
+    """Return the rows of each memory, in the order in which they were written."""
     import sqlite3  # noqa: PLC0415 - not every Python has it, and only this format needs it
 
+    histories: dict[str, list[Fields]] = {}
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)) as database:
-            return _grouped(_rows(database))
+            for row in _rows(database):
+                if any(isinstance(value, bytes) for value in row.values()) or not isinstance(row.get("memory_id"), str):
+                    raise InvalidInput(f"row {row.get('id')!r} of {_TABLE} is none of mem0's; give mem0's history.db")
+                histories.setdefault(row["memory_id"], []).append(row)
     except sqlite3.Error as error:
         raise InvalidInput(
             f"the file is no database that SQLite can read ({error}); give mem0's history.db, whole"
         ) from error
+    return histories
 
 
 def _rows(database: "sqlite3.Connection") -> Iterator[Fields]:
@@ -179,15 +181,6 @@ def _rows(database: "sqlite3.Connection") -> Iterator[Fields]:
     # The ids of rows are random and the times may be absent: only the order of writing is sure.
     for row in database.execute(f"SELECT * FROM {_TABLE} ORDER BY rowid"):  # noqa: S608 - a constant
         yield {name: value for name, value in zip(columns, row, strict=True) if value is not None}
-
-
-def _grouped(rows: Iterator[Fields]) -> dict[str, list[Fields]]:
-    histories: dict[str, list[Fields]] = {}
-    for row in rows:
-        if any(isinstance(value, bytes) for value in row.values()) or not isinstance(row.get("memory_id"), str):
-            raise InvalidInput(f"row {row.get('id')!r} of {_TABLE} is none of mem0's; give mem0's history.db")
-        histories.setdefault(row["memory_id"], []).append(row)
-    return histories
 
 
 def _alive(rows: list[Fields]) -> Iterator[SourceMemory]:
@@ -242,7 +235,7 @@ def _of_sample(place: str, sample: Fields) -> Iterator[SourceMemory]:
             for position, fact in enumerate(facts, 1):
                 where = f"{place}, {key} of {speaker}, fact {position}"
                 own_key = f"{sample['sample_id']}/{number}/{speaker}/{position}"
-                yield _observation(where, own_key, sample, (number, speaker, fact), turns)
+                yield _observation(where, own_key, sample, number, speaker, fact, turns)
 
 
 def _turns(sample: Fields) -> frozenset[str]:
@@ -261,9 +254,8 @@ def _facts(place: str, by_speaker: object) -> Iterator[tuple[str, list[object]]]
 
 
 def _observation(
-    place: str, key: str, sample: Fields, said: tuple[int, str, Any], turns: frozenset[str]
+    place: str, key: str, sample: Fields, number: int, speaker: str, fact: object, turns: frozenset[str]
 ) -> SourceMemory:
-    number, speaker, fact = said
     parts = cast("list[object]", fact) if isinstance(fact, list) else []
     if len(parts) != _FACT_PARTS or not isinstance(parts[0], str) or not parts[0].strip():
         raise InvalidInput(f"{place} is no pair of a text and the ids of its turns; {_ADVICE}")
@@ -285,12 +277,8 @@ def _observation(
 # Files of memories: the format from the content, and every memory read and checked before the first is used.
 
 
-def _is_mem0(head: bytes) -> bool:
-    return head.startswith(_MAGIC)
-
-
 OBSERVATIONS: Final = MemoryFormat("locomo", LOCOMO.recognises, _observations)
-MEM0: Final = MemoryFormat("mem0", _is_mem0, _mem0_memories)
+MEM0: Final = MemoryFormat("mem0", lambda head: head.startswith(_MAGIC), _mem0_memories)
 JSON_MEMORIES: Final = MemoryFormat("memories", _is_json, _json_memories)
 _READERS: Final = (OBSERVATIONS, MEM0, JSON_MEMORIES)
 MEMORY_FORMATS: Final = tuple(reader.name for reader in _READERS)
@@ -356,79 +344,47 @@ def import_memories(
     what is malformed, and adds no memory then.
     """
     name = memory_format_of(path) if format is None else format
-    found = read_memories(path, format=name)
+    memories = read_memories(path, format=name)
     head = memory.head
     messages = import_file(memory, path, format=LOCOMO.name).messages if name == LOCOMO.name else 0
-    importing = _MemoryImport(memory, name, path, project)
-    importing.add_all(found, progress)
-    events = memory.head - head
-    return ImportedMemories(
-        str(path),
-        name,
-        tuple(sorted(importing.projects)),
-        importing.added,
-        messages,
-        events,
-        importing.known,
-        repeated=not events and importing.known > 0,
-    )
-
-
-class _MemoryImport:
-    """The import of one file of memories."""
-
-    def __init__(self, memory: Memory, name: str, path: Path, project: str | None) -> None:
-        self._memory = memory
-        self._name = name
-        self._path = path
-        self._project = project
-        self._turns: dict[str, dict[str | None, int]] = {}  # Sample id -> id of a turn -> its seq.
-        self.projects: dict[str, Project] = {}
-        self.added = 0
-        self.known = 0
-
-    def add_all(self, memories: list[SourceMemory], progress: Progress | None) -> None:
-        """Add memories in one commit: all of them or none."""
-        # Reading inside of the batch would make it depend on conversations that others may go on with.
-        seqs = [self._seqs(memory) for memory in memories]
-        with self._memory.batch():
-            for number, (memory, sources) in enumerate(zip(memories, seqs, strict=True), 1):
-                self.added += self._add(memory, sources)
-                if progress is not None:
-                    progress(number, len(memories))
-        self.known = len(memories) - self.added
-
-    def _seqs(self, memory: SourceMemory) -> list[int]:
-        if not memory.turns or memory.project is None:
-            return []
-        if memory.project not in self._turns:
-            messages = transcript(self._memory, f"{self._name}/{self._path.stem}/{memory.project}")
-            # An erased message has no metadata: nothing can be derived from it any more.
-            kept = [message for message in messages if message.metadata]
-            self._turns[memory.project] = {(message.metadata or {}).get("dia_id"): message.seq for message in kept}
-        turns = self._turns[memory.project]
-        return [turns[turn] for turn in memory.turns if turn in turns]
-
-    def _add(self, memory: SourceMemory, sources: list[int]) -> bool:
-        name = self._project or memory.project or _PROJECT
-        changed = (
-            f"was imported into {name} before, and was another memory then; give the file another name to import both"
-        )
-        with located(f"{self._path}: {memory.place}", changed):
-            if name not in self.projects:
-                self.projects[name] = self._memory.project(name)
-            entry = self.projects[name].add(
-                memory.content,
-                category=memory.category,
-                keywords=memory.keywords,
-                importance=memory.importance,
-                metadata=memory.metadata,
-                source=memory.source,
-                status=memory.status,
-                vector=memory.vector,
-                occurred=memory.occurred_ns,
-                request_id=f"import/{self._name}/{self._path.stem}/{name}/{memory.key}",
-                sources=sources,
+    # Reading inside of the batch would make it depend on conversations that others may go on with.
+    turns = {one.project: _turn_seqs(memory, f"{name}/{path.stem}/{one.project}") for one in memories if one.turns}
+    projects: dict[str, Project] = {}
+    added = 0
+    with memory.batch():
+        for number, one in enumerate(memories, 1):
+            home = project or one.project or _PROJECT
+            seqs = turns.get(one.project, {})
+            changed = (
+                f"was imported into {home} before, and was another memory then; give the file another name to import "
+                "both"
             )
-        # Inside a batch a new memory has no seq yet; one that answers an earlier request, or was there, has.
-        return entry.seq is None
+            with located(f"{path}: {one.place}", changed):
+                if home not in projects:
+                    projects[home] = memory.project(home)
+                entry = projects[home].add(
+                    one.content,
+                    category=one.category,
+                    keywords=one.keywords,
+                    importance=one.importance,
+                    metadata=one.metadata,
+                    source=one.source,
+                    status=one.status,
+                    vector=one.vector,
+                    occurred=one.occurred_ns,
+                    request_id=f"import/{name}/{path.stem}/{home}/{one.key}",
+                    sources=[seqs[turn] for turn in one.turns if turn in seqs],
+                )
+            # Inside a batch a new memory has no seq yet; one that answers an earlier request, or was there, has.
+            added += entry.seq is None
+            if progress is not None:
+                progress(number, len(memories))
+    events, known = memory.head - head, len(memories) - added
+    repeated = not events and known > 0
+    return ImportedMemories(str(path), name, tuple(sorted(projects)), added, messages, events, known, repeated)
+
+
+def _turn_seqs(memory: Memory, conversation_id: str) -> dict[str | None, int]:
+    """Return the seqs of the turns of a conversation by their ids; an erased message has no metadata."""
+    messages = transcript(memory, conversation_id)
+    return {message.metadata.get("dia_id"): message.seq for message in messages if message.metadata}

@@ -81,15 +81,11 @@ def window_counts(state: State, opening: ConversationOpened) -> tuple[int, int, 
 
 def openai(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return messages as OpenAI chat messages; a field that was not given is absent, not null."""
-    return [_openai_message(message) for message in messages]
-
-
-def _openai_message(message: Message) -> dict[str, Any]:
-    rendered: dict[str, Any] = {"role": message.role, "content": message.content}
-    for field in ("name", "tool_calls", "tool_call_id"):
-        value = getattr(message, field)
-        if value is not None:
-            rendered[field] = value
+    rendered: list[dict[str, Any]] = []
+    for message in messages:
+        optional = ((field, getattr(message, field)) for field in ("name", "tool_calls", "tool_call_id"))
+        given = {field: value for field, value in optional if value is not None}
+        rendered.append({"role": message.role, "content": message.content, **given})
     return rendered
 
 
@@ -104,7 +100,7 @@ def anthropic(messages: Sequence[Message]) -> list[dict[str, Any]]:
         if message.role in ("system", "developer"):
             continue
         role = "assistant" if message.role == "assistant" else "user"
-        blocks = _result_block(message) if message.role in TOOL_ROLES else _blocks(message)
+        blocks = _blocks(message)
         if not blocks:
             continue
         if rendered and rendered[-1]["role"] == role:
@@ -116,19 +112,16 @@ def anthropic(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
     content = message.content
+    if message.role in TOOL_ROLES:
+        result = "" if content is None else content
+        return [{"type": "tool_result", "tool_use_id": message.tool_call_id or "", "content": result}]
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) and content else list(content or [])
-    return [*blocks, *(_use_block(call) for call in message.tool_calls or ())]
-
-
-def _use_block(call: dict[str, Any]) -> dict[str, Any]:
-    given = call.get("function", call)
-    function = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-    return {
-        "type": "tool_use",
-        "id": call.get("id", ""),
-        "name": function.get("name", ""),
-        "input": _parsed(function.get("arguments", {})),
-    }
+    for call in message.tool_calls or ():
+        given = call.get("function", call)
+        function = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        name, arguments = function.get("name", ""), _parsed(function.get("arguments", {}))
+        blocks.append({"type": "tool_use", "id": call.get("id", ""), "name": name, "input": arguments})
+    return blocks
 
 
 def _parsed(arguments: Any) -> Any:
@@ -141,24 +134,11 @@ def _parsed(arguments: Any) -> Any:
     return cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {"arguments": arguments}
 
 
-def _result_block(message: Message) -> list[dict[str, Any]]:
-    return [
-        {
-            "type": "tool_result",
-            "tool_use_id": message.tool_call_id or "",
-            "content": message.content if message.content is not None else "",
-        }
-    ]
-
-
-FORMATS: Final[dict[str, Callable[[Sequence[Message]], list[dict[str, Any]]]]] = {
-    "anthropic": anthropic,
-    "openai": openai,
-}
+FORMATS: Final = {"anthropic": anthropic, "openai": openai}
 
 
 def rendered(form: object, messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return messages in the form that a provider's API takes; ``InvalidInput`` for a form that is not known."""
+    """Return messages in the form of a provider's API; ``InvalidInput`` for an unknown form."""
     if not isinstance(form, str) or form not in FORMATS:
         raise InvalidInput(f"format is {checks.shown(form)}; give one of {', '.join(sorted(FORMATS))}")
     return FORMATS[form](messages)
@@ -205,8 +185,7 @@ class Conversation(Handle):
 
     def _counts(self) -> str:
         read = self._door.read_written  # Past an open batch: showing a handle is no read of the state.
-        counts = read(self._stream, lambda state: window_counts(state, self._opening), self._at)
-        messages, tokens, budget = counts
+        messages, tokens, budget = read(self._stream, lambda state: window_counts(state, self._opening), self._at)
         return f"messages={messages}, tokens={tokens}/{budget}"
 
     @property
@@ -310,8 +289,7 @@ class Conversation(Handle):
     @mutation
     def set_window_tokens(self, window_tokens: int, **options: Unpack[MutationOptions]) -> None:
         """Change the token budget; what no longer fits is evicted at that seq."""
-        window_tokens = checks.window_tokens(window_tokens)
-        cited = self._cited(options)
+        window_tokens, cited = checks.window_tokens(window_tokens), self._cited(options)
 
         def decide(state: State) -> Event | None:
             window = state.part(WINDOW)
@@ -404,11 +382,10 @@ class Conversation(Handle):
     @mutation
     def end(self, **options: Unpack[MutationOptions]) -> None:
         """Drop scratchpad and temporary state: the conversation is over; the window stays readable."""
-        cited = self._cited(options)
+        event = ConversationEnded(self._cited(options))
 
         def decide(state: State) -> Event | None:
-            is_idle = state.part(SCRATCH).is_empty and not state.part(STATE).has_temp
-            return None if is_idle else ConversationEnded(cited)
+            return None if state.part(SCRATCH).is_empty and not state.part(STATE).has_temp else event
 
         self._write(decide, ("end",), options)
 
@@ -512,8 +489,7 @@ class Scratchpad(Handle):
     @mutation
     def set(self, key: str, value: str, **options: Unpack[MutationOptions]) -> None:
         """Set a key; setting the value that it has appends nothing."""
-        key, value = checks.key(key), checks.text(value, "value")
-        cited = self._cited(options)
+        key, value, cited = checks.key(key), checks.text(value, "value"), self._cited(options)
         decide = setting(_entries, key, value, lambda prior, place: ScratchpadSet(cited, prior, place, key, value))
         self._write(decide, ("set", key, value), options)
 
@@ -525,8 +501,7 @@ class Scratchpad(Handle):
     @mutation
     def delete(self, key: str, **options: Unpack[MutationOptions]) -> bool:
         """Remove a key; return whether it was there."""
-        key = checks.key(key)
-        cited = self._cited(options)
+        key, cited = checks.key(key), self._cited(options)
         decide = deleting(_entries, key, lambda prior, place: ScratchpadDeleted(cited, prior, place, key))
         return self._write(decide, ("delete", key), options) is not None
 
@@ -551,10 +526,8 @@ class Scratchpad(Handle):
     @mutation
     def clear(self, **options: Unpack[MutationOptions]) -> None:
         """Drop every key and note."""
-        cited = self._cited(options)
-        self._write(
-            lambda state: None if state.part(SCRATCH).is_empty else ScratchpadCleared(cited), ("clear",), options
-        )
+        event = ScratchpadCleared(self._cited(options))
+        self._write(lambda state: None if state.part(SCRATCH).is_empty else event, ("clear",), options)
 
     def to_dict(self) -> dict[str, Any]:
         """Return ``entries``, sorted by key, and ``notes``, both as of one moment."""

@@ -1,16 +1,15 @@
 """Files of a model under ``/memories``: the verbs of Anthropic's memory tool, over the log."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Unpack
+from typing import Any, Final, TypeVar, Unpack
 
 from msgspec import Struct
 
 from refold import checks
-from refold.engine.transaction import Decide
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.event import Event, Recorded
 from refold.fold import State
-from refold.memory.options import Door, MutationOptions, chosen, mutation
+from refold.memory.options import Door, Handle, MutationOptions, mutation
 from refold.views.files import (
     FILES,
     PATH_BYTES_MAX,
@@ -25,6 +24,8 @@ from refold.views.files import (
     Node,
     Tree,
 )
+
+T = TypeVar("T")
 
 # Paths of files as a model gives them: one form for each place, and nothing that leads out of ``/memories``.
 #
@@ -233,7 +234,7 @@ class FileEntry(Struct, frozen=True):
     seq: int
 
 
-class Files:
+class Files(Handle):
     """A handle on a tree of files; its verbs return and raise the texts that a model gets.
 
     >>> from refold import Memory
@@ -242,25 +243,23 @@ class Files:
     'File created successfully at: /memories/plan.md'
     """
 
-    __slots__ = ("_at", "_door", "_stream", "name")
+    __slots__ = ("name",)
 
     def __init__(self, door: Door, name: str, at: int | None) -> None:
+        super().__init__(door, f"files/{name}", at)
         self.name = name
-        self._door = door
-        self._stream = f"files/{name}"
-        self._at = at
 
     def __repr__(self) -> str:
         return f"Files({self.name!r}, {self._door.counts(lambda: f'files={len(self.list())}')})"
 
     # Reading.
 
-    def _look(self, query: Callable[[Tree], Any]) -> Any:
-        return self._door.read(self._stream, lambda state: query(state.part(FILES)), self._at)
+    def _look(self, query: Callable[[Tree], T]) -> T:
+        return self._read(lambda state: query(state.part(FILES)))
 
     def list(self) -> list[FileEntry]:
         """Return all files, sorted by path; directories are only in ``view``."""
-        nodes: list[tuple[str, Node]] = self._look(lambda tree: sorted(tree.nodes.items(), key=lambda item: item[0]))
+        nodes = self._look(lambda tree: sorted(tree.nodes.items(), key=lambda item: item[0]))
         return [
             FileEntry(path, len(node.text.encode()), node.chain[-1]) for path, node in nodes if node.text is not None
         ]
@@ -268,8 +267,7 @@ class Files:
     def read(self, path: str) -> str:
         """Return the text of a file; ``NotFound`` where there is none, ``InvalidInput`` for a directory."""
         place = clean_path(path)
-        text: str = self._look(lambda tree: _file(tree, path, place).text)
-        return text
+        return self._look(lambda tree: _file(tree, path, place).text or "")
 
     def view(self, path: str, view_range: Sequence[int] | None = None) -> str:
         """Return a file with numbered lines, or the contents of a directory, as a model gets them.
@@ -285,8 +283,7 @@ class Files:
                 return shown_directory(path, tree, place)
             return shown_file(path, node.text, lines)
 
-        text: str = self._look(shown)
-        return text
+        return self._look(shown)
 
     # Writing.
 
@@ -294,7 +291,7 @@ class Files:
     def create(self, path: str, file_text: str, **options: Unpack[MutationOptions]) -> str:
         """Write a file where nothing is, with the directories on the way; ``InvalidInput`` where something is."""
         place, text = clean_path(path), _text(file_text, "file_text")
-        cited, file_id = self._door.sources(options.get("sources", ())), self._door.engine.reader.new_id()
+        cited, file_id = self._cited(options), self._door.engine.reader.new_id()
 
         def decide(state: State) -> Event:
             tree = state.part(FILES)
@@ -303,7 +300,7 @@ class Files:
             _check_room(tree, place, len(text))
             return FileCreated(cited, file_id, place, text)
 
-        self._note(decide, ("create", place, text), options)
+        self._write(decide, ("create", place, text), options)
         return f"File created successfully at: {path}"
 
     @mutation
@@ -313,7 +310,7 @@ class Files:
         Raises ``NotFound`` for a file that is not there, ``InvalidInput`` for a text that is not there, or not once.
         """
         place, old, new = clean_path(path), _text(old_str, "old_str"), _text(new_str, "new_str")
-        cited, shown = self._door.sources(options.get("sources", ())), [EDITED]
+        cited, shown = self._cited(options), [EDITED]
 
         def decide(state: State) -> Event | None:
             tree = state.part(FILES)
@@ -322,7 +319,7 @@ class Files:
             shown[:] = [snippet(changed, begin)]
             return _edit(cited, tree, node, changed, (begin, len(old), new))
 
-        noted = self._note(decide, ("str_replace", place, old, new), options)
+        noted = self._write(decide, ("str_replace", place, old, new), options)
         return self._snippet_of(noted, old) if shown == [EDITED] else shown[0]
 
     def _snippet_of(self, noted: Recorded | None, old: str) -> str:
@@ -348,7 +345,7 @@ class Files:
         place, text = clean_path(path), _text(insert_text, "insert_text")
         if type(insert_line) is not int:
             checks.invalid(f"insert_line must be an int, not {type(insert_line).__name__}")
-        cited = self._door.sources(options.get("sources", ()))
+        cited = self._cited(options)
 
         def decide(state: State) -> Event | None:
             tree = state.part(FILES)
@@ -357,7 +354,7 @@ class Files:
             changed = inserted(before, insert_line, text)
             return _edit(cited, tree, node, changed, difference(before, changed))
 
-        self._note(decide, ("insert", place, insert_line, text), options)
+        self._write(decide, ("insert", place, insert_line, text), options)
         return f"The file {path} has been edited."
 
     @mutation
@@ -366,7 +363,7 @@ class Files:
 
         The log keeps it, and ``memory.at`` shows it, until it is erased.
         """
-        place, cited = clean_path(path), self._door.sources(options.get("sources", ()))
+        place, cited = clean_path(path), self._cited(options)
         if place == ROOT:
             raise InvalidInput(f"Cannot delete the {ROOT} directory itself")
 
@@ -375,7 +372,7 @@ class Files:
             _known(tree, place, f"The path {path} does not exist")
             return FileDeleted(cited, _ids(tree, place), place)
 
-        self._note(decide, ("delete", place), options)
+        self._write(decide, ("delete", place), options)
         return f"Successfully deleted {path}"
 
     @mutation
@@ -386,7 +383,7 @@ class Files:
         inside of the old one.
         """
         old, new = clean_path(old_path, "old_path"), clean_path(new_path, "new_path")
-        cited, move_id = self._door.sources(options.get("sources", ())), self._door.engine.reader.new_id()
+        cited, move_id = self._cited(options), self._door.engine.reader.new_id()
         if old == ROOT:
             raise InvalidInput(f"Cannot rename the {ROOT} directory itself")
 
@@ -401,14 +398,8 @@ class Files:
             _check_lengths(tree, old, new)
             return FileRenamed(cited, move_id, _ids(tree, old), old, new)
 
-        self._note(decide, ("rename", old, new), options)
+        self._write(decide, ("rename", old, new), options)
         return f"Successfully renamed {old_path} to {new_path}"
-
-    def _note(self, decide: Decide, request: tuple[Any, ...], options: MutationOptions) -> Recorded | None:
-        expected, request_id, _ = chosen(options)
-        return self._door.note(
-            self._stream, decide, at=self._at, asked=request, expected=expected, request_id=request_id
-        )
 
 
 _MISSING: Final = "The path {} does not exist. Please provide a valid path."

@@ -68,17 +68,12 @@ class Profile(Handle):
         self.name = name
 
     def __repr__(self) -> str:
-        if self._door.engine.reader.is_closed:
-            return f"Profile({self.name!r}, closed)"
-        counts = self._door.counts(lambda: f"keys={len(self.items())}")
-        return f"Profile({self.name!r}, {counts})"
+        return f"Profile({self.name!r}, {self._door.counts(lambda: f'keys={len(self.items())}')})"
 
     @mutation
     def set(self, key: str, value: str, **options: Unpack[MutationOptions]) -> None:
         """Set a fact; a key that exists keeps its place. Setting the value it has appends nothing."""
-        key, value = checks.key(key), checks.text(value, "value")
-        cited = self._cited(options)
-
+        key, value, cited = checks.key(key), checks.text(value, "value"), self._cited(options)
         decide = setting(_facts, key, value, lambda prior, _: ProfileSet(cited, prior, key, value))
         self._write(decide, ("set", key, value), options)
 
@@ -90,9 +85,7 @@ class Profile(Handle):
     @mutation
     def delete(self, key: str, **options: Unpack[MutationOptions]) -> bool:
         """Remove a fact; return whether it was there."""
-        key = checks.key(key)
-        cited = self._cited(options)
-
+        key, cited = checks.key(key), self._cited(options)
         decide = deleting(_facts, key, lambda prior, _: ProfileDeleted(cited, prior, key))
         return self._write(decide, ("delete", key), options) is not None
 
@@ -221,9 +214,7 @@ class ScopedState(Handle):
         stream, name = self._place(key)
         if not name:
             raise InvalidInput(f"key {checks.shown(key)} is only a prefix; give it a name behind the colon")
-        packed = checks.packed_json(value, "value")
-        cited = self._cited(options)
-
+        packed, cited = checks.packed_json(value, "value"), self._cited(options)
         decide = setting(_values, name, packed, lambda prior, place: StateSet(cited, prior, place, name, packed))
         self._change(stream, decide, ("state.set", name, packed), options)
 
@@ -238,31 +229,25 @@ class ScopedState(Handle):
         """Remove a key; return whether it was there."""
         stream, name = self._place(key)
         cited = self._cited(options)
-
         decide = deleting(_values, name, lambda prior, place: StateDeleted(cited, prior, place, name))
         return self._change(stream, decide, ("state.delete", name), options)
 
-    def _keys(self) -> list[str]:
-        def query(state: State) -> list[str]:
-            return sorted(state.part(STATE).entries.values)
-
-        own = self._door.read(self._stream, query, self._at)
-        if self._project is None:
-            return own
-        shared = self._door.read(f"project/{self._project}", query, self._at)
-        return own + [PROJECT + key for key in shared]
-
     def keys(self) -> list[str]:
         """Return the keys, session keys without their prefix, each scope sorted."""
-        return self._keys()
+        prefixes = {self._stream: ""} | ({} if self._project is None else {f"project/{self._project}": PROJECT})
+        scopes = (
+            (prefix, self._door.read(stream, lambda state: sorted(_values(state).values), self._at))
+            for stream, prefix in prefixes.items()
+        )
+        return [prefix + key for prefix, keys in scopes for key in keys]
 
     def items(self) -> list[tuple[str, Any]]:
         """Return keys and values."""
-        return [(key, self[key]) for key in self._keys()]
+        return [(key, self[key]) for key in self.keys()]
 
     def values(self) -> list[Any]:
         """Return the values in the order of ``keys``."""
-        return [self[key] for key in self._keys()]
+        return [self[key] for key in self.keys()]
 
     def __getitem__(self, key: str) -> Any:
         missing = object()
@@ -306,23 +291,18 @@ class ScopedState(Handle):
         return isinstance(key, str) and bool(key) and self.get(key, missing) is not missing
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._keys())
+        return iter(self.keys())
 
     def __len__(self) -> int:
-        return len(self._keys())
+        return len(self.keys())
 
     def __repr__(self) -> str:
-        if self._door.engine.reader.is_closed:
-            return f"ScopedState({self._stream!r}, closed)"
-        counts = self._door.counts(lambda: f"keys={len(self)}")
-        return f"ScopedState({self._stream!r}, {counts})"
+        return f"ScopedState({self._stream!r}, {self._door.counts(lambda: f'keys={len(self)}')})"
 
 
 # Registered, not derived: keys, items and values are lists here, taken at one moment, where a Mapping has live views.
 MutableMapping.register(ScopedState)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
-
-# Session memory: the task of a conversation, the files it read, what it found, the tools it called.
 
 T = TypeVar("T")
 
@@ -331,7 +311,7 @@ _COUNT_MAX: Final = 2**53
 
 
 class SessionMemory(Handle):
-    """A handle on what one conversation has worked on; it lives in the conversation's stream.
+    """A handle on the work of one conversation: its task, the files it read, its findings, its calls of tools.
 
     >>> from refold import Memory
     >>> session = Memory().conversation("chat-42").session
@@ -359,13 +339,10 @@ class SessionMemory(Handle):
     @mutation
     def describe_task(self, text: str, **options: Unpack[MutationOptions]) -> None:
         """Set the session's task; the same text again appends nothing."""
-        text = checks.text(text, "text")
-        cited = self._cited(options)
-
-        def decide(state: State) -> Event | None:
-            return None if state.part(WORK).task == text else TaskDescribed(cited, text)
-
-        self._write(decide, ("describe_task", text), options)
+        event = TaskDescribed(self._cited(options), checks.text(text, "text"))
+        self._write(
+            lambda state: None if state.part(WORK).task == event.text else event, ("describe_task", event.text), options
+        )
 
     @mutation
     def note_file(self, path: str, *, lines: int = 0, size_bytes: int = 0, **options: Unpack[MutationOptions]) -> None:
@@ -376,26 +353,23 @@ class SessionMemory(Handle):
             checks.integer(lines, "lines", 0, _COUNT_MAX, "the most lines"),
             checks.integer(size_bytes, "size_bytes", 0, _COUNT_MAX, "the most bytes"),
         )
-        cited = self._cited(options)
+        event = FileRead(self._cited(options), path, file.lines, file.size_bytes)
 
         def decide(state: State) -> Event | None:
             known = state.part(WORK).files.get(path)
-            return (
-                None if known is not None and known[1] == file else FileRead(cited, path, file.lines, file.size_bytes)
-            )
+            return None if known is not None and known[1] == file else event
 
         self._write(decide, ("note_file", path, file.lines, file.size_bytes), options)
 
     @mutation
     def note_finding(self, text: str, **options: Unpack[MutationOptions]) -> None:
         """Record a finding; the same text again appends nothing."""
-        text = checks.text(text, "text")
-        cited = self._cited(options)
-
-        def decide(state: State) -> Event | None:
-            return None if text in state.part(WORK).findings else FindingNoted(cited, text)
-
-        self._write(decide, ("note_finding", text), options)
+        event = FindingNoted(self._cited(options), checks.text(text, "text"))
+        self._write(
+            lambda state: None if event.text in state.part(WORK).findings else event,
+            ("note_finding", event.text),
+            options,
+        )
 
     @mutation
     def record_call(
@@ -416,8 +390,7 @@ class SessionMemory(Handle):
             _json(result, "result"),
             checks.text(outcome, "outcome", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
         )
-        event = ToolExecuted(self._cited(options), *fields)
-        self._write(event, ("record_call", *fields), options)
+        self._write(ToolExecuted(self._cited(options), *fields), ("record_call", *fields), options)
 
     @mutation
     def record_extraction(
@@ -430,28 +403,27 @@ class SessionMemory(Handle):
             checks.name(provider, "provider"),
             tuple(checks.text(reason, "a reason") for reason in dropped),
         )
-        event = MemoriesExtracted(self._cited(options), *fields)
-        self._write(event, ("record_extraction", *fields), options)
+        self._write(MemoriesExtracted(self._cited(options), *fields), ("record_extraction", *fields), options)
 
     def provenance(self, *, opens: bool = True) -> tuple[Any, ...]:
-        """Find what a write in the name of the conversation cites, so that an erasure of it reaches that write.
+        """Return the sources of a write for the conversation, so that an erasure of it reaches that write.
 
-        It is the newest message of the user and the calls that the model made since; where neither is an event of this
-        very conversation, its first event is among them, which nothing erases alone. With ``opens`` a conversation
+        They are the newest message of the user and the calls that the model made since; where neither is an event of
+        this very conversation, its first event is among them, which nothing erases alone. With ``opens`` a conversation
         without any event is opened.
         """
         door, key = self._door, self._door.key(self._stream)
-        found = tuple(_led(door.read_lightly(self._stream, lambda state: state.part(WINDOW).live(), None)))
-        if any(message.stamp.stream == self._stream for message in found):
-            return found
+        latest = tuple(_latest_turn(door.read_lightly(self._stream, lambda state: state.part(WINDOW).live(), None)))
+        if any(message.stamp.stream == self._stream for message in latest):
+            return latest
         batch = batches.active(door.engine)
         if batch is not None and batch.transaction.places.get(key):
-            return (*found, batch.transaction.recorded(batch.transaction.places[key][0]))
+            return (*latest, batch.transaction.recorded(batch.transaction.places[key][0]))
         with door.engine.reader.state_lock:
             slot = door.engine.reader.slot(key)
             first = 0 if slot is None else next(door.engine.reader.streams.own_seqs(slot, 0, slot.seq), 0)
         if first or not opens or self._at is not None:
-            return (*found, first) if first else found
+            return (*latest, first) if first else latest
         opening = self._opening
         noted = door.note(self._stream, lambda state: None if is_open(state) else opening, at=None, asked=())
         return self.provenance(opens=False) if noted is None else (Recorded(*noted),)
@@ -482,32 +454,27 @@ class SessionMemory(Handle):
 
     def summary(self, *, success: bool = True) -> SessionSummary:
         """Summarise the session for the hooks at its end; reads the whole stream."""
-        seen = self._heard()
+        events = self._door.engine.reader.events(self._door.key(self._stream), 0, self._at)
+        turns = {event.id for event, _ in events if isinstance(event, MessageAppended) and event.role == "user"}
 
         def query(state: State) -> SessionSummary:
             work = state.part(WORK)
             files = tuple((file.path, file.lines, file.size_bytes) for _, file in work.files.values())
             live = [message for message in state.part(WINDOW).live() if message.role == "user"]
             # What came along with a fork or an import, or is not committed yet, is no event of the stream.
-            inherited = sum(message.event.id not in seen for message in live)
-            calls = dict(sorted(work.calls.items()))
-            session_id = self._stream.partition("/")[2]
-            return SessionSummary(
-                session_id, work.task, files, tuple(work.findings), calls, len(seen) + inherited, success
-            )
+            inherited = sum(message.event.id not in turns for message in live)
+            calls, session_id = dict(sorted(work.calls.items())), self._stream.partition("/")[2]
+            count = len(turns) + inherited
+            return SessionSummary(session_id, work.task, files, tuple(work.findings), calls, count, success)
 
         return self._read(query)
 
-    def _heard(self) -> set[str]:
-        events = self._door.engine.reader.events(self._door.key(self._stream), 0, self._at)
-        return {event.id for event, _ in events if isinstance(event, MessageAppended) and event.role == "user"}
-
     def to_text(self) -> str:
         """Return the session's memory as a model is shown it, empty where there is none."""
-        return self._look(rendered)
+        return self._look(_rendered)
 
 
-def _led(window: Sequence[Message]) -> Iterator[Message]:
+def _latest_turn(window: Sequence[Message]) -> Iterator[Message]:
     """Yield the newest message of the user, and before it the newest calls that the model made since."""
     is_called = False
     for message in reversed(window):
@@ -519,8 +486,7 @@ def _led(window: Sequence[Message]) -> Iterator[Message]:
             yield message
 
 
-def rendered(work: Work) -> str:
-    """Return a session's work as text, the same for the same work."""
+def _rendered(work: Work) -> str:
     if not (work.task or work.files or work.findings or work.calls):
         return ""
     sections = [MARKER, *([f"Task: {work.task}"] if work.task else [])]
@@ -538,7 +504,7 @@ def _json(value: object, what: str) -> bytes:
     return msgspec.json.encode(value)
 
 
-# Settings of a store: what a host turns on and off, recorded; and how often it was of use.
+# Settings of a store, and counts of use.
 
 DEFAULTS: Final[dict[str, bool | int]] = {
     "memory_enabled": True,
@@ -627,11 +593,7 @@ class Settings(Handle):
         counted = checks.integer(count, "count", 0, _NUMBER_MAX, "the most of a count")
         fields = (kind, counted, texts[0], _score(score), texts[1], checks.text(project, "project"))
         event = UsageCounted(self._cited(options), *fields)
-
-        def decide(_: State) -> Event | None:
-            return event if counted else None
-
-        self._write(decide, ("settings.count_usage", *fields), options)
+        self._write(lambda _: event if counted else None, ("settings.count_usage", *fields), options)
 
 
 def _score(score: object) -> float:

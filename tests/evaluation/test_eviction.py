@@ -71,12 +71,12 @@ def test_a_budget_is_never_exceeded_and_what_is_regretted_is_what_did_not_surviv
     trace: Trace, policy: Policy, budget: int
 ) -> None:
     outcome = replay(trace, policy, budget)
-    assert max(outcome.held_tokens) <= budget
+    assert max(outcome.window_tokens) <= budget
     missing = sum(
         round((1 - part) * len(need.evidence)) for part, need in zip(outcome.survived, trace.needs, strict=True)
     )
     assert outcome.regretted == missing
-    assert outcome.regretted <= outcome.wanted == sum(len(need.evidence) for need in trace.needs)
+    assert outcome.regretted <= outcome.needed == sum(len(need.evidence) for need in trace.needs)
     assert outcome.broken == 0 or not policy.groups
 
 
@@ -179,7 +179,7 @@ def test_half_of_the_budget_is_for_what_is_recalled() -> None:
     trace = Trace("recalled", arriving, (Need(10, frozenset({0, 9}), (1, 0, 2)),))
     outcome = replay(trace, NAMED["fifo-recall"], 40)
     assert outcome.survived == (1.0,)
-    assert outcome.held_tokens[0] == 40
+    assert outcome.window_tokens[0] == 40
     assert replay(trace, NAMED["fifo-recall"], 20).survived == (0.5,)
 
 

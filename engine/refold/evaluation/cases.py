@@ -28,10 +28,7 @@ IMPORTANCE: Final = 0.5
 
 
 class Item(Struct, frozen=True):
-    """A message, or a memory, as it is searched and evicted.
-
-    ``key`` is how labels cite it, ``session`` what it stands in; ``words`` are its keywords where they are given.
-    """
+    """A message, or a memory, as it is searched and evicted; labels cite it by ``key``."""
 
     seq: int
     key: str
@@ -60,8 +57,8 @@ class Question(Struct, frozen=True):
 class Case(Struct, frozen=True):
     """One conversation with its questions.
 
-    ``units`` says of each item which unit it belongs to, where it is whole sessions that are to be found; ``None``
-    where it is items. Questions without evidence stand here too, in the source's order, and are not counted.
+    ``units`` is the number of the session of each item where whole sessions are to be found, else ``None``. Questions
+    without evidence are in the source's order and are not counted.
     """
 
     origin: str
@@ -74,13 +71,13 @@ class Case(Struct, frozen=True):
 def item_of(message: Message) -> Item:
     """Return a message as an item; the speaker's name goes before the text, as models are shown it."""
     event, stamp = message.event, message.stamp
-    said = "\n".join(countable(message.content, message.tool_calls))
+    text = "\n".join(countable(message.content, message.tool_calls))
     metadata = message.metadata or {}
     session = metadata.get("session", metadata.get("batch"))
     return Item(
         stamp.seq,
         str(metadata.get("dia_id") or metadata.get("id") or stamp.seq),
-        said if event.name is None else f"{event.name}: {said}",
+        text if event.name is None else f"{event.name}: {text}",
         event.tokens,
         event.role,
         event.call_ids,
@@ -92,7 +89,7 @@ def item_of(message: Message) -> Item:
     )
 
 
-def remembered(entry: Entry) -> Item:
+def entry_item(entry: Entry) -> Item:
     """Return a project's memory as an item."""
     return Item(
         entry.body_seq,
@@ -111,11 +108,10 @@ def remembered(entry: Entry) -> Item:
 def conversations(memory: Memory) -> Iterator[tuple[str, tuple[Item, ...], dict[str, Any]]]:
     """Return the conversations of a memory that have messages, in the order in which they began.
 
-    Each with its id, its items, and what its source said of it.
+    Each with its id, its items, and the other fields of its source.
     """
-    said = ((name, list(transcript(memory, name))) for name in memory.conversations())
-    begun = sorted(((name, messages) for name, messages in said if messages), key=lambda pair: pair[1][0].seq)
-    for name, messages in begun:
+    transcripts = ((name, list(transcript(memory, name))) for name in memory.conversations())
+    for name, messages in sorted((pair for pair in transcripts if pair[1]), key=lambda pair: pair[1][0].seq):
         source = (messages[0].metadata or {}).get("source")
         yield name, tuple(map(item_of, messages)), source if isinstance(source, dict) else {}
 
@@ -123,7 +119,7 @@ def conversations(memory: Memory) -> Iterator[tuple[str, tuple[Item, ...], dict[
 def projects(memory: Memory) -> Iterator[tuple[str, tuple[Item, ...]]]:
     """Return the projects of a memory with those of their memories that are searched, in the order of their adding."""
     for name in memory.projects():
-        yield name, tuple(map(remembered, memory.project(name).list(status=ACTIVE)))
+        yield name, tuple(map(entry_item, memory.project(name).list(status=ACTIVE)))
 
 
 def places(items: Sequence[Item]) -> dict[str, int]:
@@ -135,10 +131,8 @@ def places(items: Sequence[Item]) -> dict[str, int]:
     return {item.key: place for place, item in enumerate(items)}
 
 
-# Labels: those of public sets, those of a file of queries, and those of an agent's own calls.
-#
-# A conversation that has no labels is not without needs: when an assistant calls a tool, the names, numbers and dates
-# in its arguments stood somewhere before. The last message that said one of them is what the call needed.
+# Labels of public sets, and of an agent's own calls: the names, numbers and dates in the arguments of a call were
+# mentioned before, and the last message that has one of them is the evidence.
 
 _DIALOGUE: Final = re.compile(r"D(\d+):(\d+)")
 _UNANSWERABLE: Final = "5"
@@ -146,18 +140,18 @@ _UNANSWERABLE: Final = "5"
 
 _SPAN_WEEKS: Final = 26
 _VALUE_CHARS_MIN: Final = 5
-_TELLING: Final = re.compile(r"\d")
+_DIGIT: Final = re.compile(r"\d")
 
 
 def labelled(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
-    """Return a conversation with the questions that its source has, or with those of its own tool calls."""
+    """Return a conversation with the questions of its source, or of its own tool calls."""
     if _asks(source.get("qa")):
         return _locomo(name, items, source)
     if _asks_for_sessions(source):
         return _longmemeval(name, items, source)
     if _asks(source.get("questions")):
         return _beam(name, items, source)
-    return Case("tool calls", name, items, tuple(_called(items)))
+    return Case("tool calls", name, items, tuple(_calls(items)))
 
 
 def _asks(value: Any) -> bool:
@@ -180,12 +174,12 @@ def _asks_for_sessions(source: dict[str, Any]) -> bool:
 def _locomo(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
     place_of = places(items)
     questions: list[Question] = []
-    for asked in source["qa"]:
-        turns = _DIALOGUE.findall(" ".join(map(str, _leaves(asked.get("evidence")))))
+    for row in source["qa"]:
+        turns = _DIALOGUE.findall(" ".join(map(str, _leaves(row.get("evidence")))))
         cited = {f"D{one.lstrip('0') or 0}:{two.lstrip('0') or 0}" for one, two in turns}
-        category = str(asked.get("category"))
-        found = () if category == _UNANSWERABLE else (place_of[key] for key in cited if key in place_of)
-        questions.append(Question(str(asked["question"]), category, frozenset(found), len(items)))
+        category = str(row.get("category"))
+        evidence = () if category == _UNANSWERABLE else (place_of[key] for key in cited if key in place_of)
+        questions.append(Question(str(row["question"]), category, frozenset(evidence), len(items)))
     return Case("LoCoMo", name, items, tuple(questions))
 
 
@@ -199,12 +193,12 @@ def _beam(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
     )
     questions = tuple(
         Question(
-            str(asked["question"]),
-            str(asked.get("type")),
-            frozenset(place_of[str(key)] for key in _leaves(asked.get("source_chat_ids")) if str(key) in place_of),
+            str(row["question"]),
+            str(row.get("type")),
+            frozenset(place_of[str(key)] for key in _leaves(row.get("source_chat_ids")) if str(key) in place_of),
             len(items),
         )
-        for asked in source["questions"]
+        for row in source["questions"]
     )
     return Case("BEAM", name, timed, questions)
 
@@ -240,25 +234,24 @@ def _leaves(value: Any) -> list[Any]:
     return leaves
 
 
-def _called(items: tuple[Item, ...]) -> Iterator[Question]:
-    """Yield a question for each call whose arguments repeat what was said before."""
-    asked = ""
+def _calls(items: tuple[Item, ...]) -> Iterator[Question]:
+    """Yield a question for each call whose arguments repeat an earlier text."""
+    question = ""
     last: dict[str, tuple[int, int | None]] = {}
-    for place, item in enumerate(items):
+    """Value -> the place up to which it was looked for, and the last place of it before: no text is read twice."""
+    for end, item in enumerate(items):
         if item.call_ids:
-            evidence = {_last_saying(items, place, value, last) for value in _values(item.text)} - {None}
+            evidence: set[int] = set()
+            for value in _values(item.text):
+                begin, known = last.get(value, (0, None))
+                place = next((place for place in range(end - 1, begin - 1, -1) if value in items[place].text), known)
+                last[value] = end, place
+                if place is not None:
+                    evidence.add(place)
             if evidence:
-                yield Question(asked, "tool call", frozenset(cast("set[int]", evidence)), place)
+                yield Question(question, "tool call", frozenset(evidence), end)
         elif item.role == "user":
-            asked = item.text
-
-
-def _last_saying(items: tuple[Item, ...], end: int, value: str, last: dict[str, tuple[int, int | None]]) -> int | None:
-    """Return the last place before ``end`` whose text has a value; no text is looked through twice for the same one."""
-    begin, before = last.get(value, (0, None))
-    found = next((place for place in range(end - 1, begin - 1, -1) if value in items[place].text), before)
-    last[value] = end, found
-    return found
+            question = item.text
 
 
 def _values(text: str) -> set[str]:
@@ -266,18 +259,15 @@ def _values(text: str) -> set[str]:
     values: set[str] = set()
     for line in text.splitlines():
         try:
-            found = _leaves(msgspec.json.decode(line))
+            leaves = _leaves(msgspec.json.decode(line))
         except (msgspec.DecodeError, RecursionError):
-            continue  # The name of a tool, what was said beside the call, or a nest that no tool could read.
-        values.update(leaf for leaf in found if isinstance(leaf, str) and len(leaf) >= _VALUE_CHARS_MIN)
-    return {value for value in values if _TELLING.search(value)}
+            continue  # The name of a tool, text next to the call, or a nest that no tool could read.
+        values.update(leaf for leaf in leaves if isinstance(leaf, str) and len(leaf) >= _VALUE_CHARS_MIN)
+    return {value for value in values if _DIGIT.search(value)}
 
 
-# Where cases come from: a file of a public set, recorded sessions, or a store, with a file of queries if there is
-# one.
-#
-# Files go through the recorders into a memory in RAM, so that what is measured is what refold would hold: the same
-# messages, tokens and groups. A store is opened read-only and nothing is written to it.
+# Cases of a file or of a store. Files are imported into a memory in RAM, so that the messages, tokens and groups are
+# those that refold would have. A store is opened read-only.
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -316,9 +306,8 @@ class _Haystack(msgspec.Struct):
 def cases_of(path: Path, queries: Path | None = None, progress: Progress | None = None) -> list[Case]:
     """Return the cases of a file or a store; ``queries`` are JSON lines that label its conversations.
 
-    ``progress`` is told how much of a file is read, (done, all).
-    Raises ``NotFound`` if there is nothing at the path, ``InvalidInput`` for what cannot be read, and for a query whose
-    evidence is in no conversation.
+    ``progress(done, all)`` counts what is read of a file. Raises ``NotFound`` if there is nothing at the path,
+    ``InvalidInput`` for what cannot be read, and for a query whose evidence is in no conversation.
     """
     if not path.exists():
         raise NotFound(f"there is nothing at {path}; give a file of sessions, or the directory of a store")
@@ -392,14 +381,28 @@ def _queried(memory: Memory, path: Path) -> list[Case]:
     for name, each in projects(memory):
         items[MEMORIES, name] = each
         ids[MEMORIES, name] = {item.key: item.seq for item in each}
+    places_of = {home: {item.seq: place for place, item in enumerate(each)} for home, each in items.items()}
     questions: dict[_Place, list[Question]] = {home: [] for home in items}
-    labels = _Labels(items, ids)
-    for place, query in _queries(path):
-        home, evidence = labels.answering(query, place)
-        questions[home].append(Question(query.query, query.category, evidence, len(items[home])))
+    for where, query in _queries(path):
+        for home, own in places_of.items():
+            meant = query.project if home[0] == MEMORIES else query.conversation
+            if (query.conversation is not None or query.project is not None) and meant != home[1]:
+                continue
+            seqs = {*query.seqs, *(ids[home].get(each, 0) for each in query.ids)}
+            evidence = frozenset(own[seq] for seq in seqs if seq in own)
+            if evidence and len(evidence) == len(seqs):
+                questions[home].append(Question(query.query, query.category, evidence, len(items[home])))
+                break
+        else:
+            named = query.conversation or query.project
+            holder = "no conversation holds" if named is None else f"{named!r} does not hold"
+            evidence_shown = f"seqs {list(query.seqs)} and ids {list(query.ids)} together"
+            raise InvalidInput(
+                f"{where}: {holder} {evidence_shown}; give those of messages, or of memories of a project"
+            )
     if not any(questions.values()):
         raise InvalidInput(f"{path} has no query; give a line of JSON for each")
-    return [Case(*home, items[home], tuple(asked)) for home, asked in questions.items() if asked]
+    return [Case(*home, items[home], tuple(own)) for home, own in questions.items() if own]
 
 
 def _queries(path: Path) -> Iterator[tuple[str, Labelled]]:
@@ -412,32 +415,3 @@ def _queries(path: Path) -> Iterator[tuple[str, Labelled]]:
                 raise InvalidInput(
                     f'{place}: {error}; give {{"query": TEXT, "seqs": [N, ...]}}, or "ids" for "seqs"'
                 ) from error
-
-
-class _Labels:
-    """The places of the messages and memories that queries name."""
-
-    def __init__(self, items: dict[_Place, tuple[Item, ...]], ids: dict[_Place, dict[str, int]]) -> None:
-        self._ids = ids
-        self._places = {name: {item.seq: place for place, item in enumerate(each)} for name, each in items.items()}
-
-    def answering(self, query: Labelled, place: str) -> tuple[_Place, frozenset[int]]:
-        """Return the conversation or project that holds all of a query's evidence, and the places of it there."""
-        for name, places in self._places.items():
-            if not _is_meant(query, *name):
-                continue
-            ids = self._ids[name]
-            seqs = {*query.seqs, *(ids.get(each, 0) for each in query.ids)}
-            found = frozenset(places[seq] for seq in seqs if seq in places)
-            if found and len(found) == len(seqs):
-                return name, found
-        named = query.conversation or query.project
-        where = "no conversation holds" if named is None else f"{named!r} does not hold"
-        evidence = f"seqs {list(query.seqs)} and ids {list(query.ids)} together"
-        raise InvalidInput(f"{place}: {where} {evidence}; give those of messages, or of memories of a project")
-
-
-def _is_meant(query: Labelled, origin: str, name: str) -> bool:
-    if query.conversation is None and query.project is None:
-        return True
-    return name == (query.project if origin == MEMORIES else query.conversation)

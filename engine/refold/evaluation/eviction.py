@@ -1,8 +1,9 @@
-"""Eviction evaluated: policies as data, replayed over traces of cases, and the evidence left when it was needed."""
+"""Evaluation of eviction: policies as data, replayed over traces of cases, and the evidence left at each need."""
 
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from math import inf
 from typing import Any, Final, Literal, TypeAlias
@@ -14,12 +15,6 @@ from refold.evaluation.retrieval import Embedded, Interval, interval
 from refold.index.ranking import RANKINGS, Query, Ranking
 from refold.index.text import Text, TextIndex
 from refold.text import keywords
-
-# Eviction policies as data, replayed over what a conversation weighed: what is left when something is needed.
-#
-# Pure. A ``Policy`` says in which order a window gives up messages; ``replay`` lets every message of a ``Trace``
-# arrive and answers each ``Need`` with the messages that the model would still have seen. ``bounds`` says what no
-# window of that size could have beaten, however clever.
 
 Order: TypeAlias = Literal["oldest", "least recalled", "least important"]
 
@@ -95,15 +90,14 @@ CLAIRVOYANT_RECALL: Final = "clairvoyant-recall"
 class PolicyOutcome(Struct, frozen=True):
     """The effect of a policy on a trace.
 
-    ``survived`` has for each need with evidence the part of it that was there. ``held_tokens`` has for each need, and
-    for the end, the tokens in front of the model then. ``regretted`` counts pieces of evidence that were not there when
-    they were needed, ``wanted`` all.
-    ``broken`` counts arrivals after which the window held an answer without its call.
+    ``survived`` is the part of the evidence of each need that was there, ``window_tokens`` the tokens in front of the
+    model at each need and at the end. ``needed`` counts pieces of evidence, ``regretted`` those that were gone when
+    they were needed, ``broken`` arrivals after which the window had an answer without its call.
     """
 
     survived: tuple[float, ...]
-    held_tokens: tuple[int, ...]
-    wanted: int
+    window_tokens: tuple[int, ...]
+    needed: int
     regretted: int
     evicted: int
     broken: int
@@ -253,7 +247,7 @@ def replay(trace: Trace, policy: Policy, window_tokens: int) -> PolicyOutcome:
     """
     window = SimulatedWindow(policy, int(window_tokens * (1 - policy.recall_share)))
     survived: list[float] = []
-    held: list[int] = []
+    sizes: list[int] = []
     regretted = broken = place = 0
     for need in (*trace.needs, Need(len(trace.pieces), frozenset())):
         while place < need.arrived:
@@ -261,13 +255,13 @@ def replay(trace: Trace, policy: Policy, window_tokens: int) -> PolicyOutcome:
             place += 1
             broken += window.is_broken
         recalled, recalled_tokens = _recall_pieces(trace, policy, window, need, window_tokens)
-        held.append(window.tokens + recalled_tokens)
+        sizes.append(window.tokens + recalled_tokens)
         if need.evidence:
             there = sum(each in window or each in recalled for each in need.evidence)
             survived.append(there / len(need.evidence))
             regretted += len(need.evidence) - there
-    wanted = sum(len(need.evidence) for need in trace.needs)
-    return PolicyOutcome(tuple(survived), tuple(held), wanted, regretted, window.evicted, broken, window.refused)
+    needed = sum(len(need.evidence) for need in trace.needs)
+    return PolicyOutcome(tuple(survived), tuple(sizes), needed, regretted, window.evicted, broken, window.refused)
 
 
 def _recall_pieces(
@@ -276,18 +270,18 @@ def _recall_pieces(
     """Return the pieces that a search adds to the window in the rest of the budget, and their tokens."""
     if not policy.recall_share:
         return frozenset(), 0
-    room = window_tokens - window.tokens
-    found: set[int] = set()
+    left = window_tokens - window.tokens
+    recalled: set[int] = set()
     for place in need.ranked:
         tokens = trace.pieces[place].tokens
-        if place < need.arrived and place not in window and place not in found and tokens <= room:
-            found.add(place)
-            room -= tokens
-    return frozenset(found), window_tokens - window.tokens - room
+        if place < need.arrived and place not in window and place not in recalled and tokens <= left:
+            recalled.add(place)
+            left -= tokens
+    return frozenset(recalled), window_tokens - window.tokens - left
 
 
 def bounds(trace: Trace, window_tokens: int) -> dict[str, tuple[float, ...]]:
-    """Return for each need the part of its evidence that the best choice of messages could have kept.
+    """Return for each need the part of its evidence that the best choice of messages has.
 
     ``clairvoyant`` knows all that will be asked at a moment and fills one window for it: no policy without recall has
     a higher mean. ``clairvoyant-recall`` fills a window for each need alone: no policy has more at any need. A message
@@ -297,29 +291,29 @@ def bounds(trace: Trace, window_tokens: int) -> dict[str, tuple[float, ...]]:
     >>> bounds(trace, 60)["clairvoyant"], bounds(trace, 60)["clairvoyant-recall"]
     ((1.0, 0.0), (1.0, 1.0))
     """
-    asked = [need for need in trace.needs if need.evidence]
+    needs = [need for need in trace.needs if need.evidence]
     together: dict[int, list[Need]] = {}
-    for need in asked:
+    for need in needs:
         together.setdefault(need.arrived, []).append(need)
-    shares = {arrived: _packed(trace, needs, window_tokens) for arrived, needs in together.items()}
+    shares = {arrived: _best_shares(trace, group, window_tokens) for arrived, group in together.items()}
     return {
-        CLAIRVOYANT: tuple(_part(need, shares[need.arrived]) for need in asked),
-        CLAIRVOYANT_RECALL: tuple(_part(need, _packed(trace, [need], window_tokens)) for need in asked),
+        CLAIRVOYANT: tuple(_part(need, shares[need.arrived]) for need in needs),
+        CLAIRVOYANT_RECALL: tuple(_part(need, _best_shares(trace, [need], window_tokens)) for need in needs),
     }
 
 
-def _packed(trace: Trace, needs: Iterable[Need], window_tokens: int) -> dict[int, float]:
-    """Return which part of each piece of evidence fits, the most wanted for its tokens first."""
-    wanted: dict[int, float] = {}
+def _best_shares(trace: Trace, needs: Iterable[Need], window_tokens: int) -> dict[int, float]:
+    """Return the part of each piece of evidence that fits, the most valuable for its tokens first."""
+    values: dict[int, float] = {}
     for need in needs:
         for place in need.evidence:
-            wanted[place] = wanted.get(place, 0.0) + 1 / len(need.evidence)
-    room = float(window_tokens)
+            values[place] = values.get(place, 0.0) + 1 / len(need.evidence)
+    left = float(window_tokens)
     shares: dict[int, float] = {}
-    for place in sorted(wanted, key=lambda place: (trace.pieces[place].tokens / wanted[place], place)):
+    for place in sorted(values, key=lambda place: (trace.pieces[place].tokens / values[place], place)):
         tokens = trace.pieces[place].tokens
-        shares[place] = min(1.0, room / tokens) if tokens else 1.0
-        room -= shares[place] * tokens
+        shares[place] = min(1.0, left / tokens) if tokens else 1.0
+        left -= shares[place] * tokens
     return shares
 
 
@@ -340,12 +334,12 @@ BUDGETS: Final = tuple(2**power for power in range(9, 18))
 """512 to 131,072 tokens."""
 
 RECALLED: Final = 3
-"""So many earlier messages count as recalled when a user speaks."""
+"""Earlier messages that count as recalled when a user speaks."""
 
 RANKED_MAX: Final = 4_096
-"""So many messages a search gives at most when something is needed; a bound, so that long conversations fit in RAM."""
+"""The most messages that a search gives at a need: long conversations have to fit in RAM."""
 
-_LOOKING: Final = RANKINGS["lexical"]
+_RECALL_RANKING: Final = RANKINGS["lexical"]
 
 
 class Eviction(Struct, frozen=True):
@@ -377,7 +371,7 @@ def trace_of(embedded: Embedded, ranking: Ranking) -> Trace:
     seen: set[str] = set()
     pieces: list[Piece] = []
     needs: list[Need] = []
-    waiting = _asked(embedded)
+    waiting = _questions(embedded)
     for place, item in enumerate(case.items):
         needs += [_need(embedded, texts, ranking, *each) for each in waiting.pop(place, ())]
         recalled = _recall_rows(texts, item.text) if item.role == "user" else ()
@@ -396,7 +390,7 @@ def trace_of(embedded: Embedded, ranking: Ranking) -> Trace:
     return Trace(case.name, tuple(pieces), tuple(needs))
 
 
-def _asked(embedded: Embedded) -> dict[int, list[tuple[Question, Any]]]:
+def _questions(embedded: Embedded) -> dict[int, list[tuple[Question, Any]]]:
     waiting: dict[int, list[tuple[Question, Any]]] = {}
     for question, vector in zip(embedded.case.questions, embedded.questions, strict=True):
         if question.evidence:
@@ -419,7 +413,7 @@ def _need(embedded: Embedded, texts: TextIndex, ranking: Ranking, question: Ques
 def _recall_rows(texts: TextIndex, text: str) -> tuple[int, ...]:
     if not len(texts):
         return ()
-    total, _ = texts.score(Query(text=text, ranking=_LOOKING))
+    total, _ = texts.score(Query(text=text, ranking=_RECALL_RANKING))
     return tuple(row for row, points in texts.best(total, RECALLED) if points > 0)
 
 
@@ -430,43 +424,39 @@ def evictions(
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Eviction]:
     """Yield the result of each policy within each budget, and after the policies of a budget its two bounds."""
-    whole_count = len(budgets) * (len(policies) + 1)
-    done = 0
+    count, done = len(budgets) * (len(policies) + 1), 0
     for budget in budgets:
-        for policy in policies:
-            yield _measured(traces, policy, budget)
+        steps = [partial(_measured, traces, policy, budget) for policy in policies]
+        for step in (*steps, partial(_bounded, traces, budget)):
+            yield from step()
             done += 1
             if progress:
-                progress(done, whole_count)
-        yield from _bounded(traces, budget)
-        done += 1
-        if progress:
-            progress(done, whole_count)
+                progress(done, count)
 
 
-def _measured(traces: Sequence[Trace], policy: Policy, budget: int) -> Eviction:
+def _measured(traces: Sequence[Trace], policy: Policy, budget: int) -> Iterator[Eviction]:
     outcomes = [replay(trace, policy, budget) for trace in traces]
     survived = [part for outcome in outcomes for part in outcome.survived]
-    held = [tokens for outcome in outcomes for tokens in outcome.held_tokens]
-    wanted = _sum(outcomes, "wanted")
-    return Eviction(
+    sizes = [tokens for outcome in outcomes for tokens in outcome.window_tokens]
+    needed = sum(outcome.needed for outcome in outcomes)
+    yield Eviction(
         policy.name,
         budget,
         len(survived),
         *_survival(survived),
-        _sum(outcomes, "regretted") / wanted if wanted else None,
-        sum(held) / len(held) if held else None,
-        _sum(outcomes, "evicted"),
-        _sum(outcomes, "broken"),
-        _sum(outcomes, "refused"),
+        sum(outcome.regretted for outcome in outcomes) / needed if needed else None,
+        sum(sizes) / len(sizes) if sizes else None,
+        sum(outcome.evicted for outcome in outcomes),
+        sum(outcome.broken for outcome in outcomes),
+        sum(outcome.refused for outcome in outcomes),
         _append_ns(traces, policy, budget),
     )
 
 
 def _append_ns(traces: Sequence[Trace], policy: Policy, budget: int) -> float | None:
-    arriving = [Trace(trace.name, trace.pieces, ()) for trace in traces]
+    bare = [Trace(trace.name, trace.pieces, ()) for trace in traces]
     begin = time.perf_counter_ns()
-    for trace in arriving:
+    for trace in bare:
         replay(trace, policy, budget)
     took_ns = time.perf_counter_ns() - begin
     count = sum(len(trace.pieces) for trace in traces)
@@ -474,18 +464,13 @@ def _append_ns(traces: Sequence[Trace], policy: Policy, budget: int) -> float | 
 
 
 def _bounded(traces: Sequence[Trace], budget: int) -> Iterator[Eviction]:
-    found = [bounds(trace, budget) for trace in traces]
-    for name in found[0] if found else ():
-        survived = [part for each in found for part in each[name]]
-        nothing = (None,) * 6
-        yield Eviction(name, budget, len(survived), *_survival(survived), *nothing)
+    best = [bounds(trace, budget) for trace in traces]
+    for name in best[0] if best else ():
+        survived = [part for each in best for part in each[name]]
+        yield Eviction(name, budget, len(survived), *_survival(survived), *((None,) * 6))
 
 
 def _survival(survived: list[float]) -> tuple[float | None, Interval | None, float | None]:
     if not survived:
         return None, None, None
     return sum(survived) / len(survived), interval(survived), whole(survived)
-
-
-def _sum(outcomes: Sequence[PolicyOutcome], field: str) -> int:
-    return sum(getattr(outcome, field) for outcome in outcomes)

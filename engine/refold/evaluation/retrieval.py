@@ -1,4 +1,4 @@
-"""Retrieval evaluated: the places of the evidence in the order of a ranking, with confidence intervals."""
+"""Evaluation of retrieval: the places of the evidence in the order of a ranking, with confidence intervals."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
@@ -31,7 +31,7 @@ RESAMPLES: Final = 2_000
 
 
 _DRAWN_AT_ONCE: Final = 2_000_000
-"""So many values are drawn at once, so that a long list takes no more room than a short one."""
+"""The values that are drawn at once: a long list takes no more RAM than a short one."""
 
 
 class Interval(Struct, frozen=True):
@@ -68,7 +68,7 @@ def _parts(count: int) -> Iterator[int]:
         yield min(step, RESAMPLES - begin)
 
 
-# Vectors of what is searched and of what is asked: made by an embedder, or lying beside the data.
+# Vectors of items and questions: made by an embedder, or read from files.
 
 _KINDS: Final = "fiu"  # Floating-point numbers and integers, as NumPy calls them.
 
@@ -97,19 +97,19 @@ EMBEDDERS: Final[dict[str, Callable[[], Embedder]]] = {
 def embedded(
     cases: Sequence[Case], embedder: Embedder, progress: Callable[[int, int], None] | None = None
 ) -> list[Embedded]:
-    """Return the cases with vectors by an embedder; ``progress`` is told how many cases of how many are done."""
+    """Embed the items and questions of cases; ``progress(done, all)`` counts cases."""
     import numpy  # noqa: PLC0415 - loads when vectors are needed
 
-    def made(texts: list[str]) -> Any:
+    def vectors(texts: list[str]) -> Any:
         return numpy.asarray(embedder.embed(texts), dtype=numpy.float32).reshape(len(texts), embedder.dim)
 
-    found: list[Embedded] = []
+    all_embedded: list[Embedded] = []
     for case in cases:
-        asked = made([question.text for question in case.questions])
-        found.append(Embedded(case, made([item.text for item in case.items]), asked))
+        questions = vectors([question.text for question in case.questions])
+        all_embedded.append(Embedded(case, vectors([item.text for item in case.items]), questions))
         if progress:
-            progress(len(found), len(cases))
-    return found
+            progress(len(all_embedded), len(cases))
+    return all_embedded
 
 
 def stored(cases: Sequence[Case], folder: Path) -> list[Embedded]:
@@ -174,7 +174,7 @@ DEPTHS: Final = (1, 5, 10, 20)
 ALL: Final = "all"
 
 COMBINATIONS_MAX: Final = 10_000
-"""So many settings can be swept in one pass: the places of all evidence are kept for each."""
+"""Settings that one pass can sweep: it holds the places of all evidence for each."""
 
 _DECIMALS: Final = 6
 """Scores that are equal to so many decimals are in the order of their rows, as in ``TextIndex.best``."""
@@ -236,12 +236,11 @@ class Figures(Struct, frozen=True):
 
 def answers(embedded: Sequence[Embedded], system: System) -> list[Answer]:
     """Return the answer of a system to every question that has evidence, asked when its items have arrived."""
-    found: list[Answer] = []
-    for each in embedded:
-        for question, query, cosine, texts in asked(each, system):
-            total, _ = texts.score(query, cosine)
-            found.append(Answer(question.category, ranks(total, texts, each, question)))
-    return found
+    return [
+        Answer(question.category, ranks(texts.score(query, cosine)[0], texts, each, question))
+        for each in embedded
+        for question, query, cosine, texts in asked(each, system)
+    ]
 
 
 def texts_of(embedded: Embedded, system: System) -> TextIndex:
@@ -351,11 +350,8 @@ def grid_of(base: Ranking, sweep: dict[str, tuple[Any, ...]]) -> list[Ranking]:
     if count > COMBINATIONS_MAX:
         raise InvalidInput(f"the values that are swept have {count:,} combinations; give at most {COMBINATIONS_MAX:,}")
     combinations = (dict(zip(sweep, values, strict=True)) for values in product(*given))
-    return [replace(base, name=_said(values), **values) for values in combinations]
-
-
-def _said(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in values.items())
+    labels = ((", ".join(f"{name}={value}" for name, value in values.items()), values) for values in combinations)
+    return [replace(base, name=label, **values) for label, values in labels]
 
 
 def swept(

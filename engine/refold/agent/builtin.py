@@ -15,8 +15,8 @@ from refold.results import Hits
 #
 # The order of checks, the texts and the shapes of results are those that models and their prompts know already.
 
+# Each action with the fields that it requires.
 _ACTIONS: Final = {"set": ("key", "value"), "note": ("value",), "delete": ("key",), "clear": ()}
-"""Each action with the fields that it requires."""
 
 
 def write_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
@@ -194,6 +194,7 @@ _CATEGORY: Final = {
 _IMPORTANCE: Final = {"type": "number", "minimum": 0, "maximum": 1, "description": "How much it matters, from 0 to 1"}
 _KEYWORDS: Final = {"type": "array", "items": {"type": "string"}, "description": "Words to find it by"}
 
+# They check their arguments themselves: the order of their checks and their texts are a contract.
 SCRATCHPAD_TOOLS: Final = (
     FunctionTool(
         "memory_write",
@@ -219,7 +220,6 @@ SCRATCHPAD_TOOLS: Final = (
         annotations=READS,
     ),
 )
-"""They check their arguments themselves: the order of their checks and their texts are a contract."""
 
 TOOLS: Final = (
     FunctionTool(
@@ -291,8 +291,8 @@ TOOLS: Final = (
     ),
 )
 
+# The tools that change nothing but the memory, so that a session that runs again may call them.
 BUILT_IN_NAMES: Final = frozenset(tool.name for tool in (*SCRATCHPAD_TOOLS, *TOOLS))
-"""The tools that change nothing but the memory, so that a session that runs again may call them."""
 
 
 def tools_of(memory: Memory) -> ToolRegistry:
@@ -307,6 +307,7 @@ def tools_of(memory: Memory) -> ToolRegistry:
 
 # The file-like memory tool: `memory` with the commands and the words of Anthropic's `memory_20250818`.
 
+# Each command with its verb, its required fields and its optional ones.
 _COMMANDS: Final[dict[str, tuple[Callable[..., str], tuple[str, ...], tuple[str, ...]]]] = {
     "view": (Files.view, ("path",), ("view_range",)),
     "create": (Files.create, ("path", "file_text"), ()),
@@ -315,7 +316,6 @@ _COMMANDS: Final[dict[str, tuple[Callable[..., str], tuple[str, ...], tuple[str,
     "delete": (Files.delete, ("path",), ()),
     "rename": (Files.rename, ("old_path", "new_path"), ()),
 }
-"""Each command with its verb, its required fields and its optional ones."""
 
 _DESCRIPTION: Final = (
     "Keep files that outlive this conversation, in the directory /memories. View /memories before you begin, to see "

@@ -178,6 +178,7 @@ STABLE: Final = "stable"
 SEMI_STABLE: Final = "semi-stable"
 VOLATILE: Final = "volatile"
 
+# Every part in its order, and how often it changes.
 _TIERS: Final = {
     "policy": STABLE,
     "profile": STABLE,
@@ -187,7 +188,6 @@ _TIERS: Final = {
     "session": VOLATILE,
     "scratchpad": VOLATILE,
 }
-"""Every part in its order, and how often it changes."""
 
 
 class ContextPart(Struct, frozen=True):
@@ -279,8 +279,8 @@ class _Request(NamedTuple):
     journal: str
 
 
+# Without a query memories come in an order that no clock moves.
 _BY_IMPORTANCE: Final = Ranking(name="importance", importance=1.0)
-"""Without a query memories come in an order that no clock moves."""
 
 
 def context(

@@ -27,8 +27,7 @@ from refold.results import SessionSummary
 # A message is a command only if it begins with one of the phrases below. Forgetting comes before recalling, and
 # recalling before remembering, so that "stop remembering" is never taken for "remember".
 
-COMMAND_IMPORTANCE: Final = 0.95
-"""What a user asks to remember matters more than what a model finds out."""
+COMMAND_IMPORTANCE: Final = 0.95  # What a user asks to remember matters more than what a model finds out.
 
 
 class RememberCommand(Struct, frozen=True, tag="remember"):
@@ -88,7 +87,6 @@ _REMEMBER: Final = (
 )
 # A rule is stored with its verb: "always use pnpm" is no rule without "always use".
 _RULES: Final = ("always", "always use", "never", "never do", "never use")
-
 _STOPS: Final = ".?!\u3002\uff1f\uff01\uff0e\uff61"
 _COLONS: Final = ":\uff1a"
 _SEPARATORS: Final = f"{_COLONS},\uff0c"
@@ -107,6 +105,7 @@ def _phrase(phrase: str) -> str:
     return words.replace("'", "['\u2019]") + ends
 
 
+# The phrases of each command, and the function of the phrase, the text behind it and the whole text that makes it.
 _COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCommand | None]], ...]] = (
     (_pattern(_FORGET), lambda _, payload, __: ForgetCommand(payload) if payload else None),
     (_pattern(_QUERY), lambda phrase, payload, _: RecallCommand(payload or " ".join(phrase.lower().split()))),
@@ -116,7 +115,6 @@ _COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCo
         lambda _, payload, text: RememberCommand(text) if payload and not _DISMISSAL.match(text) else None,
     ),
 )
-"""The phrases of each command, and the function of the phrase, the text behind it and the whole text that makes it."""
 
 
 def detect_memory_command(text: str) -> MemoryCommand | None:
@@ -145,11 +143,10 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
     return None
 
 
-_FORGET_SCORE_MIN: Final = 0.45
-"""A user who asks to forget means no memory that is less similar."""
+_FORGET_SCORE_MIN: Final = 0.45  # A user who asks to forget means no memory that is less similar.
 
+# A function that puts skills before a user's message: the new message, or `None` where no skill fits.
 SkillInjector: TypeAlias = Callable[[HookContext, str], str | None]
-"""A function that puts skills before a user's message: the new message, or `None` where no skill fits."""
 
 
 class SkillSource(Protocol):

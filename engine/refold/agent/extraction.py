@@ -46,23 +46,23 @@ from refold.views.session import ContextShown, FindingNoted, MemoriesExtracted, 
 # A detector of shapes misses what has none and may refuse what only looks like one; both are better than a key that is
 # shown to a model in every session from now on.
 
+# Before a word: names of environment variables join theirs with underscores, which are parts of words elsewhere.
 _BEGINS: Final = r"(?<![A-Za-z0-9])"
-"""Before a word: names of environment variables join theirs with underscores, which are parts of words elsewhere."""
 
+# Between such a word and its value: a quote, or what it is the password for, and then is, = or a colon.
 _MIDDLE: Final = (
     r"(?![A-Za-z0-9])(?:[\"'\]]{0,2}|\s(?:for|of|on|to)\s[^\n:=]{1,40}?)\s*+(?:is\b(?:\s*+:)?|are\b|:=|=|:)\s*+[\"']?"
 )
-"""Between such a word and its value: a quote, or what it is the password for, and then is, = or a colon."""
 
+# From the first eyJ of a run on: where that is no token, none that begins behind it is.
 _SIGNED: Final = r"(?<![A-Za-z0-9_-])(?>[A-Za-z0-9_-]*?\beyJ)[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\."
-"""From the first eyJ of a run on: where that is no token, none that begins behind it is."""
 
+# What follows "the password is" in a sentence about passwords.
 _PLAIN: Final = (
     "stored|kept|in|not|required|the|a|an|hashed|rotated|must|never|always|changed|reset|set|read|sent|shared|"
     "encrypted|generated|validated|checked|optional|managed|injected|provided|needed|valid|invalid|too|at|from|only|"
     "asked|expired"
 )
-"""What follows "the password is" in a sentence about passwords."""
 
 _SHAPES: Final = (
     ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY")),
@@ -117,10 +117,10 @@ _IMPORTANCE_DEFAULT: Final = 0.5
 _ECHO_RATIO_MIN: Final = 0.8
 _KEYWORD_CHARS_MAX: Final = 100
 _WORD: Final = re.compile(r"[\w']+")
+# What turns a statement into its opposite; none of it is a keyword.
 _DENIAL: Final = re.compile(
     r"\b(?:not|no|never|none|without|cannot|don't|doesn't|isn't|aren't|can't|won't|stop|avoid)\b"
 )
-"""What turns a statement into its opposite; none of it is a keyword."""
 
 
 class Lesson(Struct, frozen=True):
@@ -283,6 +283,7 @@ Rules:
 - Return an empty array [] if nothing worth extracting
 - Do NOT extract secrets, credentials, API keys, or passwords"""
 
+# The array of the prompt, in the object that providers ask for.
 SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": {
@@ -307,7 +308,6 @@ SCHEMA: Final[Mapping[str, Any]] = {
     "required": ["memories"],
     "additionalProperties": False,
 }
-"""The array of the prompt, in the object that providers ask for."""
 
 
 def known_memories(project: Project) -> list[str]:

@@ -30,7 +30,6 @@ from refold.results import SessionSummary
 from refold.views.window import WindowResized
 
 _LOG: Final = logging.getLogger("refold")
-
 SESSION_START: Final = "session_start"
 USER_MESSAGE: Final = "user_message"
 BEFORE_LLM: Final = "before_llm"
@@ -39,14 +38,12 @@ BEFORE_TOOL: Final = "before_tool"
 AFTER_TOOL: Final = "after_tool"
 SESSION_END: Final = "session_end"
 COMPACTION: Final = "compaction"
-
 POINTS: Final = (SESSION_START, USER_MESSAGE, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, SESSION_END, COMPACTION)
 
 
 # What hooks get, and what they may answer.
 
-Write: TypeAlias = Callable[[Sequence[Any]], object]
-"""A write of a hook, called with the sources to cite."""
+Write: TypeAlias = Callable[[Sequence[Any]], object]  # A write of a hook, called with the sources to cite.
 
 
 class HookContext(Struct, frozen=True):
@@ -57,8 +54,7 @@ class HookContext(Struct, frozen=True):
     project: str = "default"
     provider_name: str = ""
     model_name: str = ""
-    shared: dict[str, Any] = {}
-    """What hooks leave for later hooks of the same session; no part of the memory."""
+    shared: dict[str, Any] = {}  # What hooks leave for later hooks of the same session; no part of the memory.
     deferred: list[Write] | None = None
     """Writes that wait until the loop has appended the user's message; `None` outside of a loop."""
 
@@ -140,8 +136,7 @@ class Hooks:
     def __init__(self, memory: Memory, *, timeout_seconds: float = HOOK_SECONDS_DEFAULT) -> None:
         self._memory = memory
         self._hooks: dict[str, list[Hook]] = {point: [] for point in POINTS}
-        self.timeout_seconds = timeout_seconds
-        """How long one hook may take before the session goes on without it."""
+        self.timeout_seconds = timeout_seconds  # How long one hook may take before the session goes on without it.
 
     def __repr__(self) -> str:
         return f"Hooks({', '.join(f'{point}={len(hooks)}' for point, hooks in self._hooks.items() if hooks)})"
@@ -396,8 +391,7 @@ class AsyncHooks:
     __slots__ = ("plain",)
 
     def __init__(self, plain: Hooks) -> None:
-        self.plain = plain
-        """The plain handle, which registers hooks and makes contexts."""
+        self.plain = plain  # The plain handle, which registers hooks and makes contexts.
 
     fire_session_start = _awaitable(Hooks.fire_session_start)
     fire_user_message = _awaitable(Hooks.fire_user_message)

@@ -28,14 +28,10 @@ from refold.results import SessionSummary
 from refold.views.scratchpad import NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 from refold.views.session import ContextShown, MemoriesExtracted, ToolExecuted
 
-_ID_CHARS_MAX: Final = NAME_BYTES_MAX // 4
-"""Characters of a call's id, four bytes each at most."""
-
+_ID_CHARS_MAX: Final = NAME_BYTES_MAX // 4  # Characters of a call's id, four bytes each at most.
+# The output of a call that never got one; providers refuse a call without an output.
 INTERRUPTED: Final = "Error: the session was interrupted before this call came back"
-"""The output of a call that never got one; providers refuse a call without an output."""
-
-SKIPPED: Final = "skipped"
-"""The outcome of a call that a hook answered in the place of the tool."""
+SKIPPED: Final = "skipped"  # The outcome of a call that a hook answered in the place of the tool.
 
 
 class Call(Struct, frozen=True):
@@ -248,8 +244,8 @@ def _storable_call(call: object) -> Call:
 # The loop writes its own events again, out of the record. The events that hosts, tools and hooks wrote in between are
 # written again at their places.
 
+# The events of `memory_write`: one at most, right before the record of its call.
 _SCRATCHPAD: Final = (ScratchpadSet, ScratchpadDeleted, NoteAdded, ScratchpadCleared)
-"""The events of `memory_write`: one at most, right before the record of its call."""
 
 
 class _RecordEnded(Exception):
@@ -329,8 +325,7 @@ class _Rerun(AgentLoop):
         self._steps = iter((self._step,))
         self._executed_count = 0
         self._text = ""
-        self._next = 0
-        """The place of the next message that the loop appends."""
+        self._next = 0  # The place of the next message that the loop appends.
 
     def rerun(self) -> None:
         """Run every turn again, and write what was written between them."""

@@ -100,12 +100,9 @@ JSON_SCHEMA: Final = "json_schema"
 TOOL: Final = "tool"
 JSON_OBJECT: Final = "json_object"
 PROMPT: Final = "prompt"
-
-TOOL_NAME: Final = "answer"
-"""The tool that a model is made to call so that its arguments are the answer."""
-
+TOOL_NAME: Final = "answer"  # The tool that a model is made to call so that its arguments are the answer.
+# Some gateways refuse JSON mode unless the messages hold the word.
 _JSON_REMINDER: Final = "Answer with JSON alone, of this schema: "
-"""Some gateways refuse JSON mode unless the messages hold the word."""
 
 
 class Quirks(Struct, frozen=True):
@@ -115,8 +112,7 @@ class Quirks(Struct, frozen=True):
     url: str
     wire: Literal["openai", "anthropic"]
     ladder: tuple[str, ...]
-    caches: bool = False
-    """Whether parts of the system prompt may be marked for its cache; else it is one string."""
+    caches: bool = False  # Whether parts of the system prompt may be marked for its cache; else it is one string.
 
 
 _QUIRKS: Final = (
@@ -136,8 +132,7 @@ _QUIRKS: Final = (
     # It has no way to force a tool.
     Quirks("ollama", "http://localhost:11434/v1/chat/completions", "openai", (JSON_SCHEMA, JSON_OBJECT, PROMPT)),
 )
-PROVIDERS: Final = {quirks.name: quirks for quirks in _QUIRKS}
-"""The seven providers, by name."""
+PROVIDERS: Final = {quirks.name: quirks for quirks in _QUIRKS}  # The seven providers, by name.
 
 
 class Usage(Struct, frozen=True):
@@ -151,8 +146,7 @@ class _Question(NamedTuple):
     system: tuple[str, ...]
     messages: tuple[dict[str, Any], ...]
     schema: Mapping[str, Any]
-    limits: dict[str, Any]
-    """The model, its temperature and its tokens, which both wire formats name alike."""
+    limits: dict[str, Any]  # The model, its temperature and its tokens, which both wire formats name alike.
 
     def system_texts(self, channel: str) -> list[str]:
         if channel in (JSON_SCHEMA, TOOL):
@@ -242,9 +236,8 @@ def _usage(value: object) -> Usage:
 # Providers.
 
 _READ_BYTES: Final = 65_536
+# The statuses of a provider that does not know a channel: the next one is tried.
 _TRY_NEXT: Final = (400, 404, 415, 422)
-"""The statuses of a provider that does not know a channel: the next one is tried."""
-
 _OK: Final = 200
 
 

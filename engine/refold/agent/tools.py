@@ -179,8 +179,7 @@ class FunctionTool(Struct, frozen=True):
     function: Callable[[dict[str, Any], ToolContext], Any]
     long_running: bool = False
     annotations: Mapping[str, bool] = {}
-    anthropic_type: str = ""
-    """The type of a tool that Anthropic's models know without a schema."""
+    anthropic_type: str = ""  # The type of a tool that Anthropic's models know without a schema.
 
     def execute(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         """Call the function."""
@@ -363,6 +362,7 @@ class _CancelledError(RefoldError):
     pass
 
 
+# The outcome of a call that raised, and what precedes its message; any other exception is a failed execution.
 _OUTCOMES: Final[tuple[tuple[type[Exception], str, str], ...]] = (
     (_UnknownTool, UNKNOWN_TOOL, ""),
     (_CancelledError, CANCELLED, ""),
@@ -372,14 +372,12 @@ _OUTCOMES: Final[tuple[tuple[type[Exception], str, str], ...]] = (
     (NotFound, INVALID_INPUT, "invalid input: "),
     (ReadOnly, FORBIDDEN, "forbidden: "),
 )
-"""The outcome of a call that raised, and what precedes its message; any other exception is a failed execution."""
 
 
 class _Registered(NamedTuple):
     definition: ToolDefinition
     tool: Tool
-    schema: dict[str, Any] | None
-    """What arguments are checked against; `None` for a tool that checks them itself."""
+    schema: dict[str, Any] | None  # What arguments are checked against; `None` for a tool that checks them itself.
 
 
 class ToolRegistry:
@@ -587,8 +585,7 @@ class _CallRecord:
         self._sources = self._chat.session.provenance(opens=False)
         self._call_id = checks.text(call_id, "call_id", NAME_BYTES_MAX, "NAME_BYTES_MAX")
         self._arguments: Any = {}
-        self.error: RefoldError | None = None
-        """Why the log cannot hold the arguments, which are then recorded as none."""
+        self.error: RefoldError | None = None  # Why the log cannot hold the arguments, which are then recorded as none.
         try:
             # A copy, for the tool may change its arguments.
             copied = msgspec.json.decode(msgspec.json.encode(decode_arguments(arguments)))

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from refold.evaluation.eviction import Eviction
     from refold.evaluation.retrieval import Embedded, Figures
 
-_EMBEDDERS = ("hashed", "minilm", "wordllama")
-"""Written out, so that the help loads nothing; a test compares."""
-
+_EMBEDDERS = ("hashed", "minilm", "wordllama")  # Written out, so that the help loads nothing; a test compares.
 _NAME_CHARS = 30
 _KILO = 1_024
 
@@ -29,6 +27,7 @@ def bench_group() -> None:
     """
 
 
+# The options that say what is measured on.
 _SOURCES = (
     click.option(
         "--data",
@@ -53,7 +52,6 @@ _SOURCES = (
         help="Take vectors from its two .npy files, of items and of questions, instead of an embedder's.",
     ),
 )
-"""The options that say what is measured on."""
 
 
 def _embedded(*, data: Path, queries: Path | None, embedder: str, vectors: Path | None) -> "list[Embedded]":

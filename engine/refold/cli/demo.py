@@ -25,9 +25,8 @@ _SESSION: Final = "openai/airline/1"
 _FORK: Final = "what-if"
 _CRASH: Final = "crash"
 _WINDOW_TOKENS: Final = 600
+# The snapshot is taken behind this message: the agent has offered two flights, the customer is about to choose.
 _SNAPSHOT_MESSAGE: Final = 13
-"""The snapshot is taken behind this message: the agent has offered two flights, the customer is about to choose."""
-
 _ACKNOWLEDGED: Final = 20
 _CHILD_SECONDS: Final = 60
 

@@ -289,6 +289,7 @@ _ROWS: Final[tuple[tuple[Table, bytes], ...]] = (
     ("meta", UNSWEPT_KEY),
 )
 
+# Checks of the surroundings of a store.
 _OUTSIDE: Final[dict[str, Callable[[str], CheckResult]]] = {
     "file system": _file_system,
     "disk space": _disk_space,
@@ -298,11 +299,11 @@ _OUTSIDE: Final[dict[str, Callable[[str], CheckResult]]] = {
     "search": _search,
     "unfinished": _unfinished,
 }
-"""Checks of the surroundings of a store."""
 
+# Checks of the file without which the others make no sense.
 _GATES: Final[dict[str, Callable[[StoreFacts], CheckResult]]] = {"file": _whole, "format": _format}
-"""Checks of the file without which the others make no sense."""
 
+# Checks of the content of the file.
 _INSIDE: Final[dict[str, Callable[[StoreFacts], CheckResult]]] = {
     "map": _map,
     "readers": _readers,
@@ -312,10 +313,9 @@ _INSIDE: Final[dict[str, Callable[[StoreFacts], CheckResult]]] = {
     "event kinds": _tags,
     "erasures": _erasures,
 }
-"""Checks of the content of the file."""
 
+# Checks whose bad result is damage, and the exit code so.
 _DAMAGE: Final = frozenset({"file", "log", "tail", "event kinds"})
-"""Checks whose bad result is damage, and the exit code so."""
 
 
 def examine(path: str) -> Examination:

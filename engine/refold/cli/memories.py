@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     from refold.embedders import Embedder
     from refold.mirror import Mirror, MirrorReport
 
+# Written out, as are the statuses, so that the help loads nothing; a test compares.
 _CATEGORIES = ("preference", "convention", "pattern", "correction", "fact")
-"""Written out, as are the statuses, so that the help loads nothing; a test compares."""
-
 _STATUSES = ("active", "pending_review", "rejected", "archived")
 _CONTENT_CHARS = 90
 

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 # Printing: data on stdout, everything else on stderr; colour and progress bars only where a terminal shows them.
 
-Line: TypeAlias = "Sequence[str | tuple[str, str]]"
-"""Texts, and texts with their style, such as `("12", "bold")`."""
+Line: TypeAlias = "Sequence[str | tuple[str, str]]"  # Texts, and texts with their style, such as `("12", "bold")`.
 
 _TEXT_CHARS: Final = 60
 _BAR_CHARS: Final = 20

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from refold.embedders import Embedder
     from refold.results import Recovered
 
-Moment: TypeAlias = int | dates.datetime | None
-"""A seq or a time."""
+Moment: TypeAlias = int | dates.datetime | None  # A seq or a time.
 
 # Stores, on a fixed clock and random source where REFOLD_CLOCK_NS asks for them.
 

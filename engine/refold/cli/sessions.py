@@ -326,12 +326,9 @@ def restore(memory: "Memory", conversation: str, name: str) -> Output:
 
 # Import and export.
 
+# Written out, so that the help does not load the importers; a test compares.
 _FORMATS = ("swe-agent", "locomo", "beam", "openai", "refold")
-"""Written out, so that the help does not load the importers; a test compares."""
-
-_MEMORY_FORMATS = ("locomo", "mem0", "memories")
-"""The same for `--facts`."""
-
+_MEMORY_FORMATS = ("locomo", "mem0", "memories")  # The same for `--facts`.
 _IMPORT_FORMATS = tuple(dict.fromkeys((*_FORMATS, *_MEMORY_FORMATS)))
 _EXPORT_FORMATS = ("openai", "refold")
 

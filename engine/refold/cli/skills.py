@@ -15,9 +15,8 @@ from refold.errors import InvalidInput, NotFound
 if TYPE_CHECKING:
     from refold.skills import Skill, Skills
 
+# Written out, as are phases and statuses, so that the help loads nothing; a test compares.
 _SOURCES = ("builtin", "external", "user", "project", "generated")
-"""Written out, as are phases and statuses, so that the help loads nothing; a test compares."""
-
 _PHASES = ("planning", "implementation", "retry")
 _STATUSES = ("active", "pending_review", "rejected", "archived")
 _DESCRIPTION_CHARS = 70
@@ -32,6 +31,7 @@ def skills_group() -> None:
     """
 
 
+# The options that say where skills are looked for.
 _PLACES = (
     click.option(
         "--project",
@@ -44,7 +44,6 @@ _PLACES = (
     click.option("--builtin", type=click.Path(), multiple=True, help="A directory of built-in skills; repeat."),
     click.option("--db", envvar="REFOLD_DB", show_envvar=True, metavar="PATH", help="The store of what is learned."),
 )
-"""The options that say where skills are looked for."""
 
 
 def _verb(name: str, *options: Option[Any]) -> Callable[[Function], Function]:

@@ -5,8 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
+# An index is weighed anew when it has grown by one row for so many, and when it has more parts than rows.
 _WEIGHED_SHARE: Final = 16
-"""An index is weighed anew when it has grown by one row for so many, and when it has more parts than rows."""
 
 
 class _Index(Protocol):
@@ -49,10 +49,8 @@ class IndexCache(Generic[S]):
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._cached: OrderedDict[Hashable, _Cached[S]] = OrderedDict()
-        self._locks: dict[Hashable, threading.Lock] = {}
-        """Of the indexes that are being filled."""
-        self.nbytes = 0
-        """About the bytes of the indexes in RAM, each as of its last use."""
+        self._locks: dict[Hashable, threading.Lock] = {}  # Of the indexes that are being filled.
+        self.nbytes = 0  # About the bytes of the indexes in RAM, each as of its last use.
 
     def __len__(self) -> int:
         return len(self._cached)

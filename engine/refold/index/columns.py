@@ -16,18 +16,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from refold.errors import EmbeddingMismatch, InvalidInput
 
-Array: TypeAlias = NDArray[Any]
-"""Numbers of some kind; the column they are of says which."""
+Array: TypeAlias = NDArray[Any]  # Numbers of some kind; the column they are of says which.
 
-Rows: TypeAlias = NDArray[np.intp]
-"""Row numbers. numpy takes this kind of integer without a copy."""
+Rows: TypeAlias = NDArray[np.intp]  # Row numbers. numpy takes this kind of integer without a copy.
 
 DAY_NS: Final = 86_400_000_000_000
-
 _CAPACITY_MIN: Final = 64
-
+# A column of this size is given room for as many rows again; copying a smaller one takes no time.
 LARGE_COLUMN_BYTES: Final = 4 * 1024**2
-"""A column of this size is given room for as many rows again; copying a smaller one takes no time."""
 
 
 def product(left: Array, right: Array, out: Array | None = None) -> Array:
@@ -226,13 +222,11 @@ def remove_terms(postings: dict[str, Posting], row: int, added: Iterable[Posting
             del postings[posting.term]
 
 
+# If all counts of keywords fit a byte, a code holds the row's own there, and those it shares with the query above.
 _STEP: Final = 256
-"""If all counts of keywords fit a byte, a code holds the row's own there, and those it shares with the query above."""
-
 _WIDE_STEP: Final = 2**32
-
+# A keyword that more than one of so many rows have gets a column of steps, which is added at once.
 _COMMON_SHARE: Final = 8
-"""A keyword that more than one of so many rows have gets a column of steps, which is added at once."""
 
 
 class Codes(NamedTuple):
@@ -240,8 +234,7 @@ class Codes(NamedTuple):
 
     values: Array
     step: int
-    query_count: int
-    """How many keywords the query has, known or not."""
+    query_count: int  # How many keywords the query has, known or not.
 
     def overlaps(self, rows: Rows) -> list[float]:
         """Compute the Jaccard index of the query's keywords and those of rows: 0 where both have none."""
@@ -273,8 +266,7 @@ class Keywords:
 
     def __init__(self) -> None:
         self._postings: dict[str, Posting] = {}
-        self._steps: dict[str, Column] = {}
-        """Of common keywords: a step for each row that has it."""
+        self._steps: dict[str, Column] = {}  # Of common keywords: a step for each row that has it.
         self._counts = Column(np.uint16)
         self._has_long = False
 

@@ -22,36 +22,18 @@ from refold.text import blake2b
 # and searched by any number of threads. hnswlib is loaded when the first graph is built; where it is not installed
 # there is none, and every search is a pass over all rows.
 
-_LINKS: Final = 16
-"""Links of a row in each layer of a graph, and half of those in the lowest."""
-
+_LINKS: Final = 16  # Links of a row in each layer of a graph, and half of those in the lowest.
+# Candidates that a graph compares while it is built; twice as many cost 1.6 times the time for 0.001 of recall.
 _CONSTRUCTION: Final = 100
-"""Candidates that a graph compares while it is built; twice as many cost 1.6 times the time for 0.001 of recall."""
-
-BREADTH_MIN: Final = 100
-"""Candidates that a search in a graph keeps, at least."""
-
-BREADTH_MAX: Final = 800
-"""A graph that needs more candidates than this to find the nearest rows is not used."""
-
-RECALL_MIN: Final = 0.98
-"""The share of the nearest rows that a graph has to find."""
-
-_PROBES: Final = 32
-"""Queries that a new graph is tried with, and how many neighbours each asks for."""
+BREADTH_MIN: Final = 100  # Candidates that a search in a graph keeps, at least.
+BREADTH_MAX: Final = 800  # A graph that needs more candidates than this to find the nearest rows is not used.
+RECALL_MIN: Final = 0.98  # The share of the nearest rows that a graph has to find.
+_PROBES: Final = 32  # Queries that a new graph is tried with, and how many neighbours each asks for.
 _PROBE_NEIGHBOURS: Final = 10
-
-_BLOCK_ROWS: Final = 512
-"""Rows that are built into a graph between two checks whether it is still needed."""
-
-_COPIED_ROWS: Final = 4_096
-"""Vectors that are copied at a time into a graph that was stored."""
-
-_LAYERS_MAX: Final = 64
-"""Layers of a graph; one of 2**31 rows has eight."""
-
-_PRODUCT_ERROR: Final = 1e-5
-"""By how much two products of the same vectors may differ."""
+_BLOCK_ROWS: Final = 512  # Rows that are built into a graph between two checks whether it is still needed.
+_COPIED_ROWS: Final = 4_096  # Vectors that are copied at a time into a graph that was stored.
+_LAYERS_MAX: Final = 64  # Layers of a graph; one of 2**31 rows has eight.
+_PRODUCT_ERROR: Final = 1e-5  # By how much two products of the same vectors may differ.
 
 _logger = logging.getLogger("refold")
 _is_warned = threading.Event()
@@ -82,13 +64,10 @@ class Graph:
 
     def __init__(self, index: Any, rows: Rows, twins: dict[int, list[int]], end: int, breadth: int) -> None:
         self.index = index
-        self.rows = rows
-        """The row of each label; labels count from 0 in the order of the rows."""
-        self.twins = twins
-        """By label, the later rows with the same vector."""
+        self.rows = rows  # The row of each label; labels count from 0 in the order of the rows.
+        self.twins = twins  # By label, the later rows with the same vector.
         self.end = end
-        self.breadth = breadth
-        """How many candidates a search keeps, so that it finds nearly all of the nearest ones."""
+        self.breadth = breadth  # How many candidates a search keeps, so that it finds nearly all of the nearest ones.
         self._is_torn = False
 
     @property
@@ -230,17 +209,12 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True):
     position: int
     entry: int
     layers: int
-    seqs: bytes
-    """int64, one for each label."""
-    twin_labels: bytes
-    """uint32, and for each an int64 of `twin_seqs`."""
+    seqs: bytes  # int64, one for each label.
+    twin_labels: bytes  # uint32, and for each an int64 of `twin_seqs`.
     twin_seqs: bytes
-    levels: bytes
-    """uint8: how many layers above the lowest a label is in."""
-    lowest: bytes
-    """uint32: for each label the number of its links, and its links, zeros behind them."""
-    upper: bytes
-    """The same for each label in each layer above the lowest."""
+    levels: bytes  # uint8: how many layers above the lowest a label is in.
+    lowest: bytes  # uint32: for each label the number of its links, and its links, zeros behind them.
+    upper: bytes  # The same for each label in each layer above the lowest.
 
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode

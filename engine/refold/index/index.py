@@ -40,18 +40,14 @@ from refold.views.facts import FACTS, Facts
 _logger = logging.getLogger("refold")
 
 _NEVER: Final = Crossover(2**31, 2**31)
+# From where on the rows of live streams are searched with a graph: `None` for what a timed product tells.
 _MEASURED: Crossover | None = None
-"""From where on the rows of live streams are searched with a graph: `None` for what a timed product tells."""
-
 _NEAR: Final = 2 * 10.0**-DECIMALS
 _CANDIDATES: Final = 8
 _DRAFTS_MAX: Final = 2
-
+# A graph that has grown by this factor since it was stored is stored with the next commit, not only at the end.
 _GRAPH_GROWTH: Final = 2
-"""A graph that has grown by this factor since it was stored is stored with the next commit, not only at the end."""
-
-_LOST_RATIO_MAX: Final = 0.25
-"""Rows of a stored graph that may be gone; their vectors are read only for its sake."""
+_LOST_RATIO_MAX: Final = 0.25  # Rows of a stored graph that may be gone; their vectors are read only for its sake.
 
 
 class Neighbour(NamedTuple):
@@ -70,10 +66,8 @@ class IndexView(NamedTuple):
     seq: int
     then: Mapping[str, Entry] | None
     """The memories of an earlier state that the rows of a later one show; `None` where `project` has them."""
-    changes: dict[int, Entry | None] | None = None
-    """Memories that are not in the text index yet, if needed."""
-    by_row: Sequence[Entry | None] = ()
-    """The memories by row, if needed."""
+    changes: dict[int, Entry | None] | None = None  # Memories that are not in the text index yet, if needed.
+    by_row: Sequence[Entry | None] = ()  # The memories by row, if needed.
 
     def entries(self, rows: Sequence[int]) -> list[Entry] | None:
         """Return the memories of rows, `None` if they changed too much since; the caller holds the state lock."""
@@ -98,12 +92,9 @@ class IndexView(NamedTuple):
 class Needs(NamedTuple):
     """The needs of a search beyond the rows of a state."""
 
-    own_rows: bool = False
-    """No view of later rows will do."""
-    changes_of: ProjectIndex | None = None
-    """The index whose changed texts are taken."""
-    by_row: bool = False
-    """The memories by row."""
+    own_rows: bool = False  # No view of later rows will do.
+    changes_of: ProjectIndex | None = None  # The index whose changed texts are taken.
+    by_row: bool = False  # The memories by row.
 
 
 class FillRequest(NamedTuple):
@@ -128,16 +119,12 @@ class Source(NamedTuple):
     readonly: bool
     memory_bytes: int
     state_lock: AbstractContextManager[Any]
-    load_vectors: Callable[[Sequence[int]], list[bytes]]
-    """Returns the vectors of the events at seqs, as raw float32."""
-    stream: Callable[[str], IndexedStream | None]
-    """Returns the stream of a key, `None` where none was touched."""
+    load_vectors: Callable[[Sequence[int]], list[bytes]]  # Returns the vectors of the events at seqs, as raw float32.
+    stream: Callable[[str], IndexedStream | None]  # Returns the stream of a key, `None` where none was touched.
     place: Callable[[str, int], tuple[int, int]]
     """Returns the last event of a stream at or before a seq: the number of the stream that holds it, and its seq."""
-    graph: Callable[[int], bytes | None]
-    """Returns the stored graph of the stream of a number."""
-    store_graph: Callable[[int, bytes], None]
-    """Stores the graph of the stream of a number with the next commit."""
+    graph: Callable[[int], bytes | None]  # Returns the stored graph of the stream of a number.
+    store_graph: Callable[[int, bytes], None]  # Stores the graph of the stream of a number with the next commit.
 
 
 class Indexes:
@@ -147,8 +134,7 @@ class Indexes:
         self._source = source
         self.loader = VectorLoader(source.load_vectors)
         self._projects: IndexCache[ProjectIndex] = IndexCache(source.memory_bytes // INDEX_PARTS_COUNT)
-        self._drafts: list[tuple[Facts, ProjectIndex]] = []
-        """The states of open batches that were searched last."""
+        self._drafts: list[tuple[Facts, ProjectIndex]] = []  # The states of open batches that were searched last.
         self._episodes: IndexCache[VectorTable] = IndexCache(source.memory_bytes // EPISODES_PARTS_COUNT)
         self._episodes_lock = threading.Lock()
         self.is_closed = False

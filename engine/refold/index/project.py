@@ -19,11 +19,8 @@ from refold.index.table import PastValues, TableView, VectorTable
 from refold.index.text import Text, TextIndex
 from refold.views.facts import FACTS, Facts
 
-DECIMALS: Final = 6
-"""Of a cosine that an event records."""
-
-_VECTORS_READ: Final = 1_024
-"""Vectors that are read from the log at a time."""
+DECIMALS: Final = 6  # Of a cosine that an event records.
+_VECTORS_READ: Final = 1_024  # Vectors that are read from the log at a time.
 
 
 def vector_of(event: Event) -> bytes:
@@ -104,8 +101,7 @@ class ProjectTexts:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.index = TextIndex()
-        self._entries: dict[int, Entry] = {}
-        """Those that are in the index, by order."""
+        self._entries: dict[int, Entry] = {}  # Those that are in the index, by order.
         self._changes: dict[int, Entry | None] | None = None
         """What changed and is not in the index yet, under the state lock; `None` until a ranking compares texts."""
 
@@ -147,19 +143,13 @@ def _text_of(entry: Entry) -> Text:
     return Text(entry.content, entry.session, entry.occurred_ns if entry.dated else None)
 
 
-Load: TypeAlias = Callable[[Sequence[int]], Array]
-"""Returns the vectors at seqs, of length 1, one in each line."""
+Load: TypeAlias = Callable[[Sequence[int]], Array]  # Returns the vectors at seqs, of length 1, one in each line.
 
-_NO_TIME_NS: Final = 2**62
-"""For a memory of an open batch that was accessed at no time yet: later than any now."""
-
+_NO_TIME_NS: Final = 2**62  # For a memory of an open batch that was accessed at no time yet: later than any now.
 _WORN_ROWS_MIN: Final = 256
-
-_VIEWS_MAX: Final = 16
-"""Views of a project at earlier seqs that are cached."""
-
+_VIEWS_MAX: Final = 16  # Views of a project at earlier seqs that are cached.
+# Memories that changed last, as they were before: a search that began earlier may have found one.
 _REPLACED_MAX: Final = 4_096
-"""Memories that changed last, as they were before: a search that began earlier may have found one."""
 
 # The RAM of a memory without its vector and its content, roughly; more of it once its text was compared; and what
 # its terms take then for each of its letters.
@@ -200,25 +190,18 @@ class ProjectIndex:
         self.seq = seq
         self.facts_seq: int = facts_seq
         """The seq of the last event that changed its memories; negative in an open batch."""
-        self.key: Hashable = None
-        """Its key in the cache; `None` for that of an open batch."""
+        self.key: Hashable = None  # Its key in the cache; `None` for that of an open batch.
         self.stream: IndexedStream | None = None
-        self.is_torn = False
-        """Whether an event could not be applied: then the rows are of no use."""
-        self.ids: list[str] = []
-        """By row; empty for rows that only a graph knows."""
-        self.entries: list[Entry | None] = []
-        """By row, `None` for what is gone."""
+        self.is_torn = False  # Whether an event could not be applied: then the rows are of no use.
+        self.ids: list[str] = []  # By row; empty for rows that only a graph knows.
+        self.entries: list[Entry | None] = []  # By row, `None` for what is gone.
         self.orders: list[int] = []
-        self.rows: dict[str, int] = {}
-        """By id, in the order of the state."""
+        self.rows: dict[str, int] = {}  # By id, in the order of the state.
         self.texts = ProjectTexts()
-        self.stored_graph: Graph | None = None
-        """The graph that the store has."""
+        self.stored_graph: Graph | None = None  # The graph that the store has.
         self.grown_graph: Graph | None = None
         """The graph that was last sent to the store with a commit, before the end."""
-        self._changed_at: list[int] = []
-        """By row, the seq at which it last changed."""
+        self._changed_at: list[int] = []  # By row, the seq at which it last changed.
         self._replaced: deque[tuple[int, int, Entry | None]] = deque(maxlen=_REPLACED_MAX)
         """The seq, the row and the memory before each of the last changes."""
         self._views: OrderedDict[int, TableView] = OrderedDict()

@@ -11,12 +11,9 @@ from msgspec.structs import asdict
 from refold.errors import InvalidInput
 from refold.text import keywords
 
+# What a memory can be weighed by; each is a field of `Ranking`, whose value is its weight.
 SIGNALS: Final = ("cosine", "keywords", "bm25", "idf_cosine", "coverage", "question", "importance", "recency")
-"""What a memory can be weighed by; each is a field of `Ranking`, whose value is its weight."""
-
-TEXT_SIGNALS: Final = ("bm25", "idf_cosine", "coverage", "question")
-"""The signals that compare texts."""
-
+TEXT_SIGNALS: Final = ("bm25", "idf_cosine", "coverage", "question")  # The signals that compare texts.
 STEMMERS: Final = ("porter", "light", "none")
 
 _BOUNDS: Final = {signal: (float("-inf"), float("inf")) for signal in SIGNALS} | {
@@ -31,8 +28,7 @@ _BOUNDS: Final = {signal: (float("-inf"), float("inf")) for signal in SIGNALS} |
 }
 _CHOICES: Final = {"stemmer": STEMMERS, "recency_curve": ("hyperbolic", "exponential")}
 _NEIGHBOURS_MAX: Final = 16
-_AT_ONCE: Final = 1e18
-"""The rate of a recency that is gone after a moment."""
+_AT_ONCE: Final = 1e18  # The rate of a recency that is gone after a moment.
 
 
 class Ranking(Struct, frozen=True, kw_only=True):
@@ -175,27 +171,21 @@ class Filter(Struct, frozen=True, kw_only=True):
     categories: tuple[str, ...] | None = None
     statuses: tuple[str, ...] | None = ("active",)
     min_importance: float | None = None
-    metadata: Mapping[str, Any] | None = None
-    """Pairs that a memory's metadata must contain."""
-    rows: Any = None
-    """An array of row numbers: a filter by what a table does not hold."""
+    metadata: Mapping[str, Any] | None = None  # Pairs that a memory's metadata must contain.
+    rows: Any = None  # An array of row numbers: a filter by what a table does not hold.
 
 
 class Query(Struct, frozen=True, kw_only=True):
     """A search, checked: its text and vector, which rows it may find, and how they are ranked."""
 
     text: str = ""
-    vector: Any = None
-    """Numbers or raw float32; without one the cosine counts as 0."""
+    vector: Any = None  # Numbers or raw float32; without one the cosine counts as 0.
     filter: Filter = Filter()
     ranking: Ranking = RANKINGS["seed"]
-    now_ns: int | None = None
-    """The time that recency is counted from; `None` for the memory's own."""
+    now_ns: int | None = None  # The time that recency is counted from; `None` for the memory's own.
     top_k: int = 10
-    explain: bool = False
-    """Whether hits carry every signal, not only those with a weight."""
-    words: tuple[str, ...] | None = None
-    """The keywords to compare, instead of those of the text."""
+    explain: bool = False  # Whether hits carry every signal, not only those with a weight.
+    words: tuple[str, ...] | None = None  # The keywords to compare, instead of those of the text.
 
     @property
     def keywords(self) -> tuple[str, ...]:

@@ -22,18 +22,12 @@ from refold.limits import QUERIES_BYTES_MAX
 # Scores are computed from the stored vectors, in double precision and row by row, so that a row has one score
 # whichever way it was found. The totals only say which rows are worth it.
 
+# Where at most one of so many rows is selected, their vectors are gathered instead of all being multiplied.
 _GATHERED_SHARE: Final = 8
-"""Where at most one of so many rows is selected, their vectors are gathered instead of all being multiplied."""
-
-_SCORED_ROWS: Final = 4_096
-"""Rows that are scored in double precision at a time."""
-
+_SCORED_ROWS: Final = 4_096  # Rows that are scored in double precision at a time.
+# Below that, one over the rate is so many days that a single would lose too much of the others.
 _RATE_MIN: Final = 1e-3
-"""Below that, one over the rate is so many days that a single would lose too much of the others."""
-
-_DECIMALS: Final = 9
-"""Scores are rounded to so many digits, so that equal ones are equal however they were summed up."""
-
+_DECIMALS: Final = 9  # Scores are rounded to so many digits, so that equal ones are equal however they were summed up.
 _NEAREST: Final = Ranking(name="nearest", cosine=1.0)
 
 
@@ -55,8 +49,7 @@ class Matches(msgspec.Struct, frozen=True):
 
     hits: tuple[Match, ...]
     exact: bool
-    scanned: bool
-    """Whether all rows were passed over, without a graph."""
+    scanned: bool  # Whether all rows were passed over, without a graph.
 
 
 _thread = threading.local()
@@ -134,22 +127,12 @@ def _margin(ranking: Ranking, dimensions: int, span_days: float, extra: float) -
 # best of the rest are scored, and then every row is that might still be better: one that the graph did not give has
 # at most the cosine of the last that it gave, so it has to be strong enough in the rest, which is known of every row.
 
-_WIDENINGS: Final = 2
-"""How often a search asks a graph for twice as many rows before all are passed over."""
-
-_SELECTED_SHARE: Final = 2
-"""Where fewer than one of so many rows may be found, the graph would mostly give others."""
-
+_WIDENINGS: Final = 2  # How often a search asks a graph for twice as many rows before all are passed over.
+_SELECTED_SHARE: Final = 2  # Where fewer than one of so many rows may be found, the graph would mostly give others.
 _TRUSTED_SHARE: Final = 2
-
-_LOOKED_AT_SHARE: Final = 16
-"""At most one of so many rows is looked at by itself; a pass over all is faster then."""
-
-CERTIFIED_ROWS: Final = 400
-"""Near rows that a search for the best scores begins with."""
-
-_SPARE_ROWS: Final = 16
-"""Rows, beyond `top_k`, that are strong in all but the cosine and raise the bound of a search."""
+_LOOKED_AT_SHARE: Final = 16  # At most one of so many rows is looked at by itself; a pass over all is faster then.
+CERTIFIED_ROWS: Final = 400  # Near rows that a search for the best scores begins with.
+_SPARE_ROWS: Final = 16  # Rows, beyond `top_k`, that are strong in all but the cosine and raise the bound of a search.
 
 assert CERTIFIED_ROWS <= BREADTH_MAX
 
@@ -171,8 +154,7 @@ class Scan:
         self.filter = query.filter
         self.top_k = min(query.top_k, view.count)
         self.now_ns = query.now_ns or 0
-        self.vector: Array | None = unit if ranking.cosine else None
-        """Of length 1."""
+        self.vector: Array | None = unit if ranking.cosine else None  # Of length 1.
         self.extra: Array | None = None if extra is None else np.asarray(extra, np.float32)
         if self.extra is not None and (self.extra.shape != (view.count,) or not np.isfinite(self.extra).all()):
             raise InvalidInput(
@@ -442,17 +424,10 @@ def nearest(table: VectorTable, query: Query, *, view: TableView | None = None, 
 # of the rows themselves, because the rests are at most parallel. Whatever that leaves is looked at whole.
 
 NARROW_DIMENSIONS: Final = 64
-SAMPLED_ROWS: Final = 1_024
-"""Rows that tell in which directions most of the others differ; fewer are compared whole."""
-
-PAIRS_BYTES_MAX: Final = 8 * 1024**2
-"""Products of pairs that are held at once."""
-
-_NEAR: Final = 1e-4
-"""Products of single precision are nearer than this to what they are without rounding."""
-
-_NARROW_SHARE: Final = 4
-"""Rows of fewer numbers than so many times those of a short row are not worth shortening."""
+SAMPLED_ROWS: Final = 1_024  # Rows that tell in which directions most of the others differ; fewer are compared whole.
+PAIRS_BYTES_MAX: Final = 8 * 1024**2  # Products of pairs that are held at once.
+_NEAR: Final = 1e-4  # Products of single precision are nearer than this to what they are without rounding.
+_NARROW_SHARE: Final = 4  # Rows of fewer numbers than so many times those of a short row are not worth shortening.
 
 
 def pairs(matrix: Array, threshold: float, is_gone: Array, is_changed: Array) -> Iterator[tuple[int, Rows]]:

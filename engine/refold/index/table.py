@@ -24,14 +24,10 @@ from refold.threads import Worker
 
 ROWS_MAX: Final = 2**31
 STATUSES_MAX: Final = 255
-_FOREVER: Final = 2**63 - 1
-"""The seq at which a row dies that is alive."""
-
-_SELECTIONS_MAX: Final = 16
-"""Filters whose rows are cached for the next search with them."""
-
+_FOREVER: Final = 2**63 - 1  # The seq at which a row dies that is alive.
+_SELECTIONS_MAX: Final = 16  # Filters whose rows are cached for the next search with them.
+# If more than one of so many rows is filtered out, the others are listed: a partition of many equal values is slow.
 _EXCLUDED_SHARE: Final = 8
-"""If more than one of so many rows is filtered out, the others are listed: a partition of many equal values is slow."""
 
 
 class Vocabulary:
@@ -42,30 +38,22 @@ class Vocabulary:
         self.keywords = Keywords()
         self.category_ids: dict[str, int] = {}
         self.status_ids: dict[str, int] = {}
-        self.epoch_ns: int | None = None
-        """The time that days count from: that of the first row's access."""
+        self.epoch_ns: int | None = None  # The time that days count from: that of the first row's access.
 
 
 class Columns(NamedTuple):
     """The columns that are searched, of one length."""
 
-    matrix: Array
-    """float32, each line of length 1."""
-    born: Array
-    """int64, in order."""
+    matrix: Array  # float32, each line of length 1.
+    born: Array  # int64, in order.
     categories: Array
     alive: Array
-    importance: Array
-    """float64."""
-    accessed: Array
-    """int64."""
+    importance: Array  # float64.
+    accessed: Array  # int64.
     statuses: Array
-    days: Array
-    """float32: when a row was last accessed, in days since the epoch: what a pass over all rows reads."""
-    orders: Array
-    """int64: of rows with equal scores and importance the one with the lower number is found first."""
-    sources: Array
-    """int64: the seq of the event that carries a row's vector: what a packed graph names a row by."""
+    days: Array  # float32: when a row was last accessed, in days since the epoch: what a pass over all rows reads.
+    orders: Array  # int64: of rows with equal scores and importance the one with the lower number is found first.
+    sources: Array  # int64: the seq of the event that carries a row's vector: what a packed graph names a row by.
 
 
 class RowSelection(NamedTuple):
@@ -73,8 +61,7 @@ class RowSelection(NamedTuple):
 
     rows: Rows | None
     """`None` where all rows are passed over and the few others have a weighted importance of minus infinity."""
-    importance: Array
-    """Already weighted."""
+    importance: Array  # Already weighted.
     days: Array
 
 
@@ -166,22 +153,15 @@ def _is_any(values: Array, names: Sequence[str], ids: dict[str, int]) -> Array:
 
 # When a table gets a graph, when it gets another, and the thread that builds it.
 
+# Rows behind a graph, or a twentieth of its own if that is more, before it is built on.
 GRAPH_FRESH_ROWS_MIN: Final = 2_000
-"""Rows behind a graph, or a twentieth of its own if that is more, before it is built on."""
 _FRESH_SHARE: Final = 20
-
+# Rows of a graph that may be gone before it is built anew: they cost time as long as they are in it.
 _GRAPH_GONE_RATIO_MAX: Final = 0.25
-"""Rows of a graph that may be gone before it is built anew: they cost time as long as they are in it."""
-
-_CALIBRATED_ROWS_MIN: Final = 2_048
-"""With fewer rows no graph is worth its cost on any machine."""
-
+_CALIBRATED_ROWS_MIN: Final = 2_048  # With fewer rows no graph is worth its cost on any machine.
+# The time of asking a graph for the nearest rows: passes over all rows that take longer are replaced by it.
 _NEAREST_NS: Final = 100_000
-"""The time of asking a graph for the nearest rows: passes over all rows that take longer are replaced by it."""
-
-_HYBRID_NS: Final = 1_500_000
-"""The time of a certified search."""
-
+_HYBRID_NS: Final = 1_500_000  # The time of a certified search.
 _TIMINGS: Final = 3
 _logger = logging.getLogger("refold")
 
@@ -232,8 +212,7 @@ class GraphBuilder:
         self.fixed = crossover
         self._crossover: Crossover | None = None
         self._calibrated_count = 0
-        self._uses = {True: False, False: False}
-        """Whether the graph is in use, for hybrid searches and for others."""
+        self._uses = {True: False, False: False}  # Whether the graph is in use, for hybrid searches and for others.
         self._thread: Worker | None = None
         self._is_closed = False
         self._refused_count = 0
@@ -355,8 +334,7 @@ class VectorTable:
             )
         self.dimensions = dimensions
         self.model = model
-        self.name = name or model
-        """The name that a packed graph carries."""
+        self.name = name or model  # The name that a packed graph carries.
         self.since = since
         self._columns = {
             "matrix": Column(np.float32, dimensions),

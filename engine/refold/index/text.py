@@ -24,8 +24,7 @@ _Floats: TypeAlias = NDArray[float32]
 # Porter's algorithm of 1980 (M. F. Porter, An algorithm for suffix stripping), and a lighter one of four steps. Both
 # leave words of other letters than a to z as they are.
 
-_STEMS_MAX: Final = 65_536
-"""Words whose stems are cached."""
+_STEMS_MAX: Final = 65_536  # Words whose stems are cached.
 
 _COMMON: Final = frozenset(
     re.findall(
@@ -72,7 +71,6 @@ def _endings(pairs: str) -> tuple[tuple[str, str], ...]:
 _LIGHT_LETTERS_MIN: Final = 3
 # In the order in which they are tried.
 _LIGHT_ENDINGS: Final = (("ing", ""), ("edly", ""), ("ed", ""), ("ies", "y"), ("es", ""), ("s", ""), ("ly", ""))
-
 # The steps of Porter's paper, by their numbers.
 _PLURALS_1A: Final = _endings("sses:ss ies:i ss:ss s:")
 _ENDINGS_2: Final = _endings(

@@ -76,10 +76,8 @@ class RemoteServer:
         self.failures = 0
         self.not_before = 0.0
         self.error: McpFailed | None = None
-        self.is_gone = False
-        """Whether it was disconnected: nothing of it may come back."""
-        self.tools: dict[str, str] = {}
-        """The name for models -> the server's own."""
+        self.is_gone = False  # Whether it was disconnected: nothing of it may come back.
+        self.tools: dict[str, str] = {}  # The name for models -> the server's own.
         self._registry = registry
         self._offered: dict[str, tuple[Any, FunctionTool]] = {}
         """The name for models -> the description by the server, and the tool that was made of it."""

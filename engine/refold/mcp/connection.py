@@ -187,10 +187,7 @@ def _server(name: str, fields: dict[str, Any]) -> McpServer:
 # An event loop on a thread of its own, for connections that outlive the calls of programs without one.
 
 T = TypeVar("T")
-
-_ABANDONED: Final[set["asyncio.Future[Any]"]] = set()
-"""Tasks that were given up and have not ended yet."""
-
+_ABANDONED: Final[set["asyncio.Future[Any]"]] = set()  # Tasks that were given up and have not ended yet.
 _CLOSED: Final = "this toolset is closed; make another one"
 
 
@@ -301,16 +298,11 @@ class ServerProcess:
     """The process of a server: its streams while it runs, and the reason of its end."""
 
     def __init__(self) -> None:
-        self.complaint = ""
-        """The end of its standard error."""
-        self.strays = 0
-        """Lines on its standard output that were no messages."""
-        self.fault = ""
-        """Why its output is no longer read."""
-        self.ended = asyncio.Event()
-        """Set when it closed its standard output, or that is no longer read."""
-        self._requests = 0
-        """Requests of the server whose answers it has not read yet."""
+        self.complaint = ""  # The end of its standard error.
+        self.strays = 0  # Lines on its standard output that were no messages.
+        self.fault = ""  # Why its output is no longer read.
+        self.ended = asyncio.Event()  # Set when it closed its standard output, or that is no longer read.
+        self._requests = 0  # Requests of the server whose answers it has not read yet.
 
     @asynccontextmanager
     async def streams(self, server: McpServer) -> AsyncGenerator[tuple[Any, Any]]:
@@ -440,14 +432,12 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 _CONNECTION_CLOSED: Final = -32000
 _INVALID_REQUEST: Final = -32600
+# Errors by which the SDK says that a connection is no more; of the numbers alone a server may make its own.
 _GONE: Final = frozenset({(_CONNECTION_CLOSED, "Connection closed"), (_INVALID_REQUEST, "Session terminated")})
-"""Errors by which the SDK says that a connection is no more; of the numbers alone a server may make its own."""
-
+# Beginnings of the same, and of the SDK's error where no answer can come any more.
 _LOST: Final = ("Connection closed", "SSE stream")
-"""Beginnings of the same, and of the SDK's error where no answer can come any more."""
-
+# The beginning of the last line of an error of pydantic, which is of no use to a model.
 _ADVERTISING: Final = "For further information visit"
-"""The beginning of the last line of an error of pydantic, which is of no use to a model."""
 
 
 class Connection:

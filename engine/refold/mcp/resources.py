@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from mcp.server.connection import Connection
 
 JSON: Final = "application/json"
+# The key of a request's `_meta` under which a host names the conversation; a model does not write it.
 CONVERSATION_META: Final = "refold/conversation"
-"""The key of a request's `_meta` under which a host names the conversation; a model does not write it."""
 
 
 class Binding(Struct, frozen=True):
@@ -102,9 +102,7 @@ EVENTS: Final = "events"
 PROFILE: Final = "profile"
 NOTES: Final = "notes"
 MEMORIES: Final = "memories"
-
 CONVERSATION_KINDS: Final = (SCRATCHPAD, WINDOW, EVENTS)
-
 _SCHEME: Final = "memory://"
 _PATHS: Final = {
     **{kind: f"conversations/{{}}/{kind}" for kind in CONVERSATION_KINDS},
@@ -121,6 +119,7 @@ _ABOUT: Final = {
     NOTES: "The notes of a day.",
     MEMORIES: "What is remembered about a project, as it was added; `next` is the offset of the next page.",
 }
+# By the kind of resource; the profile has one address alone.
 TEMPLATES: Final = {
     kind: _SCHEME
     + path.format("{date}" if kind == NOTES else "{id}")
@@ -128,7 +127,6 @@ TEMPLATES: Final = {
     for kind, path in _PATHS.items()
     if kind != PROFILE
 }
-"""By the kind of resource; the profile has one address alone."""
 
 _NUMBER_CHARS_MAX: Final = 19
 
@@ -147,8 +145,7 @@ class Address(Struct, frozen=True):
         return f"{_SCHEME}{_PATHS[self.kind].format(quote(self.id, safe=''))}{f'?{query}' if query else ''}"
 
 
-ALL: Final = Address("")
-"""In the place of every resource: an erasure may reach any of them."""
+ALL: Final = Address("")  # In the place of every resource: an erasure may reach any of them.
 
 
 def parse_address(uri: str) -> Address:
@@ -347,8 +344,8 @@ def _memories(binding: Binding, address: Address) -> dict[str, Any]:
 
 # Changes: which resources an event may have changed, and whether the list of them is another one since.
 
+# The kind of the resource that shows a view, by the name of the view.
 _SHOWN: Final = {"scratch": SCRATCHPAD, "window": WINDOW, "facts": MEMORIES}
-"""The kind of the resource that shows a view, by the name of the view."""
 
 
 def _changed(event: Event) -> tuple[str, ...]:
@@ -414,8 +411,7 @@ class Lists:
 
 # Watching.
 
-_LIST: Final = ""
-"""Among the addresses, the list of them."""
+_LIST: Final = ""  # Among the addresses, the list of them.
 
 
 class _Watcher:

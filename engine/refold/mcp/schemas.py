@@ -27,22 +27,19 @@ from refold.limits import (
 
 # References of JSON schemas, in the words of their draft.
 
+# Drafts in which a reference is alone in its schema, and anchors are written as identifiers.
 _OLD_DRAFTS: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
-"""Drafts in which a reference is alone in its schema, and anchors are written as identifiers."""
-
+# Those in which an identifier is called `id`, and `const` means nothing.
 _OLDEST_DRAFTS: Final = ("draft-03", "draft-04")
-"""Those in which an identifier is called `id`, and `const` means nothing."""
-
+# Words that hold values, which may look like schemas and are none.
 _VALUES: Final = frozenset({"const", "enum", "default", "examples"})
-"""Words that hold values, which may look like schemas and are none."""
 
 
 class SchemaPlace(NamedTuple):
     """A place in a schema: the document of its references, the references that are open, and the depth."""
 
     document: Any
-    known: dict[object, Any]
-    """Documents by their URI, and anchors by their document and name; filled at the first use."""
+    known: dict[object, Any]  # Documents by their URI, and anchors by their document and name; filled at the first use.
     root: Any
     uri: str = ""
     draft: str = ""
@@ -272,6 +269,7 @@ def _others(one: Any, other: Any) -> Any:
     return merged(one, other)
 
 
+# How the two values of a word become one; of any other word the first stays.
 _JOINED: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "type": _types,
     "properties": _properties,
@@ -285,13 +283,12 @@ _JOINED: Final[dict[str, Callable[[Any, Any], Any]]] = {
     **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), max),
     **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), min),
 }
-"""How the two values of a word become one; of any other word the first stays."""
 
 
+# Words that say nothing of an instance, and those that are worked on by themselves.
 _SILENT: Final = frozenset(
     ("$schema", "$id", "id", "$comment", "$anchor", "$dynamicAnchor", "$vocabulary", "$defs", "definitions", "examples")
 ) | frozenset(("title", "readOnly", "writeOnly", "deprecated", "$ref", "allOf", "anyOf", "oneOf", "const"))
-"""Words that say nothing of an instance, and those that are worked on by themselves."""
 
 
 _COUNTS: Final = (
@@ -299,6 +296,7 @@ _COUNTS: Final = (
     *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
 )
 _Kind = Literal["string", "number", "integer", "boolean", "object", "array", "null"]
+# The types of words that stay, by the specification.
 _PLAIN: Final[dict[str, Any]] = {
     "type": _Kind | Annotated[list[_Kind], Meta(min_length=1)],
     "description": str,
@@ -310,7 +308,6 @@ _PLAIN: Final[dict[str, Any]] = {
     "uniqueItems": bool,
     **dict.fromkeys(_COUNTS, int | float),
 }
-"""The types of words that stay, by the specification."""
 
 
 def _is_plain(key: str, value: object) -> bool:

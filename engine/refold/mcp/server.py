@@ -49,8 +49,7 @@ if TYPE_CHECKING:
 
 _ID: Final = "conversation"
 _ID_SCHEMA: Final = {"type": "string", "description": "Id of the conversation; omit for the one of this session"}
-_AT_ONCE: Final = "memory_read"
-"""It reads RAM alone, so that a hop to a thread would cost more than the call."""
+_AT_ONCE: Final = "memory_read"  # It reads RAM alone, so that a hop to a thread would cost more than the call.
 
 
 def registry_of(binding: Binding) -> ToolRegistry:
@@ -170,8 +169,8 @@ def _names(names: Callable[..., list[str]], bound: str | None, text: str, is_one
     return [text, *longer] if is_one() else longer
 
 
+# The kinds of resources by their template and the name of its argument.
 _KINDS: Final = {(uri, "date" if kind == NOTES else "id"): kind for kind, uri in resources.TEMPLATES.items()}
-"""The kinds of resources by their template and the name of its argument."""
 
 
 # Prompts.
@@ -287,8 +286,8 @@ class Running(Struct, frozen=True):
             return await asyncio.get_running_loop().run_in_executor(self.readers, partial(function, *arguments))
 
 
+# The SDK's context of a request, with the parts of the running server.
 Context: TypeAlias = ServerRequestContext[Running, Any]
-"""The SDK's context of a request, with the parts of the running server."""
 
 _SESSION_HEADER: Final = "mcp-session-id"
 _INSTRUCTIONS: Final = (

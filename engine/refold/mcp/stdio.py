@@ -32,13 +32,12 @@ from mcp.types.jsonrpc import (
 
 from refold.limits import DRAIN_SECONDS, LINE_BYTES_MAX, LINES_COUNT_MAX, OPEN_BYTES_MAX, REQUEST_BYTES_MIN
 
+# In the place of such a line: no JSON, so that it is answered as such.
 _TOO_LONG: Final = b"a line over LINE_BYTES_MAX"
-"""In the place of such a line: no JSON, so that it is answered as such."""
-
 _NO_JSON: Final = f"parse error: a message is one line of JSON, at most {LINE_BYTES_MAX = :,} bytes"
 _NO_MESSAGE: Final = "invalid request: this is no message of JSON-RPC 2.0 that the protocol knows"
+# A request that is answered when its client ends it; the end does not wait for that.
 _STREAM: Final = "subscriptions/listen"
-"""A request that is answered when its client ends it; the end does not wait for that."""
 
 Read: TypeAlias = MemoryObjectReceiveStream[SessionMessage | Exception]
 Write: TypeAlias = MemoryObjectSendStream[SessionMessage]

@@ -23,17 +23,16 @@ from refold.limits import (
     SKILL_FILES_COUNT_MAX,
 )
 
+# Directories that are never entered: of version control, of builds, of packages, of other tools' own state.
 IGNORED: Final = frozenset(
     (
         *(".git", ".hg", ".svn", "target", "node_modules", ".next", "dist", "build", "coverage", "__pycache__"),
         *(".plan-cascade", ".venv"),
     )
 )
-"""Directories that are never entered: of version control, of builds, of packages, of other tools' own state."""
 
+# Ignored names that a skill may have, too: entered where a skill file is in them.
 _BUILT: Final = frozenset(("target", "dist", "build", "coverage"))
-"""Ignored names that a skill may have, too: entered where a skill file is in them."""
-
 _SKILL_FILES: Final = ("SKILL.md", "skill.md")
 OUTSIDE: Final = "the link leads outside of the directory that is searched; it is not followed"
 

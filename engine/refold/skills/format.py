@@ -24,16 +24,10 @@ from refold.limits import (
 from refold.text import sha256
 
 SKILL_FILE: Final = "SKILL.md"
-
+# The sources of skills, in the order of their priorities; generated ones live in the log.
 SOURCES: Final = ("builtin", "external", "user", "project", "generated")
-"""The sources of skills, in the order of their priorities; generated ones live in the log."""
-
-PHASES: Final = ("planning", "implementation", "retry")
-"""When a skill may be put before a model."""
-
-ALWAYS: Final = "always"
-"""All phases."""
-
+PHASES: Final = ("planning", "implementation", "retry")  # When a skill may be put before a model.
+ALWAYS: Final = "always"  # All phases.
 ERROR: Final = "error"
 WARNING: Final = "warning"
 NOTE: Final = "note"
@@ -128,13 +122,13 @@ class Skill(Struct, frozen=True, kw_only=True):
         return f"{self.source_name} ({self.source})" if self.source_name else self.source
 
 
+# The keys of a frontmatter that mean something here; every other one is part of `Skill.metadata`.
 KNOWN_KEYS: Final = frozenset(
     (
         *("name", "description", "version", "tags", "license", "compatibility", "metadata", "hooks"),
         *("allowed-tools", "user-invocable", "disable-model-invocation"),
     )
 )
-"""The keys of a frontmatter that mean something here; every other one is part of `Skill.metadata`."""
 
 
 class SkillSummary(Struct, frozen=True, kw_only=True):
@@ -186,13 +180,10 @@ class Split(NamedTuple):
     """A file cut in two, which joined give the file, and the frontmatter in its head."""
 
     head: str
-    block: str | None
-    """The YAML between the fences, `None` where there is no frontmatter."""
+    block: str | None  # The YAML between the fences, `None` where there is no frontmatter.
     body: str
-    block_line: int
-    """The line of the file, from 1, at which the block begins."""
-    problem: str = ""
-    """Why there is no block, or what is odd about it."""
+    block_line: int  # The line of the file, from 1, at which the block begins.
+    problem: str = ""  # Why there is no block, or what is odd about it.
 
 
 class Oddity(NamedTuple):
@@ -205,8 +196,7 @@ class Oddity(NamedTuple):
 class Block(NamedTuple):
     """A block's mapping, the line of each key, and the constructs that a strict reader would refuse."""
 
-    values: dict[str, Any]
-    """Texts, lists, and dicts by text."""
+    values: dict[str, Any]  # Texts, lists, and dicts by text.
     lines: dict[str, int]
     oddities: tuple[Oddity, ...]
 

@@ -44,6 +44,7 @@ from refold.views.skills import (
 
 T = TypeVar("T")
 
+# The JSON schema of a skill as a model proposes it.
 SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
@@ -55,7 +56,6 @@ SCHEMA: Final[dict[str, Any]] = {
     "required": ["name", "description", "tags", "body"],
     "additionalProperties": False,
 }
-"""The JSON schema of a skill as a model proposes it."""
 
 
 class SkillLibrary(Handle):

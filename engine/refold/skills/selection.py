@@ -28,21 +28,19 @@ if TYPE_CHECKING:
 
 # Scores: the formula of the seeds, and the engine's own rankings.
 
+# The formula of other programs: words of the query in name, description, tags and body, over the root of the body.
 SEED: Final = "seed"
-"""The formula of other programs: words of the query in name, description, tags and body, over the root of the body."""
-
 _SEED_WEIGHTS: Final = (("name", 4.0), ("description", 2.5), ("tags", 2.0), ("body", 1.0))
 
-Vectors: TypeAlias = Callable[[Sequence[str]], "NDArray[float32]"]
-"""Vectors of texts, one row of length 1 for each."""
+Vectors: TypeAlias = Callable[[Sequence[str]], "NDArray[float32]"]  # Vectors of texts, one row of length 1 for each.
 
+# The rankings that proved best for skills: by words alone, and by words and meaning.
 RANKINGS: Final = {
     "words": Ranking(name="words", bm25=1.0, bm25_saturation=1.2, bm25_length=0.75),
     "hybrid": Ranking(
         name="hybrid", cosine=0.5, coverage=0.5, stemmer="light", neighbours=(), damping=0.4, pivot_terms=20.0
     ),
 }
-"""The rankings that proved best for skills: by words alone, and by words and meaning."""
 
 
 class SeedScorer:
@@ -180,9 +178,7 @@ def _content(project: str, name: str, contents: dict[str, bytes | None]) -> byte
 
 # Selection: the skills to put before a model, for a query and a phase.
 
-DETECTED_SCORE: Final = 100.0
-"""The score of detected and forced skills: above all that a query may give."""
-
+DETECTED_SCORE: Final = 100.0  # The score of detected and forced skills: above all that a query may give.
 AUTO_DETECTED: Final = "auto_detected"
 LEXICAL: Final = "lexical"
 USER_FORCED: Final = "user_forced"

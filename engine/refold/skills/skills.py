@@ -70,26 +70,19 @@ class Overview(Struct, frozen=True):
     diagnostics: dict[str, int]
 
 
-GENERATED_PRIORITY: Final = 201
-"""The priority of learned skills: above the user's, below every file of the project."""
-
+GENERATED_PRIORITY: Final = 201  # The priority of learned skills: above the user's, below every file of the project.
+# The key under which hooks share the registry that the active skills restrict.
 _TOOLS: Final = "tools of the active skills"
-"""The key under which hooks share the registry that the active skills restrict."""
-
-_ARGUMENTS_CHARS_MAX: Final = 200
-"""The part of a call's arguments that a model sees which makes a skill of a session."""
+_ARGUMENTS_CHARS_MAX: Final = 200  # The part of a call's arguments that a model sees which makes a skill of a session.
 
 
 # Learning a skill from a session that went well.
 
-_CALLS_COUNT_MIN: Final = 3
-"""A session with fewer tool calls is no task that a skill would help with."""
+_CALLS_COUNT_MIN: Final = 3  # A session with fewer tool calls is no task that a skill would help with.
+_SIMILAR_COSINE: Final = 0.80  # A skill that is as near as this to a known one adds nothing.
 
-_SIMILAR_COSINE: Final = 0.80
-"""A skill that is as near as this to a known one adds nothing."""
-
+# A provider, or a function of messages and a JSON schema that returns the value, or a result with a `value`.
 CompleteJson: TypeAlias = JsonProvider | Callable[[list[dict[str, Any]], dict[str, Any]], Any]
-"""A provider, or a function of messages and a JSON schema that returns the value, or a result with a `value`."""
 
 _SYSTEM: Final = (
     "You turn a finished session of an agent into a skill that helps with the next task of its kind. Write what holds "
@@ -103,8 +96,7 @@ class Generation(Struct, frozen=True):
 
     skill: LearnedSkill | None
     reason: str
-    nearest: float = 0.0
-    """The cosine to the most similar known skill."""
+    nearest: float = 0.0  # The cosine to the most similar known skill.
 
 
 class _Answer(Struct):
@@ -142,8 +134,7 @@ class Skills:
         self._door = door
         self._at = at
         self.roots = SkillRoots() if roots is None else roots
-        self.library = SkillLibrary(door, at, library)
-        """The learned skills, and the switches and uses of all skills."""
+        self.library = SkillLibrary(door, at, library)  # The learned skills, and the switches and uses of all skills.
         self._loader = SkillLoader(self.roots)
         self._files: SkillIndex | None = None
         self._detected: tuple[SkillIndex, tuple[DetectedSkill, ...]] | None = None

@@ -35,19 +35,17 @@ T = TypeVar("T")
 #
 # Malformed entries are skipped with a diagnostic; addresses of other machines are listed and never loaded.
 
+# The priorities that the skills of a source may have.
 _PRIORITIES: Final[Mapping[str, tuple[int, int]]] = {
     "builtin": (1, 50),
     "external": (51, 100),
     "user": (101, 200),
     "project": (201, 1_000),
 }
-"""The priorities that the skills of a source may have."""
 
 _DEFAULT_PRIORITIES: Final[Mapping[str, int]] = {"builtin": 50, "external": 100, "user": 150, "project": 220}
-
+# The settings of a file that mean something here, and the fields that they set.
 _SETTINGS: Final = {"max_skills_per_story": "max_skills", "max_content_lines": "max_content_lines"}
-"""The settings of a file that mean something here, and the fields that they set."""
-
 _KINDS: Final = {"builtin": "builtin", "submodule": "external", "external": "external", "user": "user"}
 
 
@@ -63,8 +61,7 @@ class ConfiguredSkill(Struct, frozen=True):
     """A skill that a configuration names: its path, when it applies, and how it ranks."""
 
     name: str
-    source: str
-    """The name of its source, empty for a path of its own."""
+    source: str  # The name of its source, empty for a path of its own.
     kind: str
     path: str
     priority: int
@@ -257,10 +254,8 @@ class RefreshStats(Struct, frozen=True):
     """The files of a load by what became of them since the load before."""
 
     files: int = 0
-    unchanged: int = 0
-    """Of the same size and time as before; not read."""
-    touched: int = 0
-    """Read, with the same content as before."""
+    unchanged: int = 0  # Of the same size and time as before; not read.
+    touched: int = 0  # Read, with the same content as before.
     changed: int = 0
     added: int = 0
     removed: int = 0
@@ -297,8 +292,7 @@ class SkillIndex:
         """Every skill, the highest priority first, then by name."""
         self.shadowed: tuple[Skill, ...] = tuple(shadowed)
         self.diagnostics: tuple[Diagnostic, ...] = (*diagnostics, *notes)
-        self.stats = stats or RefreshStats()
-        """The files of the load that made this index."""
+        self.stats = stats or RefreshStats()  # The files of the load that made this index.
         self.settings = settings or SkillSettings()
         self.words: Mapping[str, frozenset[bytes]] = words or {}
         """The words of bodies that are known already, as `token_set` cuts them, by the id of their skill."""
@@ -333,12 +327,10 @@ class SkillIndex:
 
 # Where skills are searched.
 
+# Where a project or a home keeps its skills, the first one before the others.
 SKILL_DIRECTORIES: Final = (".skills", ".agents/skills", ".claude/skills")
-"""Where a project or a home keeps its skills, the first one before the others."""
-
+# Files that say how a project is worked on, in whatever case; `SOUL.md` counts in the root alone.
 CONVENTION_FILES: Final = ("CLAUDE.md", "AGENTS.md", "AGENT.md", "SKILLS.md", "COPILOT.md", "GEMINI.md", "SOUL.md")
-"""Files that say how a project is worked on, in whatever case; `SOUL.md` counts in the root alone."""
-
 EXTERNAL_FILE: Final = "external-skills.json"
 USER_FILE: Final = ".plan-cascade/skills.json"
 _CONVENTION_PRIORITY: Final = 260
@@ -373,12 +365,10 @@ class _Location(NamedTuple):
     source: str
     priority: int
     source_name: str = ""
-    filter: _Filter | None = None
-    """The files that count; `None` if the root is a file itself."""
+    filter: _Filter | None = None  # The files that count; `None` if the root is a file itself.
     configured: ConfiguredSkill | None = None
     is_convention: bool = False
-    configuration: str = ""
-    """The file that names it."""
+    configuration: str = ""  # The file that names it.
 
 
 def is_skill_name(name: str) -> bool:
@@ -424,8 +414,8 @@ class _Cached(NamedTuple, Generic[T]):
     content: T
 
 
+# By path, and whether the file is read as conventions.
 _Files: TypeAlias = dict[tuple[str, bool], _Cached[ParsedSkill]]
-"""By path, and whether the file is read as conventions."""
 
 
 class SkillLoader:
@@ -444,8 +434,7 @@ class SkillLoader:
         self._diagnostics: list[Diagnostic] = []
         self._index: SkillIndex | None = None
         self._words: dict[str, frozenset[bytes]] = {}
-        self.stats = RefreshStats()
-        """The files of the last load."""
+        self.stats = RefreshStats()  # The files of the last load.
 
     def load(self) -> SkillIndex:
         """Load the skills as they are now; the index is the same object for as long as nothing has changed."""

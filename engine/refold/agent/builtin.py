@@ -19,8 +19,7 @@ from refold.results import Hits
 _ACTIONS: Final = {"set": ("key", "value"), "note": ("value",), "delete": ("key",), "clear": ()}
 
 
-def write_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Set, note, delete or clear, as `action` says; a refused call appends nothing."""
+def _write_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     action = _text_argument(arguments, "action")
     if action is None:
         checks.invalid("missing required field: action")
@@ -45,8 +44,7 @@ def write_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[st
     return result
 
 
-def read_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Read a key's value, or the whole scratchpad."""
+def _read_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     chat = _conversation(context)
     key = _text_argument(arguments, "key")
     if key is None:
@@ -73,21 +71,18 @@ _SCORE_DIGITS: Final = 4
 _CHANGEABLE: Final = ("content", "category", "importance", "keywords")
 
 
-def set_fact(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Set a fact of the profile."""
+def _set_fact(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     key, value = arguments["key"], arguments["value"]
     context.memory.profile(context.profile_name).set(key, value, sources=context.sources())
     return {"status": "ok", "key": key, "value": value}
 
 
-def delete_fact(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Remove a fact of the profile and tell whether it existed."""
+def _delete_fact(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     key, profile = arguments["key"], context.memory.profile(context.profile_name)
     return {"status": "ok", "key": key, "existed": profile.delete(key, sources=context.sources())}
 
 
-def add_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Add a memory to the project, with the conversation as its source."""
+def _add_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     importance = arguments.get("importance")
     entry = context.project.add(
         _content(arguments, "content"),
@@ -100,8 +95,7 @@ def add_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any
     return {"status": "ok", "id": entry.id, "message": "Memory saved successfully"}
 
 
-def search_memories(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Recall memories of the project: the log records which ones the model saw."""
+def _search_memories(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     return _rows(context.project.recall(**_search_options(arguments), conversation=context.conversation))
 
 
@@ -133,8 +127,7 @@ def _rows(hits: Hits) -> dict[str, Any]:
     return {"memories": rows}
 
 
-def update_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Change the given fields of a memory of the project."""
+def _update_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     fields = {field: arguments[field] for field in _CHANGEABLE if arguments.get(field) is not None}
     if not fields:
         checks.invalid(f"nothing to change; give one of {', '.join(_CHANGEABLE)}")
@@ -145,15 +138,13 @@ def update_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, 
     return {"status": "ok", "id": memory_id}
 
 
-def forget_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Delete a memory of the project; the log keeps it until it is erased."""
+def _forget_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     memory_id = _memory_id(arguments, context)
     context.project.delete(memory_id, sources=context.sources(opens=False))
     return {"status": "ok", "id": memory_id}
 
 
-def append_note(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Append a note to today's page of the journal."""
+def _append_note(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     text = _content(arguments, "text")
     note = context.memory.journal(context.journal_name).append(text, sources=context.sources())
     return {"status": "ok", "day": note.day}
@@ -178,12 +169,20 @@ ADDS: Final = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint"
 _CHANGES: Final = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": False}
 
 
-def _object(required: list[str], **properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": required}
-
-
 def _text(description: str) -> dict[str, Any]:
     return {"type": "string", "description": description}
+
+
+def _tool(
+    name: str,
+    function: Callable[[dict[str, Any], ToolContext], Any],
+    hints: dict[str, bool],
+    required: str,
+    description: str,
+    **properties: dict[str, Any],
+) -> FunctionTool:
+    schema = {"type": "object", "properties": properties} | ({"required": required.split()} if required else {})
+    return FunctionTool(name, description, schema, function, annotations=hints)
 
 
 _CATEGORY: Final = {
@@ -193,101 +192,92 @@ _CATEGORY: Final = {
 }
 _IMPORTANCE: Final = {"type": "number", "minimum": 0, "maximum": 1, "description": "How much it matters, from 0 to 1"}
 _KEYWORDS: Final = {"type": "array", "items": {"type": "string"}, "description": "Words to find it by"}
+_ABOUT: Final[dict[str, dict[str, Any]]] = {"category": _CATEGORY, "importance": _IMPORTANCE, "keywords": _KEYWORDS}
 
 # They check their arguments themselves: the order of their checks and their texts are a contract.
 SCRATCHPAD_TOOLS: Final = (
-    FunctionTool(
+    _tool(
         "memory_write",
+        _write_scratchpad,
+        _CHANGES | {"idempotentHint": False},  # The same note twice is two notes.
+        "action",
         "Write to your working memory for this conversation: set a key, add a note, delete a key, or clear everything.",
-        _object(
-            ["action"],
-            action={
-                "type": "string",
-                "enum": ["set", "note", "delete", "clear"],
-                "description": "The action to perform",
-            },
-            key=_text("Key name (required for set and delete)"),
-            value=_text("Value to store (required for set and note)"),
-        ),
-        write_scratchpad,
-        annotations=_CHANGES | {"idempotentHint": False},  # The same note twice is two notes.
+        action={"type": "string", "enum": ["set", "note", "delete", "clear"], "description": "The action to perform"},
+        key=_text("Key name (required for set and delete)"),
+        value=_text("Value to store (required for set and note)"),
     ),
-    FunctionTool(
+    _tool(
         "memory_read",
+        _read_scratchpad,
+        READS,
+        "",
         "Read your working memory for this conversation: one key, or everything that is stored.",
-        {"type": "object", "properties": {"key": _text("Key to look up (omit to return all stored data)")}},
-        read_scratchpad,
-        annotations=READS,
+        key=_text("Key to look up (omit to return all stored data)"),
     ),
 )
 
 TOOLS: Final = (
-    FunctionTool(
+    _tool(
         "memory_set",
+        _set_fact,
+        _CHANGES,
+        "key value",
         "Remember a permanent fact or preference under a key, in every conversation from now on.",
-        _object(["key", "value"], key=_text("Key name, such as user_name"), value=_text("Value to remember")),
-        set_fact,
-        annotations=_CHANGES,
+        key=_text("Key name, such as user_name"),
+        value=_text("Value to remember"),
     ),
-    FunctionTool(
+    _tool(
         "memory_delete",
+        _delete_fact,
+        _CHANGES,
+        "key",
         "Remove a permanent fact or preference.",
-        _object(["key"], key=_text("Key name")),
-        delete_fact,
-        annotations=_CHANGES,
+        key=_text("Key name"),
     ),
-    FunctionTool(
+    _tool(
         "memory_add",
+        _add_memory,
+        ADDS | {"idempotentHint": True},
+        "content",
         "Remember something about this project for future sessions.",
-        _object(
-            ["content"],
-            content=_text("One concise statement"),
-            category=_CATEGORY,
-            importance=_IMPORTANCE,
-            keywords=_KEYWORDS,
-        ),
-        add_memory,
-        annotations=ADDS | {"idempotentHint": True},
+        content=_text("One concise statement"),
+        **_ABOUT,
     ),
-    FunctionTool(
+    _tool(
         "memory_search",
+        _search_memories,
+        ADDS,
+        "query",
         "Search what is remembered about this project.",
-        _object(
-            ["query"],
-            query=_text("What to look for"),
-            top_k={"type": "integer", "minimum": 1, "maximum": 50, "description": "How many results (default 10)"},
-            category=_CATEGORY,
-        ),
-        search_memories,
-        annotations=ADDS,
+        query=_text("What to look for"),
+        top_k={"type": "integer", "minimum": 1, "maximum": 50, "description": "How many results (default 10)"},
+        category=_CATEGORY,
     ),
-    FunctionTool(
+    _tool(
         "memory_update",
+        _update_memory,
+        _CHANGES,
+        "id",
         "Change a memory of this project that memory_search or memory_add returned.",
-        _object(
-            ["id"],
-            id=_text("Id of the memory"),
-            content=_text("New statement"),
-            category=_CATEGORY,
-            importance=_IMPORTANCE,
-            keywords=_KEYWORDS,
-        ),
-        update_memory,
-        annotations=_CHANGES,
+        id=_text("Id of the memory"),
+        content=_text("New statement"),
+        **_ABOUT,
     ),
-    FunctionTool(
+    _tool(
         "memory_forget",
+        _forget_memory,
+        _CHANGES,
+        "id",
         "Forget a memory of this project.",
-        _object(["id"], id=_text("Id of the memory")),
-        forget_memory,
-        annotations=_CHANGES,
+        id=_text("Id of the memory"),
     ),
-    FunctionTool(
+    _tool(
         "journal_append",
+        _append_note,
+        ADDS,
+        "text",
         "Append a line to today's notes: what happened, what was decided.",
-        _object(["text"], text=_text("The note")),
-        append_note,
-        annotations=ADDS,
+        text=_text("The note"),
     ),
 )
 

@@ -55,19 +55,16 @@ BADGES: Final = {
 }
 
 
-def profile_text(items: Iterable[tuple[str, str]], chars_max: int) -> str:
-    """Render a profile as a Markdown list, in the order in which its keys were first set; empty for none."""
+def _profile_text(items: Iterable[tuple[str, str]], chars_max: int) -> str:
     return _fill(PROFILE_HEADING, (f"- **{_line(key)}**: {_line(value)}\n" for key, value in items), chars_max)[0]
 
 
-def notes_text(pages: Sequence[tuple[str, Sequence[str]]], chars_max: int) -> str:
-    """Render days and their notes, the newest day first, cut off at the end."""
+def _notes_text(pages: Sequence[tuple[str, Sequence[str]]], chars_max: int) -> str:
     days = [f"# {day}\n\n" + "\n".join(texts) for day, texts in pages if texts]
     return NOTES_HEADING + PAGE_BREAK.join(days)[:chars_max] if days and chars_max else ""
 
 
-def memories_text(entries: Sequence[Entry], chars_max: int) -> tuple[str, list[Entry]]:
-    """Render memories as a list with badges, and return those that fit; one that does not fit gives way to the next."""
+def _memories_text(entries: Sequence[Entry], chars_max: int) -> tuple[str, list[Entry]]:
     lines = [f"- {BADGES[entry.category]} {_line(entry.content)}\n" for entry in entries]
     text, indexes = _fill(MEMORIES_HEADING, lines, chars_max)
     return text, [entries[index] for index in indexes]
@@ -84,8 +81,7 @@ def skills_text(skills: Iterable[tuple[str, str]], chars_max: int) -> str:
     return text.rstrip("\n")
 
 
-def working_memory_text(scratchpad: Mapping[str, Any]) -> str:
-    """Render a scratchpad: keys sorted, notes in their order; empty for an empty one."""
+def _working_memory_text(scratchpad: Mapping[str, Any]) -> str:
     lines = ["[Working Memory]"]
     if scratchpad["entries"]:
         lines += ["Key-value pairs:", *(f"  {key}: {value}" for key, value in sorted(scratchpad["entries"].items()))]
@@ -394,10 +390,10 @@ def _fixed_parts(memory: Memory, door: Door, chat: Conversation, recipe: Recipe)
     pages = [(day, [note.text for note in journal.day(day)]) for day in days]
     texts = {
         "policy": POLICY,
-        "profile": profile_text(memory.profile(recipe.profile).items(), budget.profile_chars),
-        "notes": notes_text(pages, budget.notes_chars),
+        "profile": _profile_text(memory.profile(recipe.profile).items(), budget.profile_chars),
+        "notes": _notes_text(pages, budget.notes_chars),
         "session": chat.session.to_text()[: budget.session_chars],
-        "scratchpad": working_memory_text(chat.scratchpad.to_dict()),
+        "scratchpad": _working_memory_text(chat.scratchpad.to_dict()),
     }
     return {name: _part(door, name, text) for name, text in texts.items()}
 
@@ -406,7 +402,7 @@ def _trim_parts(
     door: Door, fixed: dict[str, ContextPart], recipe: Recipe, entries: Sequence[Entry], trim: _Trim
 ) -> tuple[list[ContextPart], list[Entry]]:
     """Render the other parts after a step of trimming; return all that are not empty, and the memories in them."""
-    memories, shown = memories_text(entries[: trim.memories], recipe.budget.memories_chars)
+    memories, shown = _memories_text(entries[: trim.memories], recipe.budget.memories_chars)
     skills = skills_text(((name, body) for name, body, _ in recipe.skills[: trim.skills]), trim.skills_chars)
     parts = fixed | {"memories": _part(door, "memories", memories), "skills": _part(door, "skills", skills)}
     return [parts[name] for name in _TIERS if parts[name].text], shown
@@ -423,9 +419,9 @@ def show(memory: Memory, door: Door, context: Context) -> int:
     recipe = context.recipe
     rows = [*((part.name, part.digest, part.tokens) for part in context.parts), _window_row(context.window)]
     # The query mostly says the same as the user's last message.
-    asked = [message.seq for message in context.window if message.role == "user"][-1:] if recipe.query else ()
+    sources = [message.seq for message in context.window if message.role == "user"][-1:] if recipe.query else ()
     event = ContextShown(
-        tuple(asked),
+        tuple(sources),
         context.seq,
         RENDERER,
         tuple(tokens for _, _, tokens in rows),

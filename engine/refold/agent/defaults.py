@@ -52,38 +52,18 @@ class RecallCommand(Struct, frozen=True, tag="query"):
 MemoryCommand: TypeAlias = RememberCommand | ForgetCommand | RecallCommand
 
 _FORGET: Final = (
-    "forget that",
-    "forget about",
-    "stop remembering",
-    "delete memory about",
-    "delete the memory about",
-    "delete memories about",
-    "delete the memories about",
-    "remove memory about",
-    "remove the memory about",
-    "remove memories about",
-    "remove the memories about",
+    *("forget that", "forget about", "stop remembering", "delete memory about", "delete the memory about"),
+    *("delete memories about", "delete the memories about", "remove memory about", "remove the memory about"),
+    *("remove memories about", "remove the memories about"),
 )
 # "What do you know about" is not here: it asks the model about the world more often than about the user.
 _QUERY: Final = (
-    "what do you remember",
-    "what do you remember about",
-    "what are my preferences",
-    "do you remember",
-    "show me what you remember",
-    "list my memories",
-    "what memories do you have",
+    *("what do you remember", "what do you remember about", "what are my preferences", "do you remember"),
+    *("show me what you remember", "list my memories", "what memories do you have"),
 )
 _REMEMBER: Final = (
-    "remember that",
-    "remember:",
-    "remember this:",
-    "note that",
-    "note:",
-    "keep in mind that",
-    "keep in mind:",
-    "don't forget that",
-    "don't forget:",
+    *("remember that", "remember:", "remember this:", "note that", "note:", "keep in mind that", "keep in mind:"),
+    *("don't forget that", "don't forget:"),
 )
 # A rule is stored with its verb: "always use pnpm" is no rule without "always use".
 _RULES: Final = ("always", "always use", "never", "never do", "never use")
@@ -95,14 +75,13 @@ _DISMISSAL: Final = re.compile(r"never\s*mind\b", re.IGNORECASE)
 
 
 def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
-    """Compile what matches the longest of the phrases at the beginning of a text, however its words are spaced."""
-    return re.compile("|".join(map(_phrase, sorted(phrases, key=len, reverse=True))), re.IGNORECASE)
-
-
-def _phrase(phrase: str) -> str:
-    words = r"\s+".join(re.escape(word) for word in phrase.removesuffix(":").split())
-    ends = rf"\s*[{_COLONS}]" if phrase.endswith(":") else rf"(?=[\s{_SEPARATORS}{_STOPS}]|$)"
-    return words.replace("'", "['\u2019]") + ends
+    """Compile a match of the longest of the phrases at the beginning of a text, whatever spaces are in it."""
+    shapes: list[str] = []
+    for phrase in sorted(phrases, key=len, reverse=True):
+        words = r"\s+".join(re.escape(word) for word in phrase.removesuffix(":").split())
+        end = rf"\s*[{_COLONS}]" if phrase.endswith(":") else rf"(?=[\s{_SEPARATORS}{_STOPS}]|$)"
+        shapes.append(words.replace("'", "['\u2019]") + end)
+    return re.compile("|".join(shapes), re.IGNORECASE)
 
 
 # The phrases of each command, and the function of the phrase, the text behind it and the whole text that makes it.
@@ -185,7 +164,13 @@ def default_hooks(
     hooks.register(SESSION_START, load_memories)
     hooks.register(USER_MESSAGE, obey_command)
     if callable(skills):
-        hooks.register(USER_MESSAGE, _inject_hook(skills))
+        injector = skills
+
+        def inject_skills(context: HookContext, text: str) -> UserMessageResult | None:
+            message = injector(context, text) if context.memory.settings.get("skills_enabled") else None
+            return None if message is None else UserMessageResult(message)
+
+        hooks.register(USER_MESSAGE, inject_skills)
     elif skills is not None:
         skills.register_hooks(hooks, provider)
     if provider is not None:
@@ -225,14 +210,6 @@ def obey_command(context: HookContext, text: str) -> None:
                 project.delete(memory_id, sources=sources)
 
         context.write(text, forget)
-
-
-def _inject_hook(injector: SkillInjector) -> Callable[[HookContext, str], UserMessageResult | None]:
-    def inject_skills(context: HookContext, text: str) -> UserMessageResult | None:
-        message = injector(context, text) if context.memory.settings.get("skills_enabled") else None
-        return None if message is None else UserMessageResult(message)
-
-    return inject_skills
 
 
 def _may_extract(context: HookContext) -> bool:

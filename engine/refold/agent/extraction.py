@@ -113,11 +113,10 @@ def secret_in(text: str) -> str | None:
 #
 # Every item that is dropped has its reason, which never shows a secret.
 
-_IMPORTANCE_DEFAULT: Final = 0.5
 _ECHO_RATIO_MIN: Final = 0.8
 _KEYWORD_CHARS_MAX: Final = 100
 _WORD: Final = re.compile(r"[\w']+")
-# What turns a statement into its opposite; none of it is a keyword.
+# Words that turn a statement into its opposite; none of them is a keyword.
 _DENIAL: Final = re.compile(
     r"\b(?:not|no|never|none|without|cannot|don't|doesn't|isn't|aren't|can't|won't|stop|avoid)\b"
 )
@@ -194,11 +193,11 @@ def _lesson(item: object) -> Lesson | str:
 
 def clamp_importance(importance: object) -> float:
     """Clamp an importance to the range from 0 to 1; anything but a number counts as 0.5."""
-    if not isinstance(importance, (int, float)) or isinstance(importance, bool):
-        return _IMPORTANCE_DEFAULT
-    if isinstance(importance, float) and not isfinite(importance):
-        return _IMPORTANCE_DEFAULT
-    return float(min(max(importance, 0), 1))
+    is_number = isinstance(importance, (int, float)) and not isinstance(importance, bool)
+    # An integer may be larger than any float.
+    if not is_number or (isinstance(importance, float) and not isfinite(importance)):
+        return 0.5
+    return float(min(max(cast("float", importance), 0), 1))
 
 
 def _keywords(proposed: object, content: str) -> list[str]:
@@ -431,13 +430,14 @@ def extract(
         )
         lessons = replace(lessons, dropped=(*cut, *lessons.dropped))
         seqs = [message.seq for message in page]
+        noted = [stamp.seq for event, stamp in chat.events(read) if isinstance(event, (TaskDescribed, FindingNoted))]
         ids = _write(
             memory,
             store,
             chat,
             lessons,
             erased=erased,
-            sources=[*_noted_seqs(chat, read), *seqs][-SOURCES_COUNT_MAX:],
+            sources=[*noted, *seqs][-SOURCES_COUNT_MAX:],
             until=max(seqs, default=0),
             provider=provider.id,
         )
@@ -488,10 +488,6 @@ def _summary(chat: Conversation) -> SessionSummary:
     session = chat.session
     files = tuple((file.path, file.lines, file.size_bytes) for file in session.files())
     return SessionSummary(chat.id, session.task(), files, tuple(session.findings()), session.calls(), 0, success=True)
-
-
-def _noted_seqs(chat: Conversation, read: int) -> list[int]:
-    return [stamp.seq for event, stamp in chat.events(read) if isinstance(event, (TaskDescribed, FindingNoted))]
 
 
 def _has_findings(chat: Conversation, read: int) -> bool:

@@ -65,9 +65,7 @@ class Turn(Struct, frozen=True):
     stop_reason: str | None = None
 
 
-class Executed(NamedTuple):
-    """A call that was made, and the output for the model."""
-
+class _Executed(NamedTuple):
     result: ToolResult
     output: str
 
@@ -164,7 +162,7 @@ class AgentLoop:
             stop_reason = stop_reason or after.block_reason
         return stop_reason
 
-    def _execute(self, call: Call) -> Executed:
+    def _execute(self, call: Call) -> _Executed:
         """Execute one call, unless a hook skips it, and record it in any case."""
         try:
             arguments = decode_arguments(call.arguments)
@@ -179,12 +177,12 @@ class AgentLoop:
                 record=True,
                 call_id=call.id,
             )
-            return Executed(result, result.text)
+            return _Executed(result, result.text)
         output = before.output if before.output is not None else f"Error: {before.skip_reason or 'skipped'}"
         self.chat.session.record_call(
             call.name, arguments, output, outcome=SKIPPED, call_id=call.id, sources=self.chat.session.provenance()
         )
-        return Executed(ToolResult(call.name, SKIPPED, msgspec.json.encode(output), output), output)
+        return _Executed(ToolResult(call.name, SKIPPED, msgspec.json.encode(output), output), output)
 
     def _close_interrupted_calls(self) -> None:
         """Answer the calls at the end of the window that a process that ended left open."""
@@ -328,7 +326,6 @@ class _Rerun(AgentLoop):
         self._next = 0  # The place of the next message that the loop appends.
 
     def rerun(self) -> None:
-        """Run every turn again, and write what was written between them."""
         for turn in self._record.turns:
             event = self._record.message(turn.place)
             self._text, self._next = event.text or "", turn.place
@@ -339,7 +336,6 @@ class _Rerun(AgentLoop):
         self._catch_up(len(self._record.rows))
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - a model's
-        """Reply as the model did."""
         if self._step.reply is None:
             raise _RecordEnded
         self._next = self._step.reply
@@ -351,7 +347,7 @@ class _Rerun(AgentLoop):
         self._catch_up(self._step.shown)
         return super()._ask(query)
 
-    def _execute(self, call: Call) -> Executed:
+    def _execute(self, call: Call) -> _Executed:
         step, index = self._step, self._executed_count
         if index == len(step.calls):
             raise _RecordEnded
@@ -370,7 +366,7 @@ class _Rerun(AgentLoop):
         self._next = step.outputs[index]
         self._executed_count += 1
         output = self._record.message(self._next).text or ""
-        return Executed(ToolResult(event.name, event.outcome, event.result), output)
+        return _Executed(ToolResult(event.name, event.outcome, event.result), output)
 
     def _append(self, role: str, content: str | None, **fields: Any) -> Message:
         self._catch_up(self._next)

@@ -127,7 +127,7 @@ _QUIRKS: Final = (
         (TOOL, JSON_OBJECT, PROMPT),
     ),
     Quirks("glm", "https://open.bigmodel.cn/api/paas/v4/chat/completions", "openai", (TOOL, JSON_OBJECT, PROMPT)),
-    # It ignores what it is told of a format without saying so, and takes the system prompt as one string.
+    # It silently ignores any format, and takes the system prompt as one string.
     Quirks("minimax", "https://api.minimax.io/anthropic/v1/messages", "anthropic", (TOOL, PROMPT)),
     # It has no way to force a tool.
     Quirks("ollama", "http://localhost:11434/v1/chat/completions", "openai", (JSON_SCHEMA, JSON_OBJECT, PROMPT)),
@@ -242,7 +242,7 @@ _OK: Final = 200
 
 
 class ProviderFailed(RefoldError):
-    """A model could not be asked, or gave no usable answer; `status` is the HTTP status, 0 for none."""
+    """A model did not give a usable answer; `status` is the HTTP status, 0 for none."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -362,8 +362,8 @@ class HttpProvider:
             or isinstance(seconds, bool)
             or not 0 < seconds <= PROVIDER_SECONDS_MAX
         ):
-            bound = f"{PROVIDER_SECONDS_MAX = }"
-            checks.invalid(f"timeout_seconds is {checks.shown(seconds)}; give a number over 0, at most {bound}")
+            advice = f"give a number over 0, at most {PROVIDER_SECONDS_MAX = }"
+            checks.invalid(f"timeout_seconds is {checks.shown(seconds)}; {advice}")
         deadline = time.monotonic() + seconds
         limits = {"model": self._model, "temperature": temperature, "max_tokens": max_tokens}
         question = _Question(tuple(system), tuple(messages), schema, limits)
@@ -388,20 +388,18 @@ class HttpProvider:
                 f"{self.id} answered {status} to channel {channel}; see the provider's documentation", status
             )
         try:
-            text, usage = self._answer(msgspec.json.decode(content))
+            reply = msgspec.json.decode(content)
+            if not isinstance(reply, dict):
+                checks.invalid(f"the reply is a {type(reply).__name__}, not a JSON object")
+            fields = cast("dict[str, Any]", reply)
+            try:
+                text = _TEXTS[self._quirks.wire](fields)
+            except (KeyError, IndexError, TypeError, AttributeError) as error:
+                checks.invalid(f"the reply holds no answer ({type(error).__name__}: {error})")
             value, is_cut_off = parse_json(text)
         except (msgspec.DecodeError, InvalidInput, NoJson, UnicodeError, RecursionError) as error:
             raise ProviderFailed(f"{self.id} gave no usable answer through channel {channel}: {error}", _OK) from error
-        return JsonResult(value, is_cut_off, usage, text, channel)
-
-    def _answer(self, reply: object) -> tuple[str, Usage]:
-        if not isinstance(reply, dict):
-            checks.invalid(f"the reply is a {type(reply).__name__}, not a JSON object")
-        fields = cast("dict[str, Any]", reply)
-        try:
-            return _TEXTS[self._quirks.wire](fields), _usage(fields.get("usage"))
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
-            checks.invalid(f"the reply holds no answer ({type(error).__name__}: {error})")
+        return JsonResult(value, is_cut_off, _usage(fields.get("usage")), text, channel)
 
     def _post(self, body: bytes, deadline: float) -> tuple[int, bytes]:
         import http.client  # noqa: PLC0415 - slow to load, and for those only who ask over HTTP
@@ -418,8 +416,7 @@ class HttpProvider:
                 while piece := response.read1(_READ_BYTES):
                     content += piece
                     if len(content) > REPLY_BYTES_MAX:
-                        bound = f"{REPLY_BYTES_MAX = :,}"
-                        raise ProviderFailed(f"{self.id} answered with more than {bound} bytes")
+                        raise ProviderFailed(f"{self.id} answered with more than {REPLY_BYTES_MAX = :,} bytes")
                 return response.status, bytes(content)
         except (OSError, ValueError, http.client.HTTPException) as error:
             _seconds_left(deadline, self.id)

@@ -595,7 +595,6 @@ class _CallRecord:
             self.error = error
 
     def write(self, result: ToolResult) -> ToolResult:
-        """Record the call and return its result, an error where the log cannot hold it."""
         if not result.is_error:
             try:
                 checks.packed_json(result.value, "the result")

@@ -109,13 +109,12 @@ def search(
         "query": hits.query,
         "ranking": hits.ranking,
         "exact": hits.exact,
-        "hits": [hit_json(hit) for hit in hits],
+        "hits": [_hit_json(hit) for hit in hits],
     }
     return Output(document, (line for hit in hits for line in _hit_lines(hit, explain=explain)))
 
 
-def hit_json(hit: "Hit") -> dict[str, Any]:
-    """Render a hit as plain values."""
+def _hit_json(hit: "Hit") -> dict[str, Any]:
     from refold.importers.values import entry_json
 
     return {"score": hit.score, "parts": hit.parts, "memory": entry_json(hit.entry)}

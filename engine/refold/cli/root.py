@@ -128,7 +128,6 @@ class _ErrorGroup(click.Group):
     """A group that reports the errors of its verbs in one line on stderr, with an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb."""
         try:
             super().invoke(ctx)
             sys.stdout.flush()

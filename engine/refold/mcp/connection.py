@@ -533,7 +533,7 @@ class Connection:
             raise self._broken(error, REMOTE) from error
         self._unanswered = 0
         try:
-            value = value_of(result, tool, self.server.result_bytes_max)
+            value = _value_of(result, tool, self.server.result_bytes_max)
         except McpFailed as error:
             raise McpFailed(error.reason, without_secrets(str(error), self.server)) from None
         self._check(tool, result.structured_content)
@@ -621,7 +621,7 @@ class Connection:
                 await asyncio.wait([self._task])
 
 
-def value_of(result: "CallToolResult", name: str, bytes_max: int) -> Any:
+def _value_of(result: "CallToolResult", name: str, bytes_max: int) -> Any:
     """Return the value of a call: its structured content, or its texts, or all of it as JSON.
 
     Raises `McpFailed` for a call that failed there, and for a value over `bytes_max`.

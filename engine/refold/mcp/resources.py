@@ -267,7 +267,7 @@ def read_resource(binding: Binding, address: Address) -> str:
     Raises `NotFound` for a conversation or a project that does not exist, or that this server is not bound to, and
     `InvalidInput` for an invalid day.
     """
-    check_served(binding, address)
+    _check_served(binding, address)
     memory, content = binding.memory, dict[str, Any]()
     if address.kind == PROFILE:
         content = dict(memory.profile(binding.profile).items())
@@ -281,8 +281,7 @@ def read_resource(binding: Binding, address: Address) -> str:
     return msgspec.json.encode(content).decode()
 
 
-def check_served(binding: Binding, address: Address) -> None:
-    """Raise `NotFound` for an address that this server is not bound to, `InvalidInput` for an invalid day."""
+def _check_served(binding: Binding, address: Address) -> None:
     if address.kind in CONVERSATION_KINDS and binding.conversation not in (None, address.id):
         _not_there(address, f"this server is bound to the conversation {binding.conversation!r}")
     if address.kind == MEMORIES and binding.project not in (None, address.id):
@@ -424,7 +423,6 @@ class _Watcher:
         self._task: asyncio.Task[None] | None = None
 
     def notify(self, uris: Iterable[str]) -> None:
-        """Send changes, each once however often it changed while others were sent."""
         self.pending.update(dict.fromkeys(uris))
         if self.pending and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._send_all())
@@ -488,7 +486,7 @@ class Watches:
             watcher = self._watchers[connection] = _Watcher(connection.send_resource_updated)
             connection.exit_stack.callback(self._forget, connection)
         address = parse_address(uri)
-        check_served(self._binding, address)
+        _check_served(self._binding, address)
         if len(watcher.addresses) >= WATCHED_COUNT_MAX and uri not in watcher.addresses:
             raise LimitExceeded(f"{WATCHED_COUNT_MAX = } resources are watched; unsubscribe from some first")
         watcher.addresses[uri] = Address(address.kind, address.id)
@@ -515,7 +513,7 @@ class Watches:
             raise LimitExceeded(f"{len(uris)} resources are over {WATCHED_COUNT_MAX = }; listen to fewer")
         addresses = {uri: parse_address(uri) for uri in uris}
         for address in addresses.values():
-            check_served(self._binding, address)
+            _check_served(self._binding, address)
         self._subscribe()
         for uri, address in addresses.items():
             self._streams.addresses[uri] = Address(address.kind, address.id)

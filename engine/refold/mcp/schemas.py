@@ -80,8 +80,7 @@ class SchemaPlace(NamedTuple):
         return "" if self.is_old and "$ref" in schema else _text_of(schema, "id" if self.is_oldest else "$id")
 
 
-def root_of(schema: Mapping[str, Any]) -> SchemaPlace:
-    """Return the place at which the reading of a schema begins."""
+def _root_of(schema: Mapping[str, Any]) -> SchemaPlace:
     return SchemaPlace(None, {}, schema, draft=_text_of(schema, "$schema")).inside(schema)._replace(document=schema)
 
 
@@ -129,7 +128,7 @@ def _pointed(parts: list[str], place: SchemaPlace) -> tuple[Mapping[str, Any], S
 
 def _within(root: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], SchemaPlace]]:
     """Yield every schema within one, itself first, each with its place, up to a bound."""
-    left: list[tuple[object, SchemaPlace]] = [(root, root_of(root))]
+    left: list[tuple[object, SchemaPlace]] = [(root, _root_of(root))]
     for _ in range(MCP_SCHEMA_PARTS_COUNT_MAX):
         if not left:
             return
@@ -245,13 +244,12 @@ def _frozen(value: object) -> object:
     return isinstance(value, bool), value
 
 
-def kinds_of(kinds: Any) -> list[str]:
-    """List the types of a schema, one or several, each once."""
+def _kinds_of(kinds: Any) -> list[str]:
     return [kinds] if isinstance(kinds, str) else list(dict.fromkeys(cast("list[str]", kinds)))
 
 
 def _types(one: Any, other: Any) -> Any:
-    ones, others = kinds_of(one), kinds_of(other)
+    ones, others = _kinds_of(one), _kinds_of(other)
     both = [kind for kind in ones if kind in others or (kind == "integer" and "number" in others)]
     both += [kind for kind in others if kind == "integer" and "number" in ones and kind not in both]
     return one if not both else both[0] if len(both) == 1 else both
@@ -331,7 +329,7 @@ def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """
     depth = 0 if _is_larger(schema) else MCP_SCHEMA_DEPTH_MAX
     while depth:
-        plain = _root(_SchemaReader(depth).read(schema, root_of(schema)))
+        plain = _root(_SchemaReader(depth).read(schema, _root_of(schema)))
         try:
             size = len(msgspec.json.encode(plain))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -467,7 +465,7 @@ def _alternatives(branches: list[Schema]) -> Schema:
         return {"anyOf": branches} if others else {"type": "null"}
     joined = dict(others[0])
     if "type" in joined:
-        joined["type"] = list(dict.fromkeys((*kinds_of(joined["type"]), "null")))
+        joined["type"] = list(dict.fromkeys((*_kinds_of(joined["type"]), "null")))
     if "enum" in joined and None not in joined["enum"]:
         joined["enum"] = [*joined["enum"], None]
     return joined

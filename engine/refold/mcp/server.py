@@ -213,18 +213,16 @@ def _session_context(binding: Binding, chat: Conversation, arguments: Mapping[st
     return context.text or "(nothing is remembered yet)"
 
 
-class ServedPrompt(Struct, frozen=True):
-    """A prompt, and the function that makes its text."""
-
+class _ServedPrompt(Struct, frozen=True):
     prompt: types.Prompt
     text: Callable[[Binding, Conversation, Mapping[str, str]], str]
 
 
 def _prompt(
     text: Callable[[Binding, Conversation, Mapping[str, str]], str], description: str, *arguments: types.PromptArgument
-) -> ServedPrompt:
+) -> _ServedPrompt:
     name = text.__name__.removeprefix("_")
-    return ServedPrompt(types.Prompt(name=name, description=description, arguments=[*arguments]), text)
+    return _ServedPrompt(types.Prompt(name=name, description=description, arguments=[*arguments]), text)
 
 
 PROMPTS: Final = {

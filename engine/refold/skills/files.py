@@ -89,7 +89,6 @@ class _Walker:
         """The same behind links: entered last, so that their targets come under their own names."""
 
     def walk(self) -> Listing:
-        """List the whole tree."""
         for count in range(SKILL_DIRECTORIES_COUNT_MAX + 1):
             waiting = self._waiting or self._linked
             if not waiting or self._is_full():

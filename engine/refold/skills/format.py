@@ -281,7 +281,6 @@ class _Composer:
         self._count = 0
 
     def take(self, event: Any) -> None:
-        """Take the next event."""
         kind, line = type(event).__name__, event.start_mark.line + 1
         if kind in {"MappingEndEvent", "SequenceEndEvent"}:
             self._put(self._stack.pop()[0], line)
@@ -329,7 +328,6 @@ class _Composer:
             keys.append(value)
 
     def block(self) -> Block:
-        """Return the block; raises `BlockError` unless it is one mapping."""
         if len(self._documents) != 1 or not isinstance(self._documents[0], dict):
             raise BlockError(1, "SKILL.md frontmatter must be a YAML mapping")
         return Block(self._documents[0], self._lines, tuple(self._oddities))
@@ -513,7 +511,6 @@ class _SkillParser:
         self._report(self._first_line + self._block.lines.get(key, 1) - 1, WARNING, reason)
 
     def parse(self, content: bytes) -> Skill | None:
-        """Parse the skill, `None` where none can be loaded."""
         if len(content) > SKILL_FILE_BYTES_MAX:
             reason = f"the file is over {SKILL_FILE_BYTES_MAX = :,}; move parts of it into other files"
             self._report(0, ERROR, reason)

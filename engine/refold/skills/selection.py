@@ -203,7 +203,6 @@ class SelectionPolicy(Struct, frozen=True, kw_only=True):
     ranking: object = SEED
 
     def __post_init__(self) -> None:
-        """Check counts, tags and the score."""
         for field in ("top_k", "max_content_lines", "max_chars"):
             checks.count(getattr(self, field), field)
         for field in ("include_tags", "exclude_tags"):

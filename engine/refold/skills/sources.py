@@ -114,7 +114,6 @@ class _ConfigurationParser:
         self._diagnostics.append(Diagnostic(self._path, 0, severity, reason))
 
     def parse(self, content: bytes) -> Configuration:
-        """Parse the whole file."""
         try:
             document = msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -472,7 +471,6 @@ class _Load:
         return skill_files.relative(path, self._roots.project)
 
     def locations(self) -> Iterator[_Location]:
-        """Yield every directory and file to search."""
         roots = self._roots
         for source, directories in (("builtin", roots.builtin), ("user", roots.user)):
             for root in directories:
@@ -548,7 +546,6 @@ class _Load:
         return cached.content
 
     def skills(self, location: _Location) -> Iterator[Skill]:
-        """Yield the skills of a location."""
         project = self._roots.project
         if location.source == "project" and not location.is_convention and project is not None:
             # A project's own directory may be a link that leads out of it.

@@ -1,4 +1,4 @@
-"""Checks of what a caller passed: each returns the value in the form that events hold, or says what is wrong with it.
+"""Checks of arguments: each returns the value in the form that events hold, or raises.
 
 Pure. Every message names the argument, the value or its size, the bound, and what to do.
 """
@@ -123,11 +123,11 @@ def _check_json(value: object, where: str, depth: int) -> None:
     if isinstance(value, str):
         text(value, where)
     elif isinstance(value, dict):
-        for held, inner in cast("dict[object, object]", value).items():
-            if not isinstance(held, str):
-                invalid(f"{where} has a key of type {type(held).__name__} ({shown(held)}); JSON keys are str")
-            text(held, f"a key of {where}")
-            _check_json(inner, f"{where}[{shown(held)}]", depth + 1)
+        for name_, inner in cast("dict[object, object]", value).items():
+            if not isinstance(name_, str):
+                invalid(f"{where} has a key of type {type(name_).__name__} ({shown(name_)}); JSON keys are str")
+            text(name_, f"a key of {where}")
+            _check_json(inner, f"{where}[{shown(name_)}]", depth + 1)
     elif isinstance(value, list):
         for place, inner in enumerate(cast("list[object]", value)):
             _check_json(inner, f"{where}[{place}]", depth + 1)

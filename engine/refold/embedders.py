@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     """Vectors as rows of float32."""
 
 
-# What an embedder is: a name, a dimension, and vectors for texts.
+# The protocol of embedders: a name, a dimension, and vectors for texts.
 
 MERGE_COSINE: Final = 0.85
 """Two memories that are more alike than this are merged when one is upserted, unless the embedder says otherwise."""
@@ -39,7 +39,7 @@ COMPACT_COSINE: Final = 0.90
 
 @runtime_checkable
 class Embedder(Protocol):
-    """What an embedder offers: the name under which its vectors are recorded, their dimension, and the vectors.
+    """A model of texts: the name under which its vectors are recorded, their dimension, and the vectors.
 
     An embedder may also have ``merge_threshold`` and ``compact_threshold``, the cosines above which two of its texts
     say the same: they differ between models. Without them ``MERGE_COSINE`` and ``COMPACT_COSINE`` hold.
@@ -145,7 +145,7 @@ def _finite(rows: "NDArray[Any]", what: str) -> "Vectors":
 # Packages that only some embedders need: loaded when such an embedder is made.
 
 EMPTY_STANDS_FOR: Final = "."
-"""What is embedded in place of a text without any character to see: models and endpoints have no vector for nothing."""
+"""Embedded in place of a text without any visible character: models and endpoints have no vector for nothing."""
 
 
 def loaded(module: str, extra: str) -> Any:
@@ -187,7 +187,7 @@ CACHE_BYTES_MAX: Final = 32 * 1024**2
 class CachedEmbedder:
     """An embedder in front of another, which asks it for each text once and checks what it returns.
 
-    It keeps the vectors of the texts that were asked for last, within ``bytes_max``, and of the texts no more than a
+    It caches the vectors of the latest texts, within ``bytes_max``, and of the texts no more than a
     hash. Threads may share it; the embedder behind it is called without a lock.
 
     >>> from refold.embedders import HashedEmbedder

@@ -18,7 +18,7 @@ from refold.event import FLAG_OCCURRED, Event, Stamp, pack_json, unpack_json
 FLOAT_BYTES = 4
 
 NO_VECTOR = 0
-"""For the seq of a vector: it was erased, and what it was of stays; ``reembed`` makes another one."""
+"""For the seq of a vector that was erased while its text stays; ``reembed`` makes another one."""
 
 
 class VectorRenewed(Event, frozen=True, tag=34):
@@ -163,7 +163,7 @@ class MemoriesCleared(Event, frozen=True, tag=26):
 
 
 class MemoryMerged(Event, frozen=True, tag=27):
-    """A memory took another one in, or a text that was to be added; both texts are kept so that it can be undone.
+    """A memory took another one in, or a text that was to be added; both texts are recorded so that it can be reversed.
 
     ``incoming`` holds what else was to be added, and ``other_vector`` its vector; a memory that was there has none.
     """
@@ -183,7 +183,7 @@ class MemoryMerged(Event, frozen=True, tag=27):
     other_vector: bytes = b""
 
     def mentions(self) -> tuple[str | None, ...]:
-        """Return the session of what was to be added."""
+        """Return the session of the incoming text."""
         return _session_of(self.incoming)
 
 
@@ -255,7 +255,7 @@ class MemoriesRecalled(Event, frozen=True, tag=32):
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """A memory of a project: what is known, how much it matters, where it came from, and when it was used.
+    """A memory of a project: its content, importance, origin, and use.
 
     ``keywords`` and ``metadata`` are fresh at each access. Inside a batch, seqs and times are ``None`` until it ends.
     """
@@ -289,7 +289,7 @@ class Entry(Struct, frozen=True, gc=False):
     vector_seq: int = 0
     """The seq of the event that holds the vector."""
     blank: tuple[str, ...] = ()
-    """What of the event at ``body_seq`` does not count any more, because what replaced it was erased."""
+    """The fields of the event at ``body_seq`` that do not count any more: their replacement was erased."""
     erased: bool = False
 
     @property
@@ -304,7 +304,7 @@ class Entry(Struct, frozen=True, gc=False):
 
     @property
     def source(self) -> int | str | None:
-        """What it came from: a seq, or the name of a session."""
+        """Its origin: a seq, or the name of a session."""
         return self.origin or self.session
 
     @property

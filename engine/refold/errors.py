@@ -90,7 +90,7 @@ class EmbedderFailed(RefoldError):
 
 
 class StoreError(RefoldError):
-    """The store could not do it; what was acknowledged is still there."""
+    """The store could not do it; acknowledged writes are still there."""
 
 
 class StoreFull(StoreError):

@@ -14,10 +14,10 @@ KEY_BYTES_MAX: Final = 4_096  # A key of the scratchpad, the state scopes or a p
 VALUE_BYTES_MAX: Final = 16 * 1024 * 1024
 JSON_DEPTH_MAX: Final = 64  # Nesting of lists and objects in metadata, message parts, tool calls and state values.
 SOURCES_COUNT_MAX: Final = 4_096  # How many events one event may name as its sources.
-REQUEST_BYTES_MAX: Final = 1_024  # A request id, in UTF-8. Only its keyed hash is kept.
-# A JSON document that an import reads: a conversation, or a file that is one document. It is held in RAM.
+REQUEST_BYTES_MAX: Final = 1_024  # A request id, in UTF-8. Only its keyed hash is stored.
+# A JSON document that an import reads: a conversation, or a file that is one document. It is in RAM at once.
 DOCUMENT_BYTES_MAX: Final = 512 * 1024 * 1024
-BATCH_EVENTS_MAX: Final = 1_000_000  # Events of one batch: they are held in RAM until the block ends.
+BATCH_EVENTS_MAX: Final = 1_000_000  # Events of one batch: they are in RAM until the block ends.
 # Forks of forks of forks: how many may lie between a conversation, or a whole memory, and its origin.
 BASE_DEPTH_MAX: Final = 64
 TIME_NS_MAX: Final = 2**63 - 1  # A time in nanoseconds since 1970, as a signed number of 64 bits.
@@ -56,7 +56,7 @@ EVENT_OVERHEAD_BYTES: Final = 500
 PACKED_SLICE_COUNT: Final = 512
 # How many streams may leave RAM after a commit, or twice as many as it has events, if that is more.
 EVICTED_COUNT_MIN: Final = 32
-# How often streams come into RAM or leave it before the log is asked to let go of the pages that it has read.
+# How often streams come into RAM or leave it before the log lets go of the pages that it has read.
 RELIEVED_COUNT: Final = 64
 SALTS_COUNT: Final = 64  # Salts that are drawn at once for the commits to come.
 # How often a read lets others run until this process's own commit is folded, when another's came behind it.
@@ -79,7 +79,7 @@ WITNESS_MS: Final = 500
 # How long a writer of a witness waits for another process that does: a millisecond, if that one is not stopped.
 WITNESS_WAIT_SECONDS_MAX: Final = 2
 FROZEN_STATES_MAX: Final = 64  # States at earlier seqs that the engine keeps for repeated reads.
-PLACES_COUNT_MAX: Final = 1_024  # Places of streams at earlier seqs that are kept for repeated reads.
+PLACES_COUNT_MAX: Final = 1_024  # Places of streams at earlier seqs that are cached for repeated reads.
 CUT_ROWS: Final = 10_000  # Rows that one transaction takes when a store is recovered as it was at a seq.
 CUT_BYTES: Final = 32 * 1024**2  # Records of so many bytes make such a transaction long enough, however few they are.
 
@@ -111,7 +111,7 @@ READERS_MAX: Final = 1_024  # Places for processes, one for each, and for their 
 LOCK_BYTES: Final = READERS_MAX * 64 + 4_096
 # Bytes of the disk that the smallest store reserves for erasing when the disk is full: some hundred events.
 BALLAST_BYTES_MIN: Final = 1024**2
-# What the largest store reserves; up to half of this, all of a store can be rewritten and copied.
+# The reserve of the largest store; up to half of this, all of a store can be rewritten and copied.
 BALLAST_BYTES_MAX: Final = 16 * 1024**2
 
 # What `refold doctor` warns of.
@@ -142,7 +142,7 @@ FILLS_COUNT_MAX: Final = 3
 
 # Delayed durability.
 
-# What a crash may take of a store opened with ``durability="delayed"``, as far as its disk keeps up.
+# Writes that a crash may take of a store opened with ``durability="delayed"``, as far as its disk keeps up.
 DELAY_MS_MAX: Final = 50
 TAIL_BYTES_MAX: Final = 32 * 1024**2  # Bytes in RAM that wait for the disk; a writer that comes then waits as well.
 
@@ -205,7 +205,7 @@ TOOL_SCHEMA_BYTES_MAX: Final = 64 * 1024  # The JSON schema of a tool's argument
 # The arguments of one call as JSON: a model that writes more has gone astray.
 TOOL_ARGUMENTS_BYTES_MAX: Final = 1024 * 1024
 TOOL_RESULT_BYTES_MAX: Final = 16 * 1024 * 1024  # What one call returns, as JSON.
-TOOL_MESSAGE_CHARS_MAX: Final = 16 * 1024  # What a model is told of a call that failed; a longer message is cut.
+TOOL_MESSAGE_CHARS_MAX: Final = 16 * 1024  # The message of a call that failed, for a model; a longer one is cut.
 
 assert TOOL_NAME_CHARS_MAX < TOOL_MESSAGE_CHARS_MAX < TOOL_SCHEMA_BYTES_MAX
 assert TOOL_SCHEMA_BYTES_MAX < TOOL_ARGUMENTS_BYTES_MAX < TOOL_RESULT_BYTES_MAX <= VALUE_BYTES_MAX
@@ -242,19 +242,19 @@ JSON_BEGINNINGS_COUNT_MAX: Final = 64  # Brackets of a model's answer at which a
 # Extraction.
 EXTRACTED_CHARS_MAX: Final = 2_000  # One extracted memory: what is longer is no concise statement.
 EXTRACTED_COUNT_MAX: Final = 50  # Memories of one extraction.
-# Characters of a conversation that a model is asked about at once; a longer one is read in pages.
+# Characters of a conversation in one question to a model; a longer one is read in pages.
 EXTRACTION_CHARS_MAX: Final = 24_000
 # Characters of each other section of the question: the task, the files, the findings, what is known.
 EXTRACTION_SECTION_CHARS_MAX: Final = 8_000
 # Events of the log before a conversation began in which it is looked for what was recalled for it.
 ECHO_EVENTS_COUNT_MAX: Final = 1_000
 EXTRACTION_PAGES_COUNT_MAX: Final = 8  # Pages that one extraction reads; what is left waits for the next.
-KNOWN_COUNT_MAX: Final = 50  # Memories that a model is told are known already, the most important ones.
+KNOWN_COUNT_MAX: Final = 50  # Known memories in a question to a model, the most important ones.
 
 assert EXTRACTED_CHARS_MAX < EXTRACTION_SECTION_CHARS_MAX < EXTRACTION_CHARS_MAX < REPLY_CHARS_MAX < REPLY_BYTES_MAX
 
 # The loop.
-LOOP_STEPS_COUNT_DEFAULT: Final = 20  # How often a model is asked for one message of a user.
+LOOP_STEPS_COUNT_DEFAULT: Final = 20  # Requests to a model for one message of a user.
 
 assert LOOP_STEPS_COUNT_DEFAULT < TOOLS_COUNT_MAX
 
@@ -303,9 +303,9 @@ MCP_DESCRIPTION_CHARS_MAX: Final = 4_096  # Characters of a tool's description.
 MCP_COMPLAINT_CHARS_MAX: Final = 2_000
 # Requests of a server whose answers it has not read: over it, it is one that only asks.
 MCP_ASKED_COUNT_MAX: Final = 1_024
-# What a connection may take to end by itself, before its end is given up, too.
+# Seconds for a connection to end by itself, before its end is given up, too.
 MCP_CLOSE_SECONDS: Final = 5 * MCP_END_SECONDS
-# Calls over HTTP, one after another, that nobody answered: a new connection is made, for each holds one open.
+# Calls over HTTP, one after another, that were not answered: a new connection is made, for each holds one open.
 MCP_UNANSWERED_COUNT_MAX: Final = 8
 # Values of an environment and of headers that are taken for secrets, and left out of messages; a shorter is a flag.
 MCP_SECRET_CHARS_MIN: Final = 6
@@ -338,7 +338,7 @@ LINES_COUNT_MAX: Final = 16  # Messages that were read and wait; the client wait
 # Requests over stdio that are not answered yet, each at least ``REQUEST_BYTES_MIN``; more wait unread.
 OPEN_BYTES_MAX: Final = 64 * 1024 * 1024
 REQUEST_BYTES_MIN: Final = 16 * 1024  # About what a small request takes in RAM while it is not answered.
-DRAIN_SECONDS: Final = 10  # How long what was asked before stdin was closed may go on.
+DRAIN_SECONDS: Final = 10  # How long requests of before stdin was closed may go on.
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024  # One message over HTTP.
 SESSIONS_COUNT_MAX: Final = 1_000  # Sessions over HTTP that are open at a time.
 READERS_COUNT: Final = 4  # Threads that read resources for clients; tools and prompts have others.

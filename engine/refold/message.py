@@ -1,6 +1,6 @@
 """The message: its event, the frozen form in which it is handed out, and its digest.
 
-Lists and dicts inside a message are held as msgpack bytes and decoded at each access, so that nothing mutable leaves
+Lists and dicts inside a message are stored as msgpack bytes and decoded at each access, so that nothing mutable leaves
 the engine. Pure.
 """
 
@@ -112,7 +112,7 @@ class Message(Struct, frozen=True, gc=False):
 
     @property
     def pinned(self) -> bool:
-        """Whether the message, and with it its group, is kept from eviction."""
+        """Whether the message, and with it its group, is exempt from eviction."""
         return self.event.pinned
 
     @property
@@ -165,7 +165,7 @@ def message_digest(message: Message) -> bytes:
 
 
 def plain_message(message: Message) -> dict[str, Any]:
-    """Return a message as a dict of what was given, without what was not."""
+    """Return the given fields of a message as a dict."""
     fields = ("seq", "role", "content", "tokens", "pinned", "name", "tool_calls", "tool_call_id", "metadata", "erased")
     values = ((field, getattr(message, field)) for field in fields)
     return {field: value for field, value in values if value is not None and value is not False}

@@ -1,4 +1,4 @@
-"""What the public verbs hand out besides messages and notes: frozen Structs of plain values."""
+"""Results of the public verbs besides messages and notes: frozen Structs of plain values."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, overload
@@ -29,11 +29,11 @@ _SUMMARIES: Final = {
     DAMAGE: "bytes are not those that were written, by tampering or by a damaged disk; restore a backup, with "
     "`refold recover BACKUP NEW`",
 }
-"""What is the matter where faults of a kind were found, the worst kind last, and what to do next."""
+"""The diagnosis for each kind of fault, the worst kind last, and the next step."""
 
 
 class Finding(Struct, frozen=True):
-    """One thing that is not as it should be: what was checked, at which seq (0: none), and what was found.
+    """A fault that was found: the check, the seq (0: none), and a message.
 
     ``fault`` says where: ``"cache"`` is what the log gives and can be made anew from it, ``"writer"`` the order or the
     links of events whose bytes are intact, ``"damage"`` the bytes.
@@ -46,7 +46,7 @@ class Finding(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What ``verify`` found; ``ok`` when that is nothing."""
+    """The result of ``verify``; ``ok`` without findings."""
 
     ok: bool
     findings: tuple[Finding, ...]
@@ -58,7 +58,7 @@ class Report(Struct, frozen=True):
     fault: str = ""
     """The worst fault of the findings."""
     summary: str = ""
-    """What is the matter, and what to do next."""
+    """The diagnosis and the next step."""
 
     @classmethod
     def of(cls, findings: Sequence[Finding], *, events: int, streams: int, state_hash: str) -> "Report":
@@ -72,7 +72,7 @@ class Report(Struct, frozen=True):
 
 
 class Stats(Struct, frozen=True):
-    """Counts of a store: events, streams by kind, bytes on disk (in RAM for ``Memory()``), and what was of use."""
+    """Counts of a store: events, streams by kind, bytes on disk (in RAM for ``Memory()``), and usage."""
 
     events: int
     conversations: int
@@ -100,7 +100,7 @@ class SessionSummary(Struct, frozen=True):
 
 
 class Receipt(Struct, frozen=True):
-    """What an erasure reached: the given seqs and those derived from them, new names of streams, cached rows that went.
+    """The reach of an erasure: the given seqs and those derived from them, new names of streams, removed cached rows.
 
     ``occurrences`` is how often one of ``markers`` texts and values of the erased bodies, those inside of others too,
     or an erased name was found afterwards in ``files`` files of the store, as they are or in base64: 0, unless
@@ -121,7 +121,7 @@ class Receipt(Struct, frozen=True):
 
 
 class Upserted(Struct, frozen=True):
-    """What became of an upsert: ``outcome`` is inserted, merged or skipped, the last with its ``reason``.
+    """The result of an upsert: ``outcome`` is inserted, merged or skipped, the last with its ``reason``.
 
     ``entry`` is the memory as it is now, of a skipped one that which is there already; ``cosine`` is how alike it was.
     """
@@ -133,12 +133,12 @@ class Upserted(Struct, frozen=True):
 
     @property
     def seq(self) -> int | None:
-        """The seq of what was written, which takes a merge apart; ``None`` for nothing, and while a batch is open."""
+        """The seq of the write, which ``unmerge`` takes; ``None`` for no write, and while a batch is open."""
         return None if self.entry is None or self.outcome == "skipped" else self.entry.seq
 
 
 class Outcome(Struct, frozen=True):
-    """What maintenance did, or would do: how many memories changed, were removed, were merged into others."""
+    """The result of maintenance: how many memories changed, were removed, were merged into others."""
 
     changed: int = 0
     removed: int = 0
@@ -146,7 +146,7 @@ class Outcome(Struct, frozen=True):
 
 
 class Reembedded(Struct, frozen=True):
-    """What ``reembed`` did: the embedder and its dimension, the projects that switched, the vectors that were made."""
+    """The result of ``reembed``: the embedder and its dimension, the projects that switched, the new vectors."""
 
     model: str
     dim: int
@@ -155,7 +155,7 @@ class Reembedded(Struct, frozen=True):
 
 
 class Hit(Struct, frozen=True):
-    """What a search found: the memory, or the episode, its score, and the signals that made it, by name."""
+    """A result of a search: the memory or the episode, its score, and the signals of the score by name."""
 
     entry: Any
     score: float
@@ -167,7 +167,7 @@ class Hits(Struct, frozen=True):
 
     ``exact`` is true of every search: hits that a bound does not certify are found by a pass over all memories. The
     bound takes the nearer half of what a graph gives to be complete; below the size from which on a graph pays, and
-    without hnswlib, there is none. An event of a recall carries it, so that one made otherwise could be told.
+    without hnswlib, there is none. An event of a recall carries it.
     """
 
     hits: tuple[Hit, ...]
@@ -207,7 +207,7 @@ class ProjectStats(Struct, frozen=True):
 
 
 class Loaded(Struct, frozen=True):
-    """What ``load`` did: the events it appended, none where the file had been loaded before."""
+    """The result of ``load``: the events it appended, none where the file had been loaded before."""
 
     events: int
     streams: int
@@ -247,4 +247,4 @@ class Recovered(Struct, frozen=True):
     state_hash: str
     link: str
     repairs: tuple[str, ...] = ()
-    """What a faulty writer had left, and how it is now; the links from there on are others than the old log's."""
+    """The repairs after a faulty writer; the links from there on differ from the old log's."""

@@ -75,7 +75,7 @@ _UNSPACED: Final = (
 
 @runtime_checkable
 class TokenCounter(Protocol):
-    """What a token counter offers: a name that is recorded with every conversation, and a count."""
+    """A counter of tokens: a name that is recorded with every conversation, and a count."""
 
     @property
     def id(self) -> str:
@@ -165,7 +165,7 @@ def _led_by_letter(run: str) -> Iterator[str]:
 
 
 class _Breaks(dict[int, int | None]):
-    """What becomes of each character when a text is cut into words, found out when it is first met."""
+    """The replacement of each character when a text is cut into words, computed when it is first met."""
 
     def __missing__(self, point: int) -> int | None:
         from unicodedata import category  # noqa: PLC0415 - only texts beyond ASCII pay for it

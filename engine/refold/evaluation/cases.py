@@ -46,7 +46,7 @@ class Item(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
-    """A question, asked once so many items have arrived, and the places of the items that answer it."""
+    """A question, the number of items that arrived before it, and the places of the items that answer it."""
 
     text: str
     category: str

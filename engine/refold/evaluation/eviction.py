@@ -55,10 +55,10 @@ class Trace(Struct, frozen=True):
 class Policy(Struct, frozen=True, kw_only=True):
     """How a window makes room.
 
-    - ``order``: what goes first. ``"least recalled"``: what was neither said nor recalled for longest. ``"least
+    - ``order``: what goes first. ``"least recalled"``: the longest neither new nor recalled. ``"least
       important"``: as ``"oldest"``, but a message of importance 1 stays for one more budget of tokens, others for less.
     - ``groups``: calls of tools and their answers go together, and an answer whose call is gone stays out.
-    - ``keeps_pinned``: pinned messages never go; one that would not fit beside the others pinned is refused.
+    - ``keeps_pinned``: pinned messages never go; one that would not fit with the other pinned ones is refused.
     - ``pinned_roles``: roles that count as pinned.
     - ``recall_share``: the part of the budget that is left to what a search finds when something is needed.
     """
@@ -239,7 +239,7 @@ class SimulatedWindow:
 def replay(trace: Trace, policy: Policy, window_tokens: int) -> PolicyOutcome:
     """Let a trace pass through a window of so many tokens and return the outcome.
 
-    Needs have to stand in the order in which they come. Changes nothing; the same arguments give the same outcome.
+    Needs have to be in the order in which they come. Changes nothing; the same arguments give the same outcome.
 
     >>> trace = Trace("chat", (Piece(60), Piece(60)), (Need(2, frozenset({0})), Need(2, frozenset({1}))))
     >>> replay(trace, POLICIES[0], 100).survived

@@ -73,7 +73,7 @@ def _parts(count: int) -> Iterator[int]:
 _KINDS: Final = "fiu"  # Floating-point numbers and integers, as NumPy calls them.
 
 _NUMBER_MAX: Final = 1e15
-"""A product of larger numbers might not be finite, and what is no number has no place in an order."""
+"""A product of larger numbers might not be finite, and NaN has no place in an order."""
 
 _PARTS: Final = (("turns", "messages", "items"), ("questions", "queries"))
 
@@ -235,11 +235,11 @@ class Figures(Struct, frozen=True):
 
 
 def answers(embedded: Sequence[Embedded], system: System) -> list[Answer]:
-    """Return the answer of a system to every question that has evidence, asked when its items have arrived."""
+    """Return the answer of a system to every question that has evidence, posed when its items have arrived."""
     return [
         Answer(question.category, ranks(texts.score(query, cosine)[0], texts, each, question))
         for each in embedded
-        for question, query, cosine, texts in asked(each, system)
+        for question, query, cosine, texts in questions_of(each, system)
     ]
 
 
@@ -262,11 +262,11 @@ def _grow(texts: TextIndex, embedded: Embedded, system: System, arrived: int) ->
         )
 
 
-def asked(embedded: Embedded, system: System) -> Iterator[tuple[Question, Query, "NDArray[float32]", TextIndex]]:
-    """Yield every question that has evidence, the first asked first, with its cosines and the rows that are there then.
+def questions_of(embedded: Embedded, system: System) -> Iterator[tuple[Question, Query, "NDArray[float32]", TextIndex]]:
+    """Yield every question that has evidence, in their order, with its cosines and the rows that are there then.
 
-    It is asked at the moment of the last of them: what comes later neither competes nor says how rare a word is, and no
-    neighbour stands there yet.
+    Its time is that of the last row: later items neither compete nor count for the rarity of words, and are no
+    neighbours yet.
     """
     texts = TextIndex()
     pairs = zip(embedded.case.questions, embedded.questions, strict=True)
@@ -283,7 +283,7 @@ def asked(embedded: Embedded, system: System) -> Iterator[tuple[Question, Query,
 def ranks(total: "NDArray[float32]", texts: TextIndex, embedded: Embedded, question: Question) -> tuple[int, ...]:
     """Return the ranks of the evidence, in no order; a unit has that of its best item.
 
-    What comes after the question is not known yet: an agent's own call is answered from what was said before it.
+    Later items are not known yet: an agent's own call is answered from the messages before it.
     """
     units = embedded.case.units
     if units is None:
@@ -370,7 +370,7 @@ def swept(
     shapes = _shapes(rankings)
     found: dict[str, list[Answer]] = {ranking.name: [] for ranking in rankings}
     for done, each in enumerate(embedded, 1):
-        for question, query, cosine, texts in asked(each, system):
+        for question, query, cosine, texts in questions_of(each, system):
             for shape, sharing in shapes.items():
                 _, parts = texts.score(replace(query, ranking=shape), cosine)
                 for ranking in sharing:

@@ -100,7 +100,7 @@ class MemoryFormat(NamedTuple):
 
 _EPOCH: Final = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
 
-# Numbers are told apart by their size. What lies below the first bound would be a moment before March 1973; there it is
+# The size of a number decides. What lies below the first bound would be a moment before March 1973; there it is
 # far more likely a duration or a counter. The same digits are seconds until the year 5138, and milliseconds above.
 _SECONDS_FROM: Final = 10**8
 _MILLISECONDS_FROM: Final = 10**11

@@ -224,10 +224,10 @@ def _turn(place: str, turn: object) -> Fields:
     return fields
 
 
-# BEAM: one long conversation a line, with the questions that are asked about it.
+# BEAM: one long conversation a line, with questions about it.
 #
 # A message's metadata keeps its ``id``, which the questions cite, its ``batch`` and its ``time_anchor``. An anchor is
-# the day on which that message and those up to the next anchor were written. The questions stand in the first
+# the day on which that message and those up to the next anchor were written. The questions are in the first
 # message's metadata, under ``source``.
 
 _BEAM_MARKS: Final = frozenset({("messages", ITEM, "time_anchor"), ("messages", ITEM, "batch")})
@@ -327,7 +327,7 @@ def _take_date(fields: Fields) -> int | None:
 
 
 def rendered(message: Message) -> Fields:
-    """Return a message as it was imported: what was absent is absent, what was null is null."""
+    """Return a message as it was imported: absent fields are absent, null ones are null."""
     (fields,) = openai([message])
     exceptions = (message.metadata or {}).get(EXCEPTIONS_KEY)
     if isinstance(exceptions, dict):

@@ -136,7 +136,7 @@ def _take_moment(fields: Fields) -> int | None:
     return None
 
 
-# mem0's ``history.db``: each change that mem0 made to its memories, in SQLite, from which those that live are told.
+# mem0's ``history.db``: each change that mem0 made to its memories, in SQLite; the live ones follow from them.
 #
 # The file is opened to be read alone. What became of a memory, row by row as mem0 wrote it, is in its metadata under
 # ``mem0``. mem0 keeps its vectors elsewhere; they are made anew.
@@ -204,7 +204,7 @@ def _first(row: Fields, names: tuple[str, ...]) -> Any:
 
 # LoCoMo's observations: facts about the speakers of a sample, each with the turns that say it.
 #
-# A fact goes to the project of its ``sample_id``, beside the conversation. It happened when its session did, and its
+# A fact goes to the project of its ``sample_id``, as the conversation does. It happened when its session did, and its
 # metadata keeps whom it is about, the session, and the ids that are cited, as they are written: some in a list, some
 # in one text, some of turns that do not exist.
 
@@ -295,13 +295,13 @@ def read_memories(
     *,
     format: str | None = None,  # noqa: A002 - the word its users say
 ) -> list[SourceMemory]:
-    """Return the memories of a file; ``format=None`` tells the format from the content.
+    """Return the memories of a file; ``format=None`` detects the format from the content.
 
     Raises ``InvalidInput`` with file and place for what is malformed, ``LimitExceeded`` for what is too large.
     """
     reader = reader_of(path, _READERS, MEMORY_FORMATS, format)
     with open_source(path):
-        # What is no file that can be read is said in our words before the reader opens it.
+        # Raises our own errors for a path that cannot be read, before the reader opens it.
         pass
     with located(str(path)):
         return list(reader.memories(path))
@@ -337,7 +337,7 @@ def import_memories(
     project: str | None = None,
     progress: Progress | None = None,
 ) -> ImportedMemories:
-    """Import a file of memories; ``format=None`` tells the format from the content.
+    """Import a file of memories; ``format=None`` detects the format from the content.
 
     ``project`` is where they go, instead of what the file says; without, what it says, else ``default``. Observations
     of LoCoMo bring their conversations along, since they cite them. Raises ``InvalidInput`` with file and place for

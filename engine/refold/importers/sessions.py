@@ -1,7 +1,7 @@
 """Import of sessions: the format from the content, each conversation in one commit, nothing twice; transcripts.
 
 Each message carries a request id made of its conversation's id and its place, so that a file may be imported again:
-after an interruption, or because it has grown. What the log already has is left alone.
+after an interruption, or because it has grown. Known messages are left alone.
 """
 
 import re
@@ -93,7 +93,7 @@ ItemType = TypeVar("ItemType")
 
 
 def format_of(path: Path) -> str:
-    """Return the name of a file's format, told from its content; ``InvalidInput`` if it is none of ``FORMATS``."""
+    """Return the name of a file's format, detected from its content; ``InvalidInput`` if it is none of ``FORMATS``."""
     return detect(path, _READERS, FORMATS).name
 
 

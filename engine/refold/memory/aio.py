@@ -200,7 +200,7 @@ class AsyncSettings(AsyncHandle[Settings]):
 
 
 class AsyncSession(AsyncHandle[SessionMemory]):
-    """What one conversation has worked on: reads answer at once, what is noted is awaited."""
+    """The work of one conversation: reads answer at once, mutations are awaited."""
 
     __slots__ = ()
 
@@ -222,7 +222,7 @@ class AsyncSession(AsyncHandle[SessionMemory]):
 
 
 class AsyncProject(AsyncHandle[Project]):
-    """A project: reads answer at once, mutations are awaited; what is embedded for them is embedded in a thread."""
+    """A project: reads answer at once, mutations are awaited; a thread embeds their texts."""
 
     __slots__ = ()
 
@@ -371,7 +371,7 @@ class AsyncConversation(AsyncHandle[Conversation]):
 
     @property
     def session(self) -> AsyncSession:
-        """What this conversation has worked on: its task, files, findings and calls of tools."""
+        """The work of this conversation: its task, files, findings and calls of tools."""
         return AsyncSession(self.door, self.plain.session)
 
     at = handle_verb(lambda door, plain: AsyncConversation(door, plain), Conversation.at)  # noqa: PLW0108 - it is not there yet
@@ -458,7 +458,7 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
 
     @property
     def settings(self) -> AsyncSettings:
-        """What is turned on and off for this store."""
+        """The settings of this store."""
         return AsyncSettings(self.door, self.plain.settings)
 
     @property
@@ -467,7 +467,7 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
         return memory.call_extension("async_hooks", self.plain)
 
     async def context(self, chat: AsyncConversation, **options: Any) -> Any:
-        """Build what a model is to be shown, as ``Memory.context`` does; a thread embeds the query."""
+        """Build a context for a model, as ``Memory.context`` does; a thread embeds the query."""
         batches.refuse(self.door.engine, "building a context")
         return await self.door.async_writer.run(partial(self.plain.context, chat.plain, **options))
 
@@ -485,5 +485,5 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
         await self.door.async_writer.run(self.plain.flush)
 
     async def close(self) -> None:
-        """Flush and release the store, once what was asked for is written."""
+        """Flush and release the store, after the writes that wait."""
         await self.door.async_writer.run(self.plain.close)

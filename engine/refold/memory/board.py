@@ -301,10 +301,10 @@ def text_of(message: Message) -> str:
 
 
 class BoardListener:
-    """One listener of a board, with what it saw last.
+    """One listener of a board, with the last value that it was shown.
 
-    ``look`` takes from a board what is compared; ``notify`` gets the board's stream, frozen at the event that changed
-    it, and what was taken there.
+    ``look`` takes a value from a board; ``notify`` gets the board's stream, frozen at the event that changed
+    it, and the value there.
     """
 
     def __init__(
@@ -416,7 +416,7 @@ class Board:
         return msgspec.json.encode(self.to_dict()).decode()
 
     def bundle(self) -> dict[str, Any]:
-        """Return what it knows of the conversation: messages, messages_meta, working_history, last_user_message."""
+        """Return messages, messages_meta, working_history and last_user_message."""
         layers = self._stream.layers()
         return {part: layers.shown(part) for part in BUNDLE}
 

@@ -273,7 +273,7 @@ class Conversation(Handle):
 
     @property
     def window_tokens(self) -> int:
-        """The token budget of the window: what was recorded, or what the first mutation would record."""
+        """The token budget of the window: recorded, or to be recorded by the first mutation."""
         return self._read(lambda state: window_counts(state, self._opening)[2])
 
     @property
@@ -368,7 +368,7 @@ class Conversation(Handle):
 
     @property
     def session(self) -> "SessionMemory":
-        """What the session has done so far: task, files, findings, calls of tools."""
+        """The work of the session so far: its task, files, findings and calls of tools."""
         from refold.memory.handles import SessionMemory  # noqa: PLC0415 - as above
 
         return SessionMemory(self._door, self._stream, self._opening, self._at)

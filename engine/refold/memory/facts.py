@@ -204,7 +204,7 @@ class FactInput(NamedTuple):
         return self.fields.content
 
     def fingerprint(self, verb: str, *more: Any) -> tuple[Any, ...]:
-        """Return what tells two requests apart. Stored requests were hashed in this order: a new field goes last."""
+        """Return the fields that identify a request. Stored ones were hashed in this order: a new field goes last."""
         given = self.fields
         body = (given.content, given.category, given.keywords, given.importance, given.status, given.extra)
         packed = None if self.vector is None else self.vector.packed
@@ -302,7 +302,7 @@ class FactChanges(NamedTuple):
         )
 
     def fingerprint(self, entry_id: str) -> tuple[Any, ...]:
-        """Return what tells two requests apart. Stored requests were hashed in this order: a new field goes last."""
+        """Return the fields that identify a request. Stored ones were hashed in this order: a new field goes last."""
         packed = None if self.vector is None else self.vector.packed
         return ("update", entry_id, self.content, self.category, self.keywords, self.importance, self.extra, packed)
 
@@ -418,13 +418,13 @@ def update(stream: ProjectStream, entry_id: str, changes: FactChanges, options: 
 
 def review(stream: ProjectStream, entry_id: str, status: object, options: Options) -> Entry:
     """Give a memory a status; return it as it is then."""
-    wanted = one_of(status, "status", STATUSES)
+    checked = one_of(status, "status", STATUSES)
     sources = stream.door.sources(options.sources)
     return stream.change(
         entry_id,
-        lambda _, entry: None if entry.status == wanted else MemoryReviewed(sources, entry_id, wanted),
+        lambda _, entry: None if entry.status == checked else MemoryReviewed(sources, entry_id, checked),
         reviewed,
-        ("review", entry_id, wanted),
+        ("review", entry_id, checked),
         options,
     )
 

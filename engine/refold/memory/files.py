@@ -156,15 +156,15 @@ def replaced(path: str, text: str, old_str: str, new_str: str) -> tuple[str, int
     return text[:place] + new_str + text[place + len(old_str) :], place
 
 
-def _lines_of(text: str, wanted: str) -> Iterator[int]:
+def _lines_of(text: str, piece: str) -> Iterator[int]:
     """Yield the line of each occurrence, overlapping ones too, as many as an error names."""
-    line, seen, place = 1, 0, text.find(wanted)
+    line, begin, place = 1, 0, text.find(piece)
     for _ in range(OCCURRENCES_COUNT_MAX):
         if place < 0:
             return
-        line += text.count("\n", seen, place)
+        line += text.count("\n", begin, place)
         yield line
-        seen, place = place, text.find(wanted, place + 1)
+        begin, place = place, text.find(piece, place + 1)
 
 
 def snippet(text: str, place: int) -> str:

@@ -437,7 +437,7 @@ class SessionMemory(Handle):
         return self._door.engine.reader.now_ns()
 
     def task(self) -> str:
-        """Return what the session is about; empty by default."""
+        """Return the session's task; empty by default."""
         return self._look(lambda work: work.task)
 
     def files(self) -> list[ReadFile]:

@@ -361,7 +361,7 @@ def _unmerge_event(facts: Facts, entry: Entry, merge: _Merge, sources: tuple[int
 # Decay, pruning, compaction: outcomes of several events, decided without any lock on the memories as they are.
 
 WEEKLY: Final = 0.95
-"""The share of a memory's importance that is left after a week in which nobody recalled it."""
+"""The share of a memory's importance that is left after a week without a recall."""
 
 DAY_NS: Final = 86_400 * 10**9
 
@@ -459,7 +459,7 @@ class _Compaction:
         return self._events
 
     def _round(self, changed: set[str]) -> set[str]:
-        """Merge what is alike, of pairs that were not compared yet; return the ids that have another vector now."""
+        """Merge similar memories, of pairs that were not compared yet; return the ids that have another vector now."""
         if not self._entries:
             return set()
         import numpy  # noqa: PLC0415 - loads when the first vector is looked at
@@ -612,7 +612,7 @@ class _Reembedding:
         self.embedding = embedding
         self.embedder: CachedEmbedder = embedding.embedder
         self.progress = progress
-        self.is_exclusive = False  # Whether nobody else can commit; no callback is called then, for it might want to.
+        self.is_exclusive = False  # Others cannot commit then; no callback is called, for it might want to.
         self.made = self.reported = self.switched = 0
 
     def run(self) -> bool:
@@ -645,7 +645,7 @@ class _Reembedding:
             self.progress(self.made, whole)
 
     def _commit(self, pending: Transaction) -> bool:
-        """Write a batch; return whether nobody wrote what it has read."""
+        """Write a batch; return ``False`` if others wrote to a stream that it has read."""
         engine = self.door.engine
         try:
             engine.commit(pending, is_exclusive=self.is_exclusive)
@@ -706,7 +706,7 @@ class _Reembedding:
         """Yield the sources of each vector, so that erasing the text reaches it.
 
         That is the event with the vector before it, which holds the text too or is derived from it. A vector that the
-        caller gave for a text of another event, or one that was erased, says nothing of the text: its event stands in.
+        caller gave for a text of another event, or one that was erased, does not tell of the text: its event is cited.
         """
         priors = sorted({text.prior for text in page} - {NO_VECTOR})
         known = dict(zip(priors, self.door.engine.reader.loader.recorded(priors), strict=True))

@@ -124,7 +124,7 @@ class Memory:
     """An agent's memory: a directory, created or opened; without a path it lives in RAM and keeps nothing.
 
     Raises ``NotFound`` for a missing parent directory, ``StoreVersion`` for a path that is not a store,
-    ``StoreBusy`` when another process writes to it, ``StoreCorrupt`` when it is not what its ``witness`` saw.
+    ``StoreBusy`` when another process writes to it, ``StoreCorrupt`` when its ``witness`` saw another log.
 
     >>> with Memory() as memory:
     ...     chat = memory.conversation("chat-42")
@@ -269,7 +269,7 @@ class Memory:
 
     @property
     def settings(self) -> "Settings":
-        """What is turned on and off for this store, recorded: ``memory_enabled``, ``skills_enabled`` and others."""
+        """The settings of this store, recorded: ``memory_enabled``, ``skills_enabled`` and others."""
         from refold.memory.handles import Settings
 
         return Settings(self._door, self._at)
@@ -430,14 +430,14 @@ class Memory:
         return history.state_hash(self._door.engine, self._door.branch, seq)
 
     def replay_hash(self, at: "int | datetime.datetime | None" = None) -> str:
-        """Return ``state_hash`` of a replay from the first event, without any checkpoint: what it must equal."""
+        """Return ``state_hash`` of a replay from the first event, without any checkpoint; the two must be equal."""
         seq = self._at if at is None else seq_at(self._door.engine, at, self.head)
         return history.replay_hash(self._door.engine, self._door.branch, seq)
 
     def verify(self, progress: Progress = None, *, witness: "str | os.PathLike[str] | None" = None) -> Report:
         """Check chain, order, bodies, checkpoints and states; calls ``progress(done, all)``.
 
-        A report is of the whole store, its forks included; its hash is this memory's. The log is also held against
+        A report is of the whole store, its forks included; its hash is this memory's. The log is also compared with
         ``witness``, or against the one that the memory was opened with. Raises ``NotFound`` if that is not there.
         """
         return store.verify(self._door, progress, witness)
@@ -447,8 +447,8 @@ class Memory:
     def backup(self, path: "str | os.PathLike[str]", progress: Progress = None) -> Backup:
         """Copy the whole store, forks included, while others write; the copy is verified and appears whole or not.
 
-        What was acknowledged before the call is in it. It is a store: open it with ``Memory``, or let ``recover`` make
-        another one of it. Raises ``InvalidInput`` where something is at the path (an empty directory may be) or the
+        It has all that was acknowledged before the call. It is a store: open it with ``Memory``, or let ``recover``
+        make another one of it. Raises ``InvalidInput`` where something is at the path (an empty directory may be) or the
         path lies in the store, ``StoreCorrupt`` where the store turns out to be damaged.
         """
         self._refuse_frozen("back up")

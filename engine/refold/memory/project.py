@@ -248,7 +248,7 @@ class Project:
     def search_many(
         self, queries: Sequence[str], *, vectors: "Sequence[Numbers] | None" = None, **options: Unpack[SearchOptions]
     ) -> ManyHits:
-        """Return what ``search`` returns for each query, all of one state; takes what it takes, but ``vector``.
+        """Search for each query in one state; takes the options of ``search``, without ``vector``.
 
         Up to ``QUERIES_COUNT_MAX`` are embedded and multiplied with all memories together, which costs less than one by
         one; ``vectors`` has one for each, or ``None`` in its place. Raises what ``search`` raises, then for all.
@@ -336,7 +336,7 @@ class Project:
         occurred: "int | datetime.datetime | None" = None,
         **options: Unpack[MutationOptions],
     ) -> Episode:
-        """Record what was tried and how it ended (success, failure or discovery); return the episode.
+        """Record a task, its approach and its outcome (success, failure or discovery); return the episode.
 
         ``keywords=None`` takes those of the three texts.
         """

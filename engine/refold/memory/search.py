@@ -58,7 +58,7 @@ _PLAIN = Needs()
 
 
 def look(stream: ProjectStream, needs: Needs = _PLAIN) -> IndexView | None:
-    """Return what a search of a project reads, ``None`` where there are no memories.
+    """Return the rows of a project for a search, ``None`` where there are no memories.
 
     Missing rows are loaded first, without the state lock unless others write so much that they are old at once.
     """
@@ -360,7 +360,7 @@ def _recorded_hits(stream: ProjectStream, noted: Recorded) -> Hits:
 
 
 def _recall_request(text: object, query: Query, name: str | None) -> tuple[Any, ...]:
-    """Return what tells two requests apart. Stored requests were hashed in this order."""
+    """Return the fields that identify a request. Stored ones were hashed in this order."""
     chosen = query.filter
     metadata = None if chosen.metadata is None else dict(chosen.metadata)
     vector = None if query.vector is None else [float(number) for number in cast("Sequence[float]", query.vector)]

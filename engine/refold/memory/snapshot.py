@@ -366,7 +366,7 @@ def _same_state(state: State, target: State) -> bool:
 
 
 def _branch_here(door: Door, snapshot: Snapshot) -> int | None:
-    """Return the branch of this store in which a snapshot's state stands, ``None`` if it must be imported."""
+    """Return the branch of this store that has a snapshot's state, ``None`` if it must be imported."""
     if snapshot.origin is door.engine or is_of_earlier_handle(door, snapshot):
         return snapshot.branch
     carried = _content(snapshot)

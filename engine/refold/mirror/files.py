@@ -2,7 +2,7 @@
 
 Every file is reached through a descriptor of its folder, and no link is followed. A file is replaced only if it is
 still the one that was read: two files exchange names at one instant, and the one that comes out is compared; if it is
-another one, the names are exchanged back. So whoever puts a file there meanwhile, or writes to it, loses nothing.
+another one, the names are exchanged back. So a file that others put there meanwhile, or write to, is never lost.
 """
 
 import errno
@@ -270,7 +270,7 @@ class MirrorDirectory:
     def late(self) -> Iterator[tuple[str, bytes]]:
         """Yield the replaced files that were written to after they had been read: names and contents.
 
-        Each is closed once the next one is asked for; a caller that cannot save one gets it again.
+        Each is closed when the next one is requested; a caller that cannot save one gets it again.
         """
         while self._replaced:
             name, file, before = self._replaced[-1]
@@ -298,7 +298,7 @@ class MirrorDirectory:
             os.fsync(folder)
             return is_ours
 
-    # Copies of what the log does not take.
+    # Copies of edits that the log does not take.
 
     def copy(self, name: str, content: bytes) -> str:
         """Write a copy next to a file, under a name that tells its content; return that name."""
@@ -342,7 +342,7 @@ class MirrorDirectory:
             os.fsync(self._root)
 
     def leftovers(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the replaced files that a crash has left, by name; each is removed once the next one is asked for.
+        """Yield the replaced files that a crash has left, by name; each is removed when the next one is requested.
 
         Files that were half written then are removed without a word.
         """
@@ -458,7 +458,7 @@ def _lock(root: int, path: str) -> int:
 
 
 def _set_aside(folder: int, swap: str) -> None:
-    """Rename what is no file next to the name that it had, so that it stays and is in nobody's way."""
+    """Rename something that is no file, so that it stays next to its old name."""
     with suppress(FileNotFoundError):
         inode = os.stat(swap, dir_fd=folder, follow_symlinks=False).st_ino
         os.rename(swap, f"{swap.removeprefix(SWAP)}{CONFLICT}inode-{inode}", src_dir_fd=folder, dst_dir_fd=folder)

@@ -1,7 +1,7 @@
 """Pages of a mirror as bytes and as digests, three-way merges of hand and log, and the record of the last round. Pure.
 
 The base of a merge is known by digests alone, so that erased text does not live on in it. Before files are replaced,
-the record tells what they held and what they are about to hold: whoever comes after a crash finds either.
+the record has what they are and what they are about to be: after a crash they are either.
 """
 
 import json
@@ -250,7 +250,7 @@ def merge_facts(
         if ours == theirs or text_digest(theirs) in known:
             continue
         if hashed in taken:
-            # That is what the file held, whatever it was before.
+            # The file had this value, whatever it was before.
             known = {taken[hashed] or None}
             if text_digest(theirs) in known:
                 continue
@@ -471,7 +471,7 @@ def base_of_edits(edits: Sequence[MirrorEdit], content: bytes) -> PageBase:
 def hand_side(name: str, content: bytes, bases: Iterable[PageBase]) -> bytes:
     """Return the facts or lines of a file that none of its bases has; empty where it has no others.
 
-    Nothing else of a file may be copied that an erasure reached: nobody knows any more which of its texts is gone.
+    Nothing else of a file may be copied that an erasure reached: which of its texts was erased is not known any more.
     """
     if name == PROFILE_FILE:
         known = {fact for base in bases for fact in base.facts.items()}
@@ -518,7 +518,7 @@ class MirrorState(Struct):
     taking_after: int = 0
     """The seq of the log before them."""
     taken: dict[str, PageBase] = {}
-    """By file, the edits that were taken by rounds that were cut off; the files held them."""
+    """By file, the edits that were taken by rounds that were cut off; the files had them."""
     coming: dict[str, PageBase] = {}
     recent: list[ProfileChange] = []
     format: int = FORMAT

@@ -53,8 +53,8 @@ from refold.threads import Worker
 # One round of a mirror: files and log looked at, edits taken as events, files written.
 #
 # The order is what makes a crash at any instant lose nothing. What the log does not take is copied next to its file
-# first. Then the edits are one commit, durable before anything is overwritten. Then the state tells what each file
-# held and what it is about to hold; then files are replaced; then the state tells what they hold.
+# first. Then the edits are one commit, durable before anything is overwritten. Then the state records what each file
+# was and what it is about to be; then files are replaced; then the state records what they are.
 
 _LATE: Final = "it was written to while it was being replaced"
 _LEFTOVER: Final = "a crash left it next to the file"
@@ -151,7 +151,7 @@ class Rounds:
                 deleted += self._forget(log)
                 known = {*names, *skipped, *(plan.name for plan in plans)}
                 plans += [
-                    # Days that began meanwhile, and that nobody has put there.
+                    # Days that began meanwhile, and that no hand has put there.
                     FilePlan(name, FileContent(None), None)
                     for name in sorted(log.names - known)
                     if self.directory.read(name) == FileContent(None)
@@ -175,7 +175,7 @@ class Rounds:
     def _forget(self, log: LogState) -> list[str]:
         """Delete the copies of files that an erasure reached since the last round; return their names.
 
-        A copy holds what a hand saved, and with it texts of the log that nobody can tell any more once they are gone.
+        A copy has texts of the log next to those of a hand, and which is which is unknown once they are erased.
         """
         state = self._state
         if state.erased_count == state.copies_erased_count == log.erased_count:

@@ -143,7 +143,7 @@ class FileHistory(NamedTuple):
 
 
 class FilePlan(Struct):
-    """What to do with a file; ``base`` is that of its present content, ``None`` where there is no file."""
+    """The plan for a file; ``base`` is that of its present content, ``None`` where there is no file."""
 
     name: str
     read: FileContent

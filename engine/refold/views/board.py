@@ -1,7 +1,7 @@
 """The board: the working memory of a session, or of a node of a project, part by part.
 
 A part that has fields of its own is changed field by field; every other part is replaced whole. The latest
-``MESSAGES_KEPT`` messages are held in the order of their times and ids. The reader of a board decides which parts are
+``MESSAGES_KEPT`` messages are in the order of their times and ids. The reader of a board decides which parts are
 hidden and which board lies under it; the fold knows neither.
 """
 
@@ -200,7 +200,7 @@ def order_of(posted: Posted) -> tuple[bool, int, bool, int, str]:
 _LEADING_NUMBER: Final = re.compile(rf"[+-]?[0-9]{{1,{_NUMBER_DIGITS_MAX}}}(?![0-9])")
 
 
-# What the values of events are; whatever comes from outside has to be of these forms.
+# The forms of the values of events, also of those from outside.
 
 
 class _Node(Struct, forbid_unknown_fields=True):
@@ -260,7 +260,7 @@ assert _FORMS.keys() == {field for part in PARTS for field in FIELDS[part]}, "ev
 _MESSAGE: Final = msgspec.msgpack.Decoder(_Message)
 
 
-# What the fold reads of events.
+# The parts of events that the fold reads.
 
 
 class _Listed(Struct):

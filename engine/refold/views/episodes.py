@@ -1,4 +1,4 @@
-"""Episodes: records of what was tried in a project and how it ended."""
+"""Episodes: records of tasks of a project, with their approach and outcome."""
 
 from typing import Any, ClassVar, Final
 
@@ -33,7 +33,7 @@ class EpisodeRecorded(Event, frozen=True, tag=33):
 
 
 class Episode(Struct, frozen=True, gc=False):
-    """What was tried, how, and how it ended; seqs and times are ``None`` while its batch is open."""
+    """A task, its approach and its outcome; seqs and times are ``None`` while its batch is open."""
 
     id: str
     kind: str
@@ -93,7 +93,7 @@ class Episodes:
         return episodes
 
     def logical(self) -> Any:
-        rows = [[seq, *_said(episode), episode.time_ns] for seq, episode in self.by_seq.items()]
+        rows = [[seq, *_fields_of(episode), episode.time_ns] for seq, episode in self.by_seq.items()]
         if not rows:
             return None
         renewed = [sorted(self.renewed.items()), *self.coming.logical()]
@@ -122,7 +122,7 @@ def text_of(episode: Episode | EpisodeRecorded) -> str:
     return f"{episode.task}\n{episode.approach}\n{episode.outcome}"
 
 
-def _said(episode: Episode) -> list[Any]:
+def _fields_of(episode: Episode) -> list[Any]:
     return [episode.id, *_plain_of(episode).values(), episode.occurred_ns]
 
 

@@ -126,7 +126,7 @@ class MemoriesExtracted(Event, frozen=True, tag=47):
 
 
 WORK_EVENTS: Final = (ToolExecuted, TaskDescribed, FileRead, FindingNoted)
-"""What the summary of a session is made of."""
+"""The events that make up the summary of a session."""
 
 
 class ReadFile(Struct, frozen=True, gc=False):

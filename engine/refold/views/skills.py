@@ -60,7 +60,7 @@ class SkillRefined(Event, frozen=True, tag=57):
 
 
 class SkillReviewed(Event, frozen=True, tag=58):
-    """Somebody decided about a learned skill."""
+    """A learned skill got another status."""
 
     id: str
     status: str
@@ -143,7 +143,7 @@ class SkillUsage(Struct, frozen=True, gc=False):
 
 
 class Selection(Struct, frozen=True, gc=False):
-    """What was selected for a conversation: for which query and phase, by which ranking, and when.
+    """The skills that were selected for a conversation: for which query and phase, by which ranking, and when.
 
     ``seq`` is below 0 while its batch is open.
     """

@@ -8,7 +8,7 @@ from msgspec import Struct
 from refold.event import BranchForked, Erased, Event, Located, SnapshotNamed, Stamp, View, unpack_json
 
 ERASED_PREFIX: Final = "erased-"
-"""What the name of a branch begins with, in front of its number, once its own name was erased."""
+"""The prefix of the name of a branch, before its number, once its own name was erased."""
 
 
 def is_reserved(name: str) -> bool:

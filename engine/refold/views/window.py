@@ -146,7 +146,7 @@ class Window:
                 self.tokens -= event.tokens
 
     def _evict_one(self, message: Message) -> None:
-        """Evict the group of the message that stood at the front, unless it is gone already or pinned.
+        """Evict the group of the message that was at the front, unless it is gone already or pinned.
 
         An answer is never at the front of an unpinned group: the message that it answers comes before it.
         """
@@ -268,7 +268,7 @@ class Window:
 
 
 class _Policies(dict[int, Callable[[Window], None]]):
-    """What evicts by policy number; a number of a later refold is refused, not guessed."""
+    """The evictions by policy number; a number of a later refold is refused, not guessed."""
 
     def __missing__(self, policy: int) -> NoReturn:
         raise StoreVersion(f"a window is to be evicted by policy {policy}, which this refold does not know; upgrade it")

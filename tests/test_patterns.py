@@ -23,7 +23,7 @@ from refold.agent import extraction, providers, tools
 from refold.agent.defaults import detect_memory_command
 from refold.agent.extraction import secret_in
 from refold.errors import RefoldError
-from refold.importers import base
+from refold.importers import formats
 from refold.index.text import question_share, terms_of
 from refold.mirror import merge
 from refold.mirror.files import PROFILE_FILE
@@ -259,7 +259,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "words": words,
     "terms": lambda text: terms_of(text, "porter"),
     "questions": lambda text: question_share(text + "?"),
-    "documents": lambda text: sum(1 for _ in base.paths(text.encode())),
+    "documents": lambda text: sum(1 for _ in formats.paths(text.encode())),
     "late saves": lambda text: merge.hand_side(PROFILE_FILE, text.encode(), []),
     "token counter": ByteClassCounter().count,
 }

@@ -12,8 +12,7 @@ import pytest
 from refold import InvalidInput, LimitExceeded, Memory, NotFound, Snapshot
 from refold.cli.demo import SAMPLE
 from refold.importers import FORMATS, export_openai, format_of, import_file, sessions, transcript
-from refold.importers.base import occurred_ns
-from refold.importers.formats import OPENAI
+from refold.importers.formats import OPENAI, occurred_ns
 
 FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id")
 HELLO = {"role": "user", "content": "Hello!"}

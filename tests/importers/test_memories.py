@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from refold import InvalidInput, LimitExceeded, NotFound
-from refold.importers import MEMORY_FORMATS, base, memory_format_of, read_memories
-from refold.importers.base import SourceMemory
+from refold.importers import MEMORY_FORMATS, formats, memory_format_of, read_memories
+from refold.importers.formats import SourceMemory
 from refold.importers.memories import JSON_MEMORIES, MEM0, OBSERVATIONS
 from tests.support.paths import DATA, SOURCES
 
@@ -205,7 +205,7 @@ def test_what_is_malformed_is_named_before_the_first_memory(
 
 @pytest.mark.parametrize("reader", [OBSERVATIONS, JSON_MEMORIES])
 def test_a_file_too_large_for_ram_is_refused(monkeypatch: pytest.MonkeyPatch, reader: Any) -> None:
-    monkeypatch.setattr(base, "DOCUMENT_BYTES_MAX", 64)
+    monkeypatch.setattr(formats, "DOCUMENT_BYTES_MAX", 64)
     with pytest.raises(LimitExceeded, match="over DOCUMENT_BYTES_MAX = 64 bytes"):
         next(reader.memories(MADE_UP))
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from refold import InvalidInput, LimitExceeded, Memory, Message
-from refold.importers import base, format_of, import_file, transcript
-from refold.importers.base import anchor_ns, spoken_ns
+from refold.importers import format_of, formats, import_file, transcript
+from refold.importers.formats import anchor_ns, spoken_ns
 from tests.importers.documents import differences, rebuilt
 from tests.support.memories import assert_sound
 from tests.support.paths import DATA, SOURCES
@@ -233,7 +233,7 @@ def test_two_samples_of_one_id_are_named(memory: Memory, tmp_path: Path) -> None
 def test_a_file_too_large_for_ram_is_refused_before_it_is_read(
     memory: Memory, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(base, "DOCUMENT_BYTES_MAX", 64)
+    monkeypatch.setattr(formats, "DOCUMENT_BYTES_MAX", 64)
     with pytest.raises(LimitExceeded, match="line 1 begins a document over DOCUMENT_BYTES_MAX = 64 bytes"):
         import_file(memory, MADE_UP / name)
     assert memory.head == 0
@@ -304,13 +304,13 @@ def format_of_bytes(directory: Path, text: bytes) -> str | None:
     ],
 )
 def test_the_paths_of_a_beginning(text: str, paths: list[str]) -> None:
-    assert [".".join(path) for path in base.paths(text.encode())] == paths
+    assert [".".join(path) for path in formats.paths(text.encode())] == paths
 
 
 @pytest.mark.parametrize("filler", ["[", '{"a":', '"', "\\", '"\\', "[{]}", '":'])
 def test_no_beginning_takes_long_to_look_at(filler: str) -> None:
     head = (filler * (2**18 // len(filler) + 1)).encode()
-    assert len(list(base.paths(head))) <= len(head)
+    assert len(list(formats.paths(head))) <= len(head)
 
 
 @pytest.mark.parametrize(

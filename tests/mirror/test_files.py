@@ -113,7 +113,7 @@ def test_a_file_of_no_day_is_left_as_it_is(memory: Memory, mirror: Mirror, direc
 def test_a_file_over_the_bound_is_left_as_it_is(
     memory: Memory, mirror: Mirror, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (files, __import__("refold.mirror.plan", fromlist=[""]), _rounds()):
+    for module in (files, __import__("refold.mirror.merge", fromlist=[""]), _rounds()):
         monkeypatch.setattr(module, "MIRROR_FILE_BYTES_MAX", 100)
     put_facts(directory, {"theme": "x" * 100})
     (problem,) = mirror.sync().problems

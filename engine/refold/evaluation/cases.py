@@ -14,7 +14,7 @@ from refold import Memory, Message
 from refold.entry import ACTIVE, Entry
 from refold.errors import InvalidInput, NotFound
 from refold.importers import import_file, transcript
-from refold.importers.base import decoded, lines
+from refold.importers.formats import decoded, lines
 from refold.text import countable
 
 WEEK_NS: Final = 7 * 86_400 * 10**9

@@ -14,8 +14,10 @@ from msgspec import Struct
 
 from refold import Memory, Project
 from refold.errors import InvalidInput
-from refold.importers.base import (
+from refold.importers.formats import (
     ITEM,
+    LOCOMO,
+    OPENAI,
     SOURCE_KEY,
     Fields,
     MemoryFormat,
@@ -26,8 +28,10 @@ from refold.importers.base import (
     metadata,
     occurred_ns,
     paths,
+    samples,
+    session_ns,
+    sessions,
 )
-from refold.importers.formats import LOCOMO, OPENAI, samples, session_ns, sessions
 from refold.importers.sessions import Progress, detect, import_file, open_source, reader_of, transcript
 from refold.limits import TIME_NS_MAX
 

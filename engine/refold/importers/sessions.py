@@ -16,8 +16,18 @@ from msgspec import Struct
 from refold import Conversation, Memory, Message
 from refold.errors import InvalidInput, NotFound
 from refold.event import Forked, StateImported
-from refold.importers.base import MemoryFormat, SessionFormat, SourceConversation, SourceMessage, located
-from refold.importers.formats import BEAM, LOCOMO, OPENAI, SWE_AGENT, rendered
+from refold.importers.formats import (
+    BEAM,
+    LOCOMO,
+    OPENAI,
+    SWE_AGENT,
+    MemoryFormat,
+    SessionFormat,
+    SourceConversation,
+    SourceMessage,
+    located,
+    rendered,
+)
 from refold.importers.values import stream_name
 from refold.message import MessageAppended, imported_messages
 

@@ -448,8 +448,8 @@ class Memory:
         """Copy the whole store, forks included, while others write; the copy is verified and appears whole or not.
 
         It has all that was acknowledged before the call. It is a store: open it with ``Memory``, or let ``recover``
-        make another one of it. Raises ``InvalidInput`` where something is at the path (an empty directory may be) or the
-        path lies in the store, ``StoreCorrupt`` where the store turns out to be damaged.
+        make another one of it. Raises ``InvalidInput`` where something is at the path (an empty directory may be) or if
+        the path lies in the store, ``StoreCorrupt`` where the store turns out to be damaged.
         """
         self._refuse_frozen("back up")
         return store.backup(self._door, path, progress)

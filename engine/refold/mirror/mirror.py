@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from refold import checks
 from refold.engine import batch as batches
+from refold.engine.streams import STORE_STREAM
 from refold.engine.subscriptions import Subscription
 from refold.errors import (
     Closed,
@@ -34,6 +35,9 @@ from refold.memory.memory import Memory
 from refold.memory.options import Door, checked_path
 from refold.mirror.files import CONFLICT, PROFILE_FILE, STATE_FILE, FileContent, FileVersion, MirrorDirectory
 from refold.mirror.merge import (
+    FileHistory,
+    FilePlan,
+    LogState,
     MirrorConflict,
     MirrorEdit,
     MirrorProblem,
@@ -41,14 +45,22 @@ from refold.mirror.merge import (
     MirrorState,
     Owner,
     PageBase,
+    base_of_day,
     base_of_edits,
+    base_of_profile,
     digest,
+    edit_digest,
+    file_of,
     hand_side,
+    note_digest,
+    plan_file,
     profile_change,
     state_of,
+    were_taken,
 )
-from refold.mirror.plan import FileHistory, FilePlan, LogReader, LogState, edit_digest, plan_file, were_taken
 from refold.threads import Worker
+from refold.views.profile import JOURNAL, PROFILE
+from refold.views.store import SETTINGS
 
 # One round of a mirror: files and log looked at, edits taken as events, files written.
 #
@@ -67,6 +79,60 @@ def _collect(name: str, problems: list[MirrorProblem]) -> Generator[None]:
         yield
     except StoreError as error:
         problems.append(MirrorProblem(name, str(error)))
+
+
+class LogReader:
+    """Reads the durable state of the log, and caches the base of each file while its notes stay the same."""
+
+    def __init__(self, door: Door, profile: str, journal: str) -> None:
+        self._door = door
+        self._streams = (profile, journal)
+        self._bases: dict[str, tuple[tuple[int, ...], PageBase]] = {}
+
+    def read(self) -> LogState:
+        """Return the log's side as it is now; of a log that delays its writes, as it is on the disk."""
+        engine = self._door.engine
+        engine.reader.check_open()
+        seq = engine.reader.current_head()
+        state = self._read(seq, None)
+        durable = engine.reader.log.durable_head()
+        return state if durable >= engine.reader.head else self._read(durable, durable)
+
+    def _read(self, seq: int, at: int | None) -> LogState:
+        profile, journal = self._streams
+        erased_count = len(self.erased(at))
+        facts = self._door.read_written(profile, lambda state: dict(state.part(PROFILE).entries.values), at)
+        pages: dict[str, list[tuple[int, Any]]] = self._door.read_written(
+            journal, lambda state: {day: list(notes) for day, notes in state.part(JOURNAL).days.items()}, at
+        )
+        names = {day: file_of(day) for day in pages}
+        days = {
+            name: tuple((seq, note.text) for seq, note in pages[day]) for day, name in names.items() if name is not None
+        }
+        if len(self.erased(at)) != erased_count:
+            return self._read(seq, at)  # It is not known which of them are in what was read.
+        nameless = tuple(day for day, name in names.items() if name is None)
+        return LogState(seq, facts, {name: notes for name, notes in days.items() if notes}, nameless, erased_count)
+
+    def erased(self, at: int | None = None) -> list[int]:
+        """Return the seqs of all events of the store that were erased, in the order of their erasure."""
+        return self._door.engine.reader.read(STORE_STREAM, lambda state: list(state.part(SETTINGS).erased), at)
+
+    def base(self, state: LogState, name: str) -> PageBase | None:
+        """Return the base of a file as the log would write it; ``None`` where there is to be none."""
+        if name == PROFILE_FILE:
+            return base_of_profile(state.facts)
+        notes = state.days.get(name)
+        if not notes:
+            self._bases.pop(name, None)
+            return None
+        seqs = tuple(seq for seq, _ in notes)
+        known = self._bases.get(name)
+        if known is None or known[0] != seqs:
+            content = state.content(name)
+            assert content is not None, name
+            known = self._bases[name] = (seqs, base_of_day(content, (note_digest(text) for _, text in notes)))
+        return known[1]
 
 
 class _LogMoved(Exception):

@@ -6,18 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from refold.cli import EXIT_ERROR
-from refold.cli.output import (
-    Console,
-    Line,
-    event_text,
-    print_json,
-    progress_bar,
-    shortened,
-    tell,
-    time_text,
-    value_text,
-)
+from refold.cli import EXIT_ERROR, output
+from refold.cli.output import Line
 from refold.cli.root import (
     Moment,
     Output,
@@ -166,9 +156,9 @@ def history(memory: "Memory", id: str, project: str) -> Iterator[Output]:  # noq
     for recorded in memory.project(project).history(id):
         line = (
             (f"{recorded.stamp.seq:>8}", "cyan"),
-            (f"  {time_text(recorded.stamp.time_ns)}  ", "dim"),
+            (f"  {output.time_text(recorded.stamp.time_ns)}  ", "dim"),
             (event_name(recorded), "bold"),
-            f"  {event_text(memory, recorded)}",
+            f"  {output.event_text(memory, recorded)}",
         )
         yield Output(event_json(memory, recorded), [line])
 
@@ -232,7 +222,7 @@ def reembed(db: str, embedder: "Embedder | None") -> Output:
     """
     from refold.embedders import HashedEmbedder
 
-    with writing(db) as memory, progress_bar("embedding") as progress:
+    with writing(db) as memory, output.progress_bar("embedding") as progress:
         done = memory.reembed(HashedEmbedder() if embedder is None else embedder, progress=progress)
     document = {"model": done.model, "dim": done.dim, "projects": done.projects, "vectors": done.vectors}
     text = f"{done.vectors} vectors, {done.projects} projects switched" if done.projects else "nothing to do"
@@ -246,7 +236,7 @@ def _project_at(memory: "Memory", name: str, at: Moment) -> "Project":
 def _entry_line(entry: "Entry") -> Line:
     status = "" if entry.status == "active" else f"  {entry.status}"
     about = f"  {entry.category} {entry.importance:.2f}{status}  "
-    return (entry.id, "bold"), (about, "dim"), shortened(entry.content, _CONTENT_CHARS)
+    return (entry.id, "bold"), (about, "dim"), output.shortened(entry.content, _CONTENT_CHARS)
 
 
 @verb(
@@ -275,19 +265,21 @@ def board(memory: "Memory", session: str | None, project: str | None, node: str 
 def _board_lines(sections: dict[str, Any], meta: dict[str, Any], seq: int) -> Iterator[Line]:
     ids = sections["session"]
     names = [
-        f"{name.removesuffix('_id')} {shortened(value)}" for name, value in ids.items() if value and name != "timestamp"
+        f"{name.removesuffix('_id')} {output.shortened(value)}"
+        for name, value in ids.items()
+        if value and name != "timestamp"
     ]
-    yield ("  ".join(names), "bold"), f"  at seq {seq}  changed {shortened(ids['timestamp'])}"
+    yield ("  ".join(names), "bold"), f"  at seq {seq}  changed {output.shortened(ids['timestamp'])}"
     for name, graph in sections["project_structure"].items():
         yield (f"{name}  {len(graph['nodes'])} nodes  {len(graph['edges'])} edges",)
     for name in ("node_context", "fetched_context"):
         for key, value in sections[name].items():
-            yield (f"{name} {shortened(key)} = {value_text(value)}",)
-    yield (f"working_history {value_text(sections['working_history'])}",)
+            yield (f"{name} {output.shortened(key)} = {output.value_text(value)}",)
+    yield (f"working_history {output.value_text(sections['working_history'])}",)
     yield (f"messages  {len(sections['messages'])} of {meta['total_count']}",)
     for message in sections["messages"]:
-        text = f"{shortened(message['role'])}: {value_text(message['content'])}"
-        yield (f"{shortened(message['id']):>8}", "cyan"), f"  {text}"
+        text = f"{output.shortened(message['role'])}: {output.value_text(message['content'])}"
+        yield (f"{output.shortened(message['id']):>8}", "cyan"), f"  {text}"
     yield "config  ", "  ".join(f"{name} {value}" for name, value in sections["config"].items())
 
 
@@ -311,13 +303,13 @@ def mirror_command(*, directory: str, watch: bool, check: bool, db: str, as_json
     """
     if watch and check:
         raise click.UsageError("--watch goes on writing, and --check writes nothing; give one of them")
-    show: Callable[[MirrorReport], None] = print_json if as_json else _print_report
+    show: Callable[[MirrorReport], None] = output.print_json if as_json else _print_report
     # A check writes nothing, not even a first time.
     with (reading if check else writing)(db) as memory:
         options = {"on_report": show} if watch else {}
         with memory.mirror(directory, writes=not check, **options, **names) as mirror:
             if watch:
-                tell(f"mirroring in {mirror.path}; ctrl-C ends it")
+                output.tell(f"mirroring in {mirror.path}; ctrl-C ends it")
                 _wait(mirror)
             report = mirror.report
         report = mirror.report if watch else report
@@ -346,10 +338,10 @@ def _wait(mirror: "Mirror") -> None:
 
 
 def _print_report(report: "MirrorReport") -> None:
-    console = Console()
+    console = output.Console()
     for edit in report.edits:
         change = "note" if edit.kind == "append" else f"{edit.name} ="
-        text = f"{edit.name} deleted" if edit.text is None else f"{change} {shortened(edit.text)}"
+        text = f"{edit.name} deleted" if edit.text is None else f"{change} {output.shortened(edit.text)}"
         console.line((f"{edit.file}: ", "bold"), text)
     for name in report.written:
         console.line((f"{name}: ", "bold"), "written")

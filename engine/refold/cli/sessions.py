@@ -8,24 +8,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from refold.cli import EXIT_ERROR
-from refold.cli.output import (
-    Console,
-    Line,
-    change_json,
-    changes_text,
-    conversation_json,
-    event_text,
-    message_text,
-    print_json,
-    progress_bar,
-    shortened,
-    step_json,
-    tell,
-    time_text,
-    token_bar,
-    value_text,
-)
+from refold.cli import EXIT_ERROR, output
+from refold.cli.output import Line
 from refold.cli.root import (
     Moment,
     Output,
@@ -78,7 +62,7 @@ def list_(memory: "Memory") -> Output:
 
 def _contents_lines(contents: dict[str, Any]) -> Iterator[Line]:
     for row in contents["conversations"]:
-        bar = token_bar(row["tokens"], row["window_tokens"])
+        bar = output.token_bar(row["tokens"], row["window_tokens"])
         yield (f"{row['conversation']}", "bold"), f"  {bar} tokens  {row['messages']} messages in the window"
     for project in contents["projects"]:
         yield (f"project {project}",)
@@ -109,7 +93,7 @@ def show(memory: "Memory", conversation: str | None, at: Moment, context: int | 
     known_conversation(memory, conversation)
     seq = seq_of(memory, at)
     chat = memory.at(seq).conversation(conversation)
-    return Output(conversation_json(chat, seq), _conversation_lines(chat, seq))
+    return Output(output.conversation_json(chat, seq), _conversation_lines(chat, seq))
 
 
 def _context(memory: "Memory", seq: int) -> Output:
@@ -130,16 +114,16 @@ def _context(memory: "Memory", seq: int) -> Output:
 def _conversation_lines(chat: "Conversation", seq: int) -> Iterator[Line]:
     project = "" if chat.project is None else f"  project {chat.project}"
     yield (chat.id, "bold"), f"  at seq {seq}{project}"
-    yield (f"window {token_bar(chat.token_count(), chat.window_tokens)} tokens",)
+    yield (f"window {output.token_bar(chat.token_count(), chat.window_tokens)} tokens",)
     for message in chat.window():
         pin = "  pinned" if message.pinned else ""
-        yield (f"{message.seq:>8}", "cyan"), f"  {message_text(message)}", (f"  {message.tokens}{pin}", "dim")
+        yield (f"{message.seq:>8}", "cyan"), f"  {output.message_text(message)}", (f"  {message.tokens}{pin}", "dim")
     for key, value in chat.scratchpad.items():
-        yield (f"scratchpad {shortened(key)} = {value_text(value)}",)
+        yield (f"scratchpad {output.shortened(key)} = {output.value_text(value)}",)
     for note in chat.scratchpad.notes():
-        yield (f"note {shortened(note)}",)
+        yield (f"note {output.shortened(note)}",)
     for key, value in chat.state.items():
-        yield (f"state {shortened(key)} = {value_text(value)}",)
+        yield (f"state {output.shortened(key)} = {output.value_text(value)}",)
 
 
 @verb(
@@ -175,10 +159,10 @@ def log(
             stamp = recorded.stamp
             line = (
                 (f"{stamp.seq:>8}", "cyan"),
-                (f"  {time_text(stamp.time_ns)}", "dim"),
-                f"  {shortened(stamp.stream)}  ",
+                (f"  {output.time_text(stamp.time_ns)}", "dim"),
+                f"  {output.shortened(stamp.stream)}  ",
                 (event_name(recorded), "bold"),
-                f"  {event_text(memory, recorded)}",
+                f"  {output.event_text(memory, recorded)}",
             )
             yield Output(event_json(memory, recorded), [line])
 
@@ -235,7 +219,7 @@ def replay(memory: "Memory", conversation: str, first: Moment, last: Moment) -> 
     chat = known_conversation(memory, conversation)
     after = max(first - 1, 0) if isinstance(first, int) else seq_of(memory, first)
     for step in chat.replay(after=after, until=seq_of(memory, last)):
-        yield Output(step_json(memory, step), _step_lines(memory, step))
+        yield Output(output.step_json(memory, step), _step_lines(memory, step))
 
 
 def _step_lines(memory: "Memory", step: "Step") -> Iterator[Line]:
@@ -243,12 +227,12 @@ def _step_lines(memory: "Memory", step: "Step") -> Iterator[Line]:
     from refold.importers.values import event_name
 
     recorded = Recorded(step.event, step.stamp)
-    bar = token_bar(step.after.token_count(), step.after.window_tokens)
-    name, text = event_name(recorded), event_text(memory, recorded)
+    bar = output.token_bar(step.after.token_count(), step.after.window_tokens)
+    name, text = event_name(recorded), output.event_text(memory, recorded)
     yield (f"{step.stamp.seq:>8}", "cyan"), f"  {bar}  ", (name, "bold"), f"  {text}"
     for message in step.evicted:
-        yield ((f"{'evicted':>18} {message.seq}  {message_text(message)}", "yellow"),)
-    for change, text in changes_text(step.changes):
+        yield ((f"{'evicted':>18} {message.seq}  {output.message_text(message)}", "yellow"),)
+    for change, text in output.changes_text(step.changes):
         # The lines above show the message that was added, and those that it evicted.
         if change.view != "window" or change.path[0] not in {"messages", "tokens"}:
             yield ((f"{'':>10}{text}", "green"),)
@@ -264,12 +248,12 @@ def diff(memory: "Memory", a: str, b: str) -> Output:
     changes = memory.diff(_side(memory, a), _side(memory, b))
     lines: list[Line] = []
     stream = ""
-    for change, text in changes_text(changes):
+    for change, text in output.changes_text(changes):
         if change.stream != stream:
             stream = change.stream
             lines.append(((stream, "bold"),))
         lines.append(((f"  {text}", {"+": "green", "-": "red"}.get(text[0], "")),))
-    return Output({"a": a, "b": b, "changes": [change_json(change) for change in changes]}, lines)
+    return Output({"a": a, "b": b, "changes": [output.change_json(change) for change in changes]}, lines)
 
 
 def _side(memory: "Memory", side: str) -> Any:
@@ -310,7 +294,7 @@ def fork(memory: "Memory", conversation: str, new: str, at: Moment) -> Output:
     seq = seq_of(memory, at)
     chat = known_conversation(memory, conversation).fork(new, at=seq)
     text = f"{new} begins as {conversation} was at seq {seq}: {chat!r}"
-    return Output(conversation_json(chat, memory.head), [(text,)])
+    return Output(output.conversation_json(chat, memory.head), [(text,)])
 
 
 @verb("restore", click.argument("conversation"), click.argument("name"), opens="writing")
@@ -321,7 +305,7 @@ def restore(memory: "Memory", conversation: str, name: str) -> Output:
     """
     chat = known_conversation(memory, conversation)
     chat.restore(name)
-    return Output(conversation_json(chat, memory.head), [(f"{conversation} goes on from {name}: {chat!r}",)])
+    return Output(output.conversation_json(chat, memory.head), [(f"{conversation} goes on from {name}: {chat!r}",)])
 
 
 # Import and export.
@@ -376,15 +360,15 @@ def import_command(
     imported: list[Imported | ImportedMemories] = []
     with opened(db, **options) as memory:
         for file, name in zip(files, formats, strict=True):
-            with progress_bar(file.name) as progress:
+            with output.progress_bar(file.name) as progress:
                 if facts:
                     imported.append(import_memories(memory, file, format=name, project=project, progress=progress))
                 else:
                     imported.append(import_file(memory, file, format=name, progress=progress))
             if not as_json:
-                Console().line(_imported_text(imported[-1]))
+                output.Console().line(_imported_text(imported[-1]))
     if as_json:
-        print_json({"files": imported})
+        output.print_json({"files": imported})
 
 
 def _imported_text(imported: "Imported | ImportedMemories") -> str:
@@ -415,11 +399,11 @@ def export_command(*, file: Path, format_name: str, db: str, as_json: bool) -> N
         counts = _write(memory, sys.stdout.buffer, format_name) if is_stdout else _write_file(memory, file, format_name)
     text = ", ".join(f"{count} {noun}" for noun, count in counts.items())
     if is_stdout:
-        tell(text)
+        output.tell(text)
     elif as_json:
-        print_json({"file": str(file), "format": format_name, **counts})
+        output.print_json({"file": str(file), "format": format_name, **counts})
     else:
-        Console().line(f"{file} ({format_name}): {text}")
+        output.Console().line(f"{file} ({format_name}): {text}")
 
 
 def _write(memory: "Memory", file: IO[bytes], format_name: str) -> dict[str, int]:

@@ -171,17 +171,20 @@ def servers_of(configuration: str | bytes | Mapping[str, Any]) -> list[McpServer
         raise InvalidInput(
             f"this is no mcpServers configuration ({error}); give an object of servers by name under that key"
         ) from error
-    return [_server(name, msgspec.structs.asdict(entry)) for name, entry in entries.items() if not entry.disabled]
-
-
-def _server(name: str, fields: dict[str, Any]) -> McpServer:
-    del fields["disabled"]
-    kind = fields.pop("type")
-    if kind == "sse":
-        checks.invalid(f"server {name!r} speaks SSE alone; give the url of its streamable HTTP endpoint, of type http")
-    if kind and kind != "stdio" and kind not in _HTTP_TYPES:
-        checks.invalid(f"the type of server {name!r} is {checks.shown(kind)}; give stdio or http")
-    return checked(McpServer(name=name, **fields))
+    servers: list[McpServer] = []
+    for name, entry in entries.items():
+        fields = msgspec.structs.asdict(entry)
+        kind = fields.pop("type")
+        if fields.pop("disabled"):
+            continue
+        if kind == "sse":
+            checks.invalid(
+                f"server {name!r} speaks SSE alone; give the url of its streamable HTTP endpoint, of type http"
+            )
+        if kind not in {"", "stdio", *_HTTP_TYPES}:
+            checks.invalid(f"the type of server {name!r} is {checks.shown(kind)}; give stdio or http")
+        servers.append(checked(McpServer(name=name, **fields)))
+    return servers
 
 
 # An event loop on a thread of its own, for connections that outlive the calls of programs without one.

@@ -213,35 +213,29 @@ def _session_context(binding: Binding, chat: Conversation, arguments: Mapping[st
     return context.text or "(nothing is remembered yet)"
 
 
-class _ServedPrompt(Struct, frozen=True):
-    prompt: types.Prompt
-    text: Callable[[Binding, Conversation, Mapping[str, str]], str]
-
-
-def _prompt(
-    text: Callable[[Binding, Conversation, Mapping[str, str]], str], description: str, *arguments: types.PromptArgument
-) -> _ServedPrompt:
-    name = text.__name__.removeprefix("_")
-    return _ServedPrompt(types.Prompt(name=name, description=description, arguments=[*arguments]), text)
-
-
+_TEXTS: Final[dict[str, Callable[[Binding, Conversation, Mapping[str, str]], str]]] = {
+    "recall": _recall,
+    "extract_memories": _extract_memories,
+    "session_context": _session_context,
+}
+_QUERY: Final = "What the session is about; the memories that answer it come first."
 PROMPTS: Final = {
-    served.prompt.name: served
-    for served in (
-        _prompt(
-            _recall,
-            "What is remembered that answers a query.",
-            types.PromptArgument(name="query", description="What to look for, in words.", required=True),
+    prompt.name: prompt
+    for prompt in (
+        types.Prompt(
+            name="recall",
+            description="What is remembered that answers a query.",
+            arguments=[types.PromptArgument(name="query", description="What to look for, in words.", required=True)],
         ),
-        _prompt(_extract_memories, "Asks to keep what is worth remembering of this conversation, for future sessions."),
-        _prompt(
-            _session_context,
-            "What an agent should know at the beginning: profile, notes, memories, working memory.",
-            types.PromptArgument(
-                name="query",
-                description="What the session is about; the memories that answer it come first.",
-                required=False,
-            ),
+        types.Prompt(
+            name="extract_memories",
+            description="Asks to keep what is worth remembering of this conversation, for future sessions.",
+            arguments=[],
+        ),
+        types.Prompt(
+            name="session_context",
+            description="What an agent should know at the beginning: profile, notes, memories, working memory.",
+            arguments=[types.PromptArgument(name="query", description=_QUERY, required=False)],
         ),
     )
 }
@@ -251,20 +245,19 @@ def render_prompt(
     binding: Binding, chat: Conversation, name: str, arguments: Mapping[str, str]
 ) -> types.GetPromptResult:
     """Fill in a prompt's arguments; raises `InvalidInput` for an unknown prompt or a missing argument."""
-    served = PROMPTS.get(name)
-    if served is None:
+    prompt = PROMPTS.get(name)
+    if prompt is None:
         checks.invalid(f"there is no prompt {checks.shown(name)}; there are {', '.join(PROMPTS)}")
-    known = {argument.name: argument.required for argument in served.prompt.arguments or []}
+    known = {argument.name: argument.required for argument in prompt.arguments or []}
     for key, is_required in known.items():
         if is_required and not arguments.get(key, "").strip():
             checks.invalid(f"the prompt {name} needs the argument {key!r}, a text that is not empty")
     unknown = next((key for key in arguments if key not in known), None)
     if unknown is not None:
         checks.invalid(f"the prompt {name} takes {', '.join(known) or 'no argument'}, not {checks.shown(unknown)}")
-    content = types.TextContent(type="text", text=served.text(binding, chat, arguments))
-    return types.GetPromptResult(
-        description=served.prompt.description, messages=[types.PromptMessage(role="user", content=content)]
-    )
+    content = types.TextContent(type="text", text=_TEXTS[name](binding, chat, arguments))
+    messages = [types.PromptMessage(role="user", content=content)]
+    return types.GetPromptResult(description=prompt.description, messages=messages)
 
 
 # The server.
@@ -407,7 +400,7 @@ class MemoryServer:
             return await context.lifespan_context.watches.listen(context, params)
 
     async def _list_prompts(self, _: Context, _params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
-        return types.ListPromptsResult(prompts=[served.prompt for served in PROMPTS.values()])
+        return types.ListPromptsResult(prompts=list(PROMPTS.values()))
 
     async def _get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         with _protocol_errors():

@@ -3,7 +3,6 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from msgspec import Struct
@@ -205,9 +204,7 @@ class BlockError(Exception):
     """A block that cannot be read: the line in the block, from 1, and why."""
 
     def __init__(self, line: int, reason: str) -> None:
-        super().__init__(reason)
-        self.line = line
-        self.reason = reason
+        self.line, self.reason = line, reason
 
 
 def split_frontmatter(text: str) -> Split:
@@ -248,7 +245,12 @@ def read_frontmatter(block: str) -> Block:
 
 
 def _events(block: str) -> Iterator[Any]:
-    yaml = _yaml()
+    try:
+        import yaml  # noqa: PLC0415 - loaded only by those who read skills
+    except ImportError as error:
+        raise InvalidInput(
+            f"skill files need the package 'PyYAML' ({error}); run: pip install 'refold[skills]'"
+        ) from error
     try:
         yield from yaml.parse(block, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
@@ -256,17 +258,6 @@ def _events(block: str) -> Iterator[Any]:
         raise BlockError(mark.line + 1 if mark else 1, f"Invalid YAML in frontmatter: {error.problem}") from error
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise BlockError(1, f"Invalid YAML in frontmatter: {str(error).partition(chr(10))[0]}") from error
-
-
-@cache
-def _yaml() -> Any:
-    try:
-        import yaml  # noqa: PLC0415 - loaded only by those who read skills
-    except ImportError as error:
-        raise InvalidInput(
-            f"skill files need the package 'PyYAML' ({error}); run: pip install 'refold[skills]'"
-        ) from error
-    return yaml
 
 
 class _Composer:
@@ -354,16 +345,9 @@ def mend(block: str) -> tuple[str, tuple[Oddity, ...]]:
 def _quote(text: str) -> str:
     """Write a text as a double-quoted YAML scalar on one line, without a run of three hyphens in it."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace(_FENCE, "-\\x2d-")
-    return '"' + "".join(map(_escape, escaped)) + '"'
-
-
-def _escape(character: str) -> str:
-    if character.isprintable():
-        return character
-    point = ord(character)
-    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character) or (
-        f"\\u{point:04x}" if point < 1 << 16 else f"\\U{point:08x}"
-    )
+    points = {ord(character) for character in escaped if not character.isprintable()}
+    escapes = {point: f"\\u{point:04x}" if point < 1 << 16 else f"\\U{point:08x}" for point in points}
+    return '"' + escaped.translate(escapes | {10: "\\n", 9: "\\t", 13: "\\r"}) + '"'
 
 
 def _scalar(text: str) -> str:
@@ -652,16 +636,15 @@ class _SkillParser:
 
 
 def _rules(value: object) -> tuple[HookRule, ...]:
+    def dicts(items: object) -> list[dict[str, Any]]:
+        return [cast("dict[str, Any]", item) for item in _as_list(items) if isinstance(item, dict)]
+
     rules: list[HookRule] = []
-    for rule in _dicts(value):
-        actions = _dicts(rule["hooks"]) if rule.get("hooks") else [rule]
+    for rule in dicts(value):
+        actions = dicts(rule["hooks"]) if rule.get("hooks") else [rule]
         hooks = (HookAction(str(action.get("type", "command")), str(action.get("command", ""))) for action in actions)
         rules.append(HookRule(str(rule.get("matcher", "")), tuple(hooks)))
     return tuple(rules)
-
-
-def _dicts(value: object) -> list[dict[str, Any]]:
-    return [cast("dict[str, Any]", item) for item in _as_list(value) if isinstance(item, dict)]
 
 
 def _as_list(value: object) -> list[object]:

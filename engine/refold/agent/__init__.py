@@ -36,47 +36,9 @@ from refold.agent.tools import (
     ToolResult,
 )
 
-__all__ = [
-    "PROVIDERS",
-    "AfterLlmResult",
-    "AfterToolResult",
-    "AgentLoop",
-    "BeforeLlmResult",
-    "BeforeToolResult",
-    "Call",
-    "CallableProvider",
-    "ContextBudget",
-    "ContextPart",
-    "Extracted",
-    "ForgetCommand",
-    "FunctionTool",
-    "HookContext",
-    "Hooks",
-    "HttpProvider",
-    "JsonProvider",
-    "JsonResult",
-    "Model",
-    "NoJson",
-    "ProviderFailed",
-    "Quirks",
-    "Rebuilt",
-    "RecallCommand",
-    "RememberCommand",
-    "Reply",
-    "Tool",
-    "ToolContext",
-    "ToolDefinition",
-    "ToolFailed",
-    "ToolRefused",
-    "ToolRegistry",
-    "ToolResult",
-    "Turn",
-    "Usage",
-    "UserMessageResult",
-    "default_hooks",
-    "detect_memory_command",
-    "extract",
-    "extract_idle",
-    "files_tool",
-    "rerun",
-]
+__all__ = ["PROVIDERS", "AfterLlmResult", "AfterToolResult", "AgentLoop", "BeforeLlmResult", "BeforeToolResult"]
+__all__ += ["Call", "CallableProvider", "ContextBudget", "ContextPart", "Extracted", "ForgetCommand", "FunctionTool"]
+__all__ += ["HookContext", "Hooks", "HttpProvider", "JsonProvider", "JsonResult", "Model", "NoJson", "ProviderFailed"]
+__all__ += ["Quirks", "Rebuilt", "RecallCommand", "RememberCommand", "Reply", "Tool", "ToolContext", "ToolDefinition"]
+__all__ += ["ToolFailed", "ToolRefused", "ToolRegistry", "ToolResult", "Turn", "Usage", "UserMessageResult"]
+__all__ += ["default_hooks", "detect_memory_command", "extract", "extract_idle", "files_tool", "rerun"]

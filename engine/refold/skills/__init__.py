@@ -17,29 +17,8 @@ from refold.skills.selection import (
 from refold.skills.skills import Generation, RestrictedRegistry, Skills, skill_tool, skills_of
 from refold.skills.sources import RefreshStats, SkillIndex, SkillLoader, SkillRoots
 
-__all__ = [
-    "Detection",
-    "Diagnostic",
-    "Generation",
-    "RefreshStats",
-    "RestrictedRegistry",
-    "SelectionPolicy",
-    "Selector",
-    "Skill",
-    "SkillIndex",
-    "SkillLibrary",
-    "SkillLoader",
-    "SkillMatch",
-    "SkillRoots",
-    "SkillSummary",
-    "Skills",
-    "inject_into_messages",
-    "inject_message",
-    "inject_skills",
-    "library_of",
-    "parse_skill",
-    "render_skill",
-    "skill_tool",
-    "skills_of",
-    "validate_skill",
-]
+__all__ = ["Detection", "Diagnostic", "Skill", "SkillSummary", "parse_skill", "render_skill", "validate_skill"]
+__all__ += ["SkillLibrary", "library_of"]
+__all__ += ["SelectionPolicy", "Selector", "SkillMatch", "inject_into_messages", "inject_message", "inject_skills"]
+__all__ += ["Generation", "RestrictedRegistry", "Skills", "skill_tool", "skills_of"]
+__all__ += ["RefreshStats", "SkillIndex", "SkillLoader", "SkillRoots"]

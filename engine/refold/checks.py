@@ -199,14 +199,13 @@ def sources(value: object, head: int) -> tuple[int, ...]:
         raise LimitExceeded(
             f"{len(items)} sources are over SOURCES_COUNT_MAX = {SOURCES_COUNT_MAX}; name the most important ones"
         )
-    return tuple(_source(item, head) for item in items)
-
-
-def _source(item: object, head: int) -> int:
-    stamp = getattr(item, "stamp", None)
-    seq = item if stamp is None else stamp.seq
-    if not isinstance(seq, int) or isinstance(seq, bool):
-        invalid(f"a source must be a seq or a result that has one, not {type(item).__name__} ({shown(item)})")
-    if (stamp is None and not 1 <= seq <= head) or seq > head:
-        invalid(f"source {shown(seq)} is not a seq of this log, which runs from 1 to {head}")
-    return int(seq)
+    seqs: list[int] = []
+    for item in items:
+        stamp = getattr(item, "stamp", None)
+        seq = item if stamp is None else stamp.seq
+        if not isinstance(seq, int) or isinstance(seq, bool):
+            invalid(f"a source must be a seq or a result that has one, not {type(item).__name__} ({shown(item)})")
+        if (stamp is None and not 1 <= seq <= head) or seq > head:
+            invalid(f"source {shown(seq)} is not a seq of this log, which runs from 1 to {head}")
+        seqs.append(int(seq))
+    return tuple(seqs)

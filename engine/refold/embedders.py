@@ -154,7 +154,8 @@ def loaded(module: str, extra: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise InvalidInput(
-            f"this embedder needs the package {module!r}, which cannot be loaded ({error}); " + _advice(extra)
+            f"this embedder needs the package {module!r}, which cannot be loaded ({error}); run: "
+            f"pip install 'refold[{extra}]'"
         ) from error
 
 
@@ -173,10 +174,6 @@ def file_of(module: str, path: str, advice: str) -> "Path":
 def visible(texts: list[str]) -> list[str]:
     """Return the texts, with ``EMPTY_STANDS_FOR`` in place of those without any character to see."""
     return [text if text.strip() else EMPTY_STANDS_FOR for text in texts]
-
-
-def _advice(extra: str) -> str:
-    return f"run: pip install 'refold[{extra}]'"
 
 
 # Vectors of texts that were embedded before, found by a hash of the text.
@@ -208,7 +205,7 @@ class CachedEmbedder:
         """Return one checked row of float32 for each text, in order; raises what ``check_vectors`` raises."""
         import numpy  # noqa: PLC0415 - loads when the first vector comes
 
-        keys = [_key(text) for text in texts]
+        keys = [blake2b(text.encode(errors="surrogatepass"), digest_size=HASH_BYTES).digest() for text in texts]
         found = self._find(keys)
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         if missing:
@@ -237,10 +234,6 @@ class CachedEmbedder:
             self._vectors.update((key, row.copy()) for key, row in fresh.items())
             while len(self._vectors) > self._count_max:
                 self._vectors.popitem(last=False)
-
-
-def _key(text: str) -> bytes:
-    return blake2b(text.encode(errors="surrogatepass"), digest_size=HASH_BYTES).digest()
 
 
 # The embedder of a memory.

@@ -221,7 +221,9 @@ def message_event(
     if text is not None:
         text = checks.text(text, "content")
     blocks = None if parts is None else checks.json_objects(parts, "content")
-    calls = None if tool_calls is None else _calls(role, tool_calls)
+    if tool_calls is not None and role != "assistant":
+        raise InvalidInput(f"a {role} message has tool_calls; only an assistant message makes calls")
+    calls = None if tool_calls is None else checks.json_objects(tool_calls, "tool_calls")
     return MessageAppended(
         sources,
         message_id,
@@ -236,12 +238,6 @@ def message_event(
         None if calls is None else checks.packed_json(calls, "tool_calls"),
         None if metadata is None else checks.json_object(metadata, "metadata"),
     )
-
-
-def _calls(role: object, tool_calls: object) -> list[dict[str, Any]]:
-    if role != "assistant":
-        raise InvalidInput(f"a {role} message has tool_calls; only an assistant message makes calls")
-    return checks.json_objects(tool_calls, "tool_calls")
 
 
 def _call_ids(role: object, calls: list[dict[str, Any]], blocks: list[dict[str, Any]]) -> tuple[str, ...]:

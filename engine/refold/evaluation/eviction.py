@@ -153,7 +153,11 @@ class SimulatedWindow:
             self.refused += 1
             return
         self._enter(leader, place, piece)
-        self._evict()
+        while self.tokens > self._window_tokens and self._queue:
+            key, leader = heappop(self._queue)
+            if self._keys.get(leader) == key:
+                del self._keys[leader]
+                self._drop(leader)
 
     def _leader(self, place: int, piece: Piece) -> int | None:
         """Return the leader of the unit that the piece belongs to, ``None`` if it has to stay out."""
@@ -190,12 +194,9 @@ class SimulatedWindow:
         self._leaders[place] = leader
         self.tokens += piece.tokens
         if leader == place and leader not in self._pinned:
-            self._place(leader, self._key(place, piece))
-
-    def _key(self, place: int, piece: Piece) -> float:
-        if self._policy.order == "least important":
-            return self._arrived_tokens + piece.importance * self._window_tokens
-        return place
+            is_by_importance = self._policy.order == "least important"
+            value = self._arrived_tokens + piece.importance * self._window_tokens
+            self._place(leader, value if is_by_importance else place)
 
     def _place(self, leader: int, key: float) -> None:
         self._keys[leader] = key
@@ -205,13 +206,6 @@ class SimulatedWindow:
         leader = self._leaders.get(earlier)
         if self._policy.order == "least recalled" and leader in self._keys:
             self._place(leader, place)
-
-    def _evict(self) -> None:
-        while self.tokens > self._window_tokens and self._queue:
-            key, leader = heappop(self._queue)
-            if self._keys.get(leader) == key:
-                del self._keys[leader]
-                self._drop(leader)
 
     def _drop(self, leader: int) -> None:
         for place, piece in self._units.pop(leader):
@@ -224,16 +218,13 @@ class SimulatedWindow:
             self.tokens -= piece.tokens
             self.evicted += 1
             for call_id in piece.call_ids:
-                self._forget_call(call_id, place)
-
-    def _forget_call(self, call_id: str, place: int) -> None:
-        makers = self._makers[call_id]
-        makers.remove(place)
-        # A call with the same id that came after an answer is not the one that it answers.
-        first = makers[0] if makers else inf
-        self._orphans |= {answer for answer in self._answers.get(call_id, ()) if answer < first}
-        if not makers:
-            del self._makers[call_id]
+                makers = self._makers[call_id]
+                makers.remove(place)
+                # A call with the same id that came after an answer is not the one that it answers.
+                first = makers[0] if makers else inf
+                self._orphans |= {answer for answer in self._answers.get(call_id, ()) if answer < first}
+                if not makers:
+                    del self._makers[call_id]
 
 
 def replay(trace: Trace, policy: Policy, window_tokens: int) -> PolicyOutcome:

@@ -55,17 +55,13 @@ def interval(values: Sequence[float], seed: int = SEED) -> Interval:
         return Interval(0.0, 1.0)
     given = numpy.asarray(values, dtype=numpy.float64)
     random = numpy.random.default_rng(seed)
-    drawn = (random.integers(0, len(given), (rows, len(given))) for rows in _parts(len(given)))
-    means = numpy.concatenate([given[part].mean(axis=1) for part in drawn])
+    step = max(1, _DRAWN_AT_ONCE // len(given))
+    sizes = (min(step, RESAMPLES - begin) for begin in range(0, RESAMPLES, step))
+    means = numpy.concatenate(
+        [given[random.integers(0, len(given), (rows, len(given)))].mean(axis=1) for rows in sizes]
+    )
     low, high = numpy.percentile(means, [2.5, 97.5])
     return Interval(float(low), float(high))
-
-
-def _parts(count: int) -> Iterator[int]:
-    """Yield how many resamples of so many values are drawn at once, until all are."""
-    step = max(1, _DRAWN_AT_ONCE // count)
-    for begin in range(0, RESAMPLES, step):
-        yield min(step, RESAMPLES - begin)
 
 
 # Vectors of items and questions: made by an embedder, or read from files.
@@ -180,11 +176,6 @@ _DECIMALS: Final = 6
 """Scores that are equal to so many decimals are in the order of their rows, as in ``TextIndex.best``."""
 
 
-def _stemmed(text: str) -> tuple[str, ...]:
-    """Return the keywords of a text without the commonest words and stemmed, as studies of the formula took them."""
-    return tuple(dict.fromkeys(terms_of(" ".join(keywords(text)), "light")[0]))
-
-
 class System(Struct, frozen=True, kw_only=True):
     """A ranking under its name, whether keywords are stemmed, and whether months count as words of a text."""
 
@@ -194,8 +185,9 @@ class System(Struct, frozen=True, kw_only=True):
     is_dated: bool = True
 
     def keywords(self, text: str) -> tuple[str, ...]:
-        """Return the keywords of a text."""
-        return _stemmed(text) if self.is_stemmed else keywords(text)
+        """Return the keywords of a text; stemmed, without the commonest words, as studies of the formula took them."""
+        words = keywords(text)
+        return tuple(dict.fromkeys(terms_of(" ".join(words), "light")[0])) if self.is_stemmed else words
 
 
 _STEMMED: Final = ("seed", "seed-without-recency", "seed-exponential")

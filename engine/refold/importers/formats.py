@@ -360,7 +360,10 @@ def _matched(history: list[Fields], steps: list[Fields]) -> tuple[dict[int, list
     made: dict[int, Fields] = {}
     waiting: list[Fields] = []
     begin = 0
-    places_of = _places(history)
+    places_of: dict[object, list[int]] = {}
+    for place, entry in enumerate(history):
+        if entry["role"] == "assistant":
+            places_of.setdefault(_text(entry.get("content")), []).append(place)
     for step in steps:
         places = places_of.get(step.get("response"), []) if isinstance(step.get("response"), str) else []
         number = bisect_left(places, begin)
@@ -375,14 +378,6 @@ def _matched(history: list[Fields], steps: list[Fields]) -> tuple[dict[int, list
     if waiting:
         lone[len(history)] = waiting
     return lone, made
-
-
-def _places(history: list[Fields]) -> dict[object, list[int]]:
-    places: dict[object, list[int]] = {}
-    for place, entry in enumerate(history):
-        if entry["role"] == "assistant":
-            places.setdefault(_text(entry.get("content")), []).append(place)
-    return places
 
 
 def _text(content: object) -> str:

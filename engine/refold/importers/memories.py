@@ -157,11 +157,6 @@ _TABLE: Final = "history"
 
 
 def _mem0_memories(path: Path) -> Iterator[SourceMemory]:
-    yield from [memory for rows in _histories(path).values() for memory in _alive(rows)]
-
-
-def _histories(path: Path) -> dict[str, list[Fields]]:
-    """Return the rows of each memory, in the order in which they were written."""
     import sqlite3  # noqa: PLC0415 - not every Python has it, and only this format needs it
 
     histories: dict[str, list[Fields]] = {}
@@ -175,7 +170,7 @@ def _histories(path: Path) -> dict[str, list[Fields]]:
         raise InvalidInput(
             f"the file is no database that SQLite can read ({error}); give mem0's history.db, whole"
         ) from error
-    return histories
+    yield from [memory for rows in histories.values() for memory in _alive(rows)]
 
 
 def _rows(database: "sqlite3.Connection") -> Iterator[Fields]:

@@ -46,15 +46,11 @@ def transcript(memory: Memory, conversation_id: str) -> Iterator[Message]:
 
 def export_openai(memory: Memory, file: IO[bytes]) -> int:
     """Write every conversation as a line of OpenAI chat messages, the oldest first; return how many there were."""
-    ids = sorted(memory.conversations(), key=lambda conversation_id: _first_seq(memory, conversation_id))
+    ids = sorted(memory.conversations(), key=lambda each: next(memory.conversation(each).events()).stamp.seq)
     for conversation_id in ids:
         messages = [rendered(message) for message in transcript(memory, conversation_id)]
         file.write(msgspec.json.encode({"id": conversation_id, "messages": messages}) + b"\n")
     return len(ids)
-
-
-def _first_seq(memory: Memory, conversation_id: str) -> int:
-    return next(stamp.seq for _, stamp in memory.conversation(conversation_id).events())
 
 
 # refold's own JSONL: an export, which loads into an empty store with every stamp as it was, or next to others.
@@ -66,11 +62,7 @@ def _no_conversations(_: BinaryIO) -> Iterator[SourceConversation]:
     raise AssertionError("an export holds events, which `Memory.load` reads")
 
 
-def _is_export(head: bytes) -> bool:
-    return _HEAD.match(head) is not None
-
-
-REFOLD: Final = SessionFormat("refold", _is_export, _no_conversations)
+REFOLD: Final = SessionFormat("refold", lambda head: _HEAD.match(head) is not None, _no_conversations)
 
 
 # Those that ask for more of a file come first: a line of BEAM is a chat of OpenAI's with some fields more.

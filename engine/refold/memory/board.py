@@ -101,7 +101,8 @@ class BoardStream(NamedTuple):
         door, stream = self.door, self.scope.stream
         door.refuse_frozen(stream, self.at)
         door.engine.reader.check_writable()
-        if is_single and batches.active(door.engine) is None and not self._moves(parts):
+        base = self.layers().base
+        if is_single and batches.active(door.engine) is None and not any(map(base.has, parts)):
             return self._write_alone(decide, request, options)
         write = PlannedWrite(door, stream, lambda: self._plan(decide, parts), request, options)
         for _ in range(REDO_COUNT_MAX):
@@ -112,10 +113,6 @@ class BoardStream(NamedTuple):
             f"{stream} was written to in each of REDO_COUNT_MAX = {REDO_COUNT_MAX} attempts; let its writers pause and "
             f"call again"
         )
-
-    def _moves(self, parts: Sequence[str]) -> bool:
-        base = self.layers().base
-        return any(base.has(part) for part in parts)
 
     def _write_alone(self, decide: BoardDecision, request: tuple[Any, ...], options: Options) -> list[Event]:
         def decide_alone(state: State) -> Event | None:
@@ -334,10 +331,6 @@ class BoardListener:
         layers = stream.layers()
         self._names = stream.scope.stream, stream.scope.base(layers.own)
         return stream, self._look(layers)
-
-
-def _all_parts(layers: Layers) -> Any:
-    return {part: layers.shown(part) for part in (*SECTIONS, "messages_meta")}
 
 
 class Board:
@@ -589,7 +582,12 @@ class Board:
         def notify(stream: BoardStream, _: Any) -> Any:
             return listener(Board(stream.door, *stream.scope, stream.at))
 
-        return self._subscribe(listener, after, _all_parts, notify)
+        return self._subscribe(
+            listener,
+            after,
+            lambda layers: {part: layers.shown(part) for part in (*SECTIONS, "messages_meta")},
+            notify,
+        )
 
     def subscribe_settings(self, listener: Callable[[dict[str, Any]], Any], after: int | None = None) -> "Subscription":
         """Call ``listener(settings)`` when the settings of the board change, as ``subscribe`` does."""

@@ -415,14 +415,10 @@ BUNDLE: Final = (MESSAGES, "messages_meta", "working_history", "last_user_messag
 """The parts that tell of a conversation."""
 
 
-def _empty_graph() -> JsonObject:
-    return {"nodes": [], "edges": []}
-
-
 def default_of(field: str) -> Any:
     """Return the value of a field that was never set."""
     if field in _GRAPHS:
-        return _empty_graph()
+        return {"nodes": [], "edges": []}
     if field in ("node_context", "fetched_context", "messages_meta"):
         return {}
     part, _, name = field.partition(".")

@@ -163,13 +163,6 @@ class Journal(Handle):
 # The state of a conversation as a mapping of JSON values, by the lifetimes that the keys' prefixes name.
 
 
-def _without_session(key: str) -> str:
-    name = key.removeprefix(SESSION)
-    if name != key and name.startswith((TEMP, SESSION, PROJECT)):
-        raise InvalidInput(f"key {checks.shown(key)} has two prefixes; give one of temp:, session:, project:, or none")
-    return name
-
-
 def _values(state: State) -> Keyed[bytes]:
     return state.part(STATE).entries
 
@@ -196,7 +189,12 @@ class ScopedState(Handle):
     def _place(self, key: str) -> tuple[str, str]:
         key = checks.key(key)
         if not key.startswith(PROJECT):
-            return self._stream, _without_session(key)
+            name = key.removeprefix(SESSION)
+            if name != key and name.startswith((TEMP, SESSION, PROJECT)):
+                raise InvalidInput(
+                    f"key {checks.shown(key)} has two prefixes; give one of temp:, session:, project:, or none"
+                )
+            return self._stream, name
         if self._project is None:
             raise InvalidInput(f"{checks.shown(key)} needs a project; open the conversation with project=...")
         return f"project/{self._project}", key.removeprefix(PROJECT)

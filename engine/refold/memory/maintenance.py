@@ -254,7 +254,11 @@ def _unmerge_once(stream: ProjectStream, seq: int, options: Options) -> list[Ent
     sources = stream.door.sources(options.sources)
     merge = _merge_at(stream, seq)
     if stream.read(lambda facts: merge.event.id in facts.entries and seq not in facts.unmerged):
-        merge = _with_fitting_vectors(stream, merge)
+        model = stream.read(lambda facts: facts.model)
+        if model != merge.event.model or not merge.other_vector:  # The embedder was switched since.
+            own, other = stream.door.embedding.of_all([merge.entry.content, merge.other.content])
+            stream.read(lambda facts: fitting((facts.model, facts.dim), own, is_empty=False))
+            merge = merge._replace(other_vector=other.packed, new_vector=own.packed, model=model)
     if merge.new_vector is None or batches.active(stream.door.engine) is not None:
         return _write_unmerge(stream, merge, sources, options)
     try:
@@ -291,15 +295,6 @@ def _merge_at(stream: ProjectStream, seq: int) -> _Merge:
     times = {"created_ns": stamp.time_ns, "updated_ns": stamp.time_ns}
     other = replace(other, **times, accessed_ns=stamp.occurred_ns, occurred_ns=stamp.occurred_ns)
     return _Merge(event, seq, entry, other, event.other_vector)
-
-
-def _with_fitting_vectors(stream: ProjectStream, merge: _Merge) -> _Merge:
-    model = stream.read(lambda facts: facts.model)
-    if model == merge.event.model and merge.other_vector:
-        return merge
-    own, other = stream.door.embedding.of_all([merge.entry.content, merge.other.content])
-    stream.read(lambda facts: fitting((facts.model, facts.dim), own, is_empty=False))
-    return merge._replace(other_vector=other.packed, new_vector=own.packed, model=model)
 
 
 def _write_unmerge(stream: ProjectStream, merge: _Merge, sources: tuple[int, ...], options: Options) -> list[Entry]:

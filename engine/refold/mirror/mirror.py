@@ -160,8 +160,12 @@ class Rounds:
             # Without a record it is not known which copies an earlier erasure is in.
             count = len(self._log.erased())
             self._state = state or MirrorState(owner, erased_count=count, copies_erased_count=count)
-            self._conflicts = [*self._leftovers()] if writes else []
+            self._conflicts: list[MirrorConflict] = []
             """Conflicts outside of rounds, to be reported by the next one."""
+            for name, content in self.directory.leftovers() if writes else ():
+                if digest(content) not in {base.digest for base in self._state.known(name)}:
+                    copy = self.directory.copy(name, content)
+                    self._conflicts.append(MirrorConflict(name, "", None, None, copy, _LEFTOVER))
         except BaseException:
             self.directory.close()
             raise
@@ -171,12 +175,6 @@ class Rounds:
         self._problems: list[MirrorProblem] = []  # Copies that could not be deleted.
         self.seen: dict[str, tuple[FileVersion | None, str]] = {}
         """The version of each file as it was seen last, and its digest; empty for what could not be read."""
-
-    def _leftovers(self) -> Iterable[MirrorConflict]:
-        """Copy the replaced files that a crash left, unless they are known."""
-        for name, content in self.directory.leftovers():
-            if digest(content) not in {base.digest for base in self._state.known(name)}:
-                yield MirrorConflict(name, "", None, None, self.directory.copy(name, content), _LEFTOVER)
 
     def close(self) -> tuple[MirrorConflict, ...]:
         """Release the directory; return the conflicts of files that were written to while they were replaced."""

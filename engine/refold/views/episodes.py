@@ -93,7 +93,10 @@ class Episodes:
         return episodes
 
     def logical(self) -> Any:
-        rows = [[seq, *_fields_of(episode), episode.time_ns] for seq, episode in self.by_seq.items()]
+        rows = [
+            [seq, episode.id, *_plain_of(episode).values(), episode.occurred_ns, episode.time_ns]
+            for seq, episode in self.by_seq.items()
+        ]
         if not rows:
             return None
         renewed = [sorted(self.renewed.items()), *self.coming.logical()]
@@ -120,10 +123,6 @@ _INLINE_COUNT: Final = 2
 def text_of(episode: Episode | EpisodeRecorded) -> str:
     """Return the text of an episode that is embedded."""
     return f"{episode.task}\n{episode.approach}\n{episode.outcome}"
-
-
-def _fields_of(episode: Episode) -> list[Any]:
-    return [episode.id, *_plain_of(episode).values(), episode.occurred_ns]
 
 
 def _plain_of(episode: Episode) -> dict[str, Any]:

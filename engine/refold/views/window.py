@@ -105,8 +105,12 @@ class Window:
     def enter(self, message: Message) -> bool:
         """Add a message at the end; an answer to a call that is not in the window stays out (``False``)."""
         event = message.event
-        if event.answers is not None and not self._join(message, event.answers):
-            return False
+        if event.answers is not None:
+            makers = self.calls.get(event.answers)
+            if makers is None:
+                return False
+            self.owners[event.id] = makers[-1]
+            self.members[makers[-1]].append(message)
         if event.call_ids:
             self.members[event.id] = [message]
             for call_id in event.call_ids:
@@ -115,14 +119,6 @@ class Window:
         self.tokens += event.tokens
         if event.pinned or self.pinned:
             self._account_pinned(message)
-        return True
-
-    def _join(self, message: Message, call_id: str) -> bool:
-        makers = self.calls.get(call_id)
-        if makers is None:
-            return False
-        self.owners[message.event.id] = makers[-1]
-        self.members[makers[-1]].append(message)
         return True
 
     def _account_pinned(self, message: Message) -> None:
@@ -165,14 +161,11 @@ class Window:
                 self.gone.add(member.event.id)
                 del self.owners[member.event.id]
         for call_id in leader.event.call_ids:
-            self._forget_call(call_id, leader.event.id)
-
-    def _forget_call(self, call_id: str, leader: str) -> None:
-        makers = tuple(maker for maker in self.calls[call_id] if maker != leader)
-        if makers:
-            self.calls[call_id] = makers
-        else:
-            del self.calls[call_id]
+            makers = tuple(maker for maker in self.calls[call_id] if maker != leader.event.id)
+            if makers:
+                self.calls[call_id] = makers
+            else:
+                del self.calls[call_id]
 
     def clear(self) -> None:
         self._fill(())

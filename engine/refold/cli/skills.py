@@ -348,7 +348,8 @@ def overview(**places: Any) -> Output:
         counts = skills.overview()
     lines: list[Line] = []
     for key, value in msgspec.to_builtins(counts).items():
-        items = [f"{name} {count}" for name, count in value.items()] if isinstance(value, dict) else value
+        named: dict[str, int] = value if isinstance(value, dict) else {}
+        items = [f"{name} {count}" for name, count in named.items()] if isinstance(value, dict) else value
         text = str(items) if isinstance(items, int) else ", ".join(items)
         lines.append(((f"{key.replace('_', ' ')}: ", "dim"), text))
     return Output(counts, lines)

@@ -64,8 +64,8 @@ def terms_of(text: str, stemmer: str) -> tuple[list[str], int]:
 
 def _endings(pairs: str) -> tuple[tuple[str, str], ...]:
     """Parse endings and their replacements, the longest first, so that the first that fits is the one to replace."""
-    split = (pair.partition(":")[::2] for pair in pairs.split())
-    return tuple(sorted(split, key=lambda pair: len(pair[0]), reverse=True))
+    parts = (pair.partition(":") for pair in sorted(pairs.split(), key=lambda pair: -len(pair.partition(":")[0])))
+    return tuple((ending, replacement) for ending, _, replacement in parts)
 
 
 _LIGHT_LETTERS_MIN: Final = 3

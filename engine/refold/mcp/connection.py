@@ -350,7 +350,7 @@ class ServerProcess:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             try:
                 async with into:
-                    while line := await self._line(stdout):
+                    while line := await stdout.readline():
                         try:
                             message: Any = jsonrpc_message_adapter.validate_json(line, by_name=False)
                         except (ValueError, RecursionError):
@@ -361,15 +361,10 @@ class ServerProcess:
                             self.fault = f"asked more than {MCP_ASKED_COUNT_MAX = :,} times and reads no answer"
                             break
                         await into.send(SessionMessage(message))
+            except ValueError:  # A line over the limit of the stream.
+                self.fault = f"it sent a message over {MCP_MESSAGE_BYTES_MAX = :,} bytes"
             finally:
                 self.ended.set()
-
-    async def _line(self, stdout: asyncio.StreamReader) -> bytes:
-        try:
-            return await stdout.readline()
-        except ValueError:
-            self.fault = f"it sent a message over {MCP_MESSAGE_BYTES_MAX = :,} bytes"
-            return b""
 
     async def _write(self, stdin: asyncio.StreamWriter, out_of: "MemoryObjectReceiveStream[SessionMessage]") -> None:
         try:
@@ -490,7 +485,14 @@ class Connection:
                 self._client = client
                 if not ready.done():
                     ready.set_result(None)
-                await self._until_end()
+                ends = [asyncio.create_task(event.wait()) for event in (self._stop, self._process.ended)]
+                try:
+                    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for end in ends:
+                        end.cancel()
+                if not self._stop.is_set():
+                    self.end = self._failed(BROKEN, self._process.fault or "ended the connection")
         except asyncio.CancelledError:
             self._give_up(ready, self._failed(UNREACHABLE, "was disconnected"))
         except BaseException as error:  # noqa: BLE001 - the users of the connection get the reason
@@ -509,16 +511,6 @@ class Connection:
             # Results are checked here: the SDK has no bound on how long that takes.
             cast("Any", client.session).validate_tool_result = _accept_result
             yield client
-
-    async def _until_end(self) -> None:
-        ends = [asyncio.create_task(event.wait()) for event in (self._stop, self._process.ended)]
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for end in ends:
-                end.cancel()
-        if not self._stop.is_set():
-            self.end = self._failed(BROKEN, self._process.fault or "ended the connection")
 
     def _give_up(self, ready: "asyncio.Future[None]", error: McpFailed) -> None:
         self.end = error

@@ -217,8 +217,8 @@ def _property(name: str, branches: Sequence[Schema]) -> Schema:
         schema, others = branch.get("properties", {}).get(name), branch.get("additionalProperties")
         if schema is None and others is False:
             continue
-        schema = schema if schema is not None else others if isinstance(others, dict) else {}
-        different.setdefault(_frozen(schema), schema)
+        value: Any = schema if schema is not None else others if isinstance(others, dict) else {}
+        different.setdefault(_frozen(value), value)
     distinct = list(different.values())
     if len(distinct) == 1:
         return dict(distinct[0])
@@ -428,7 +428,7 @@ class _SchemaReader:
         if isinstance(items, Mapping) and "prefixItems" not in schema:
             own["items"] = self.read(cast("object", items), place.below())
         elif items is not None and items is not True:
-            own = noted(own, rule("items", items))
+            own = noted(own, rule("items", cast("object", items)))
         return own
 
     def _referred(self, reference: object, place: SchemaPlace) -> Schema:

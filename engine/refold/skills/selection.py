@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from math import isnan, sqrt
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
@@ -65,16 +65,14 @@ class SeedScorer:
             if weights is None:
                 if len(self._weights) >= SKILL_WORDS_COUNT_MAX:
                     self._weights.clear()
-                weights = self._weights[token] = list(self._weigh(token.encode()))
+                word = token.encode()
+                sums = (sum(weight for weight, words in fields if word in words) for fields in self._fields)
+                pairs = zip(sums, self._lengths, strict=True)
+                weights = [(row, weight / length) for row, (weight, length) in enumerate(pairs) if weight]
+                self._weights[token] = weights
             for row, weight in weights:
                 totals[row] += weight * repeats
         return totals
-
-    def _weigh(self, token: bytes) -> Iterator[tuple[int, float]]:
-        for row, (fields, length) in enumerate(zip(self._fields, self._lengths, strict=True)):
-            weight = sum(weight for weight, words in fields if token in words)
-            if weight:
-                yield row, weight / length
 
 
 def _words(index: SkillIndex, skill: Skill, field: str) -> frozenset[bytes]:
@@ -142,27 +140,13 @@ def detect_skills(skills: Iterable[Skill], project: str) -> tuple[DetectedSkill,
     for skill in skills:
         rules = skill.detect or Detection()
         files = {name: content for name in rules.files if (content := _content(project, name, contents)) is not None}
-        patterns = [(pattern, pattern.encode(errors="replace")) for pattern in rules.patterns]
-        matched_patterns = tuple(
-            pattern for pattern, encoded in patterns if any(encoded in content for content in files.values())
-        )
-        matched_files = tuple(
-            name
-            for name, content in files.items()
-            if not patterns or any(encoded in content for _, encoded in patterns)
-        )
+        patterns = {pattern: pattern.encode(errors="replace") for pattern in rules.patterns}
+        matches = [(name, text) for name, content in files.items() for text in patterns if patterns[text] in content]
+        matched_files = tuple(dict.fromkeys(name for name, _ in matches)) if patterns else tuple(files)
+        matched_patterns = tuple(pattern for pattern in rules.patterns if any(text == pattern for _, text in matches))
         if matched_files:
-            detected.append(
-                DetectedSkill(
-                    skill.id,
-                    skill.name,
-                    skill.source,
-                    skill.priority,
-                    matched_files,
-                    matched_patterns,
-                    skill.inject_into,
-                )
-            )
+            about = (skill.id, skill.name, skill.source, skill.priority)
+            detected.append(DetectedSkill(*about, matched_files, matched_patterns, skill.inject_into))
     return tuple(sorted(detected, key=lambda skill: (-skill.priority, skill.name)))
 
 
@@ -364,14 +348,8 @@ def inject_skills(matches: Sequence[SkillMatch], policy: SelectionPolicy | None 
 
 
 def _plain_lines(body: str) -> str:
-    lines: list[str] = []
-    for line in strip_controls(body).splitlines():
-        if _RULE.match(line):
-            lines.append("* * *")
-            continue
-        lowered = _HEADING.sub(lambda match: f"{match[1]}###{match[2]}", line)
-        lines.append(_SOURCE.sub(r"\1\\*", lowered))
-    return "\n".join(lines)
+    lines = (_HEADING.sub(r"\1###\2", _RULE.sub("* * *", line)) for line in strip_controls(body).splitlines())
+    return "\n".join(_SOURCE.sub(r"\1\\*", line) for line in lines)
 
 
 def truncate(text: str, lines_max: int, chars_max: int) -> str:

@@ -180,7 +180,13 @@ class _ConfigurationParser:
             self._warn(f"the skill {name!r} has no path, only {url!r}; nothing is loaded from another machine")
         kind = sources[source].kind if source else self._kind
         priority = self._priority(name, entry.get("priority", 0), kind)
-        detect = self._detection(name, entry.get("detect"))
+        rules = None if entry.get("detect") is None else self._object(entry["detect"], f"detect of {name}")
+        detect = None
+        if rules is not None:
+            files = self._texts(rules.get("files"), f"detect.files of {name}")
+            detect = (
+                Detection(files, self._texts(rules.get("patterns"), f"detect.patterns of {name}")) if files else None
+            )
         return ConfiguredSkill(name, source, kind, path, priority, detect, self._phases(name, entry.get("inject_into")))
 
     def _priority(self, name: str, value: Any, kind: str) -> int:
@@ -192,13 +198,6 @@ class _ConfigurationParser:
             least, most = _PRIORITIES[kind]
             self._warn(f"the priority of {name!r} is {value}; that of a skill of this source is from {least} to {most}")
         return priority
-
-    def _detection(self, name: str, value: Any) -> Detection | None:
-        if value is None:
-            return None
-        fields = self._object(value, f"detect of {name}")
-        files = self._texts(fields.get("files"), f"detect.files of {name}")
-        return Detection(files, self._texts(fields.get("patterns"), f"detect.patterns of {name}")) if files else None
 
     def _phases(self, name: str, value: Any) -> tuple[str, ...]:
         phases = self._texts(value, f"inject_into of {name}")
@@ -390,6 +389,10 @@ def _loose_files(files: Sequence[FileStat]) -> Iterator[FileStat]:
             yield file
 
 
+def _own_file(files: Sequence[FileStat]) -> Iterator[FileStat]:
+    return (file for file in files if is_skill_name(file.path))
+
+
 def _convention_files(files: Sequence[FileStat]) -> Iterator[FileStat]:
     """Yield the convention files of a project, those of its directories too, but none from among its skills."""
     for file in files:
@@ -400,7 +403,7 @@ def _convention_files(files: Sequence[FileStat]) -> Iterator[FileStat]:
 
 
 _EVERY_SKILL: Final = _Filter(is_skill_name, tuple)
-_OWN_SKILL: Final = _Filter(is_skill_name, lambda files: (file for file in files if is_skill_name(file.path)))
+_OWN_SKILL: Final = _Filter(is_skill_name, _own_file)
 _LOOSE: Final = _Filter(skill_files.is_markdown, _loose_files)
 _CONVENTION: Final = _Filter(_is_convention_name, _convention_files)
 

@@ -272,4 +272,8 @@ def _opened_log(
         return log
     from refold.log.delayed import DelayedLog  # noqa: PLC0415 - loaded only by those who ask
 
-    return DelayedLog(log)
+    try:
+        return DelayedLog(log)
+    except BaseException:
+        log.close()
+        raise

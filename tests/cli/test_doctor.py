@@ -210,13 +210,10 @@ class TestWhoHoldsIt:
             assert (check.state, f"process {child.pid}" in check.message) == ("ok", True)
 
     def test_a_lone_writer_is_named(self, store: Path) -> None:
-        from refold.log.directory import open_directory
-
-        directory = open_directory(str(store), readonly=False, seed={}, exclusive=True)
-        check = found(store, "writers")
+        with Memory(store, durability="delayed"):
+            check = found(store, "writers")
         assert check.message == f"process {os.getpid()} holds writer.lock alone"
         assert str(os.getpid()) in check.next_step
-        directory.release()
 
     def test_readers_that_were_killed_are_told_of(self, store: Path) -> None:
         with Child(HOLDER, str(store), "reader") as living, Child(HOLDER, str(store), "reader") as killed:

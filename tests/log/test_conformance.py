@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from refold import Closed, ReadOnly, StoreCorrupt
-from refold.log.directory import open_directory
+from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
 from refold.log.memory_log import RamLog
 from refold.log.protocol import TABLES, Log, LogTurn, Row, scan
@@ -281,7 +281,7 @@ class TestRamLog(Conformance):
 
 class TestLmdbLog(Conformance):
     def open(self, directory: Path, *, readonly: bool = False) -> Log:
-        return LmdbLog(open_directory(str(directory), readonly=readonly, seed={}))
+        return LmdbLog(directory_at(str(directory), readonly=readonly, seed={}))
 
     def test_read_only_refuses_to_write_and_reads_everything(self, tmp_path: Path) -> None:
         writer = self.open(tmp_path / "store")

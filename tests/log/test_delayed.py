@@ -14,7 +14,7 @@ import pytest
 import refold.log.delayed as delayed_module
 from refold import Closed, Memory, StoreBusy, StoreError, StoreFull
 from refold.log.delayed import DelayedLog
-from refold.log.directory import open_directory
+from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
 from refold.log.memory_log import RamLog
 from refold.log.protocol import Log, Row
@@ -27,7 +27,7 @@ SOON_SECONDS = 30
 
 
 def opened(path: Path) -> DelayedLog:
-    return DelayedLog(LmdbLog(open_directory(str(path), readonly=False, seed={}, exclusive=True)))
+    return DelayedLog(LmdbLog(directory_at(str(path), readonly=False, seed={}, exclusive=True)))
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -97,7 +97,7 @@ class TestDurability:
         fill(log, [3])
         log.close()
         log.close()
-        again = LmdbLog(open_directory(str(tmp_path / "store"), readonly=True, seed={}))
+        again = LmdbLog(directory_at(str(tmp_path / "store"), readonly=True, seed={}))
         assert again.head() == 3
         again.close()
         take_turn = partial(log.in_turn, lambda _: None)
@@ -324,10 +324,10 @@ def test_a_tail_that_is_too_long_makes_its_writer_wait(log: DelayedLog, monkeypa
 PREAMBLE = """
 import os, sys
 from refold.log.delayed import DelayedLog
-from refold.log.directory import open_directory
+from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
 from refold.log.record import COMMIT
-log = DelayedLog(LmdbLog(open_directory(sys.argv[1], readonly=False, seed={}, exclusive=True)))
+log = DelayedLog(LmdbLog(directory_at(sys.argv[1], readonly=False, seed={}, exclusive=True)))
 
 def append(log, size):
     seq = log.head() + 1
@@ -340,7 +340,7 @@ def append(log, size):
 
 class TestProcesses:
     def test_it_wants_the_store_alone(self, tmp_path: Path) -> None:
-        shared = LmdbLog(open_directory(str(tmp_path / "store"), readonly=False, seed={}))
+        shared = LmdbLog(directory_at(str(tmp_path / "store"), readonly=False, seed={}))
         with pytest.raises(AssertionError, match="alone"):
             DelayedLog(shared)
         shared.close()

@@ -6,13 +6,13 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import lmdb
 import msgspec
 import pytest
 
 from refold import InvalidInput, Memory, NotFound, ReadOnly, StoreBusy, StoreError, StoreVersion
-from refold.log.directory import open_directory
 from tests.support.memories import Child, assert_sound, remembering
 
 HOLDER = """
@@ -42,8 +42,8 @@ except Exception as error:
 
 OPENED_ALONE = """
 import sys
-from refold.log.directory import open_directory
-directory = open_directory(sys.argv[1], readonly=False, seed={}, exclusive=True)
+from refold import Memory
+memory = Memory(sys.argv[1], durability="delayed")
 print("open", flush=True)
 sys.stdin.readline()
 """
@@ -425,41 +425,41 @@ class TestReaders:
 class TestAloneOrTogether:
     """Writers share a store, except with one that took it for itself alone."""
 
-    @pytest.mark.parametrize("mine", [False, True])
-    def test_beside_one_that_is_alone_is_told_by_whom(self, store: Path, mine: bool) -> None:
+    @pytest.mark.parametrize("mine", ["durable", "delayed"])
+    def test_beside_one_that_is_alone_is_told_by_whom(self, store: Path, mine: Literal["durable", "delayed"]) -> None:
         with Child(OPENED_ALONE, str(store)) as child:
             assert child.read() == "open"
             with pytest.raises(
                 StoreBusy, match=rf"process {child.pid} holds the store .* for itself alone .* or open this one with "
             ):
-                open_directory(str(store), readonly=False, seed={}, exclusive=mine)
+                Memory(store, durability=mine)
             with Memory(store, readonly=True) as reader:
                 assert reader.head == 2
             child.kill()
-        open_directory(str(store), readonly=False, seed={}, exclusive=mine).release()
+        Memory(store, durability=mine).close()
 
     def test_alone_beside_others_is_told_what_to_do(self, store: Path) -> None:
-        open_directory(str(store), readonly=False, seed={}, exclusive=True).release()
+        Memory(store, durability="delayed").close()
         with Child(HOLDER, str(store), "write") as child:
             assert child.read() == "open"
             with pytest.raises(StoreBusy, match=r"other processes write .* wants it for itself alone; close it there"):
-                open_directory(str(store), readonly=False, seed={}, exclusive=True)
+                Memory(store, durability="delayed")
             with Memory(store) as memory:
                 assert memory.head == 2
-        open_directory(str(store), readonly=False, seed={}, exclusive=True).release()
+        Memory(store, durability="delayed").close()
 
     def test_alone_may_open_beside_readers(self, store: Path) -> None:
         with Child(HOLDER, str(store), "read") as child, Memory(store, readonly=True):
             assert child.read() == "open"
-            open_directory(str(store), readonly=False, seed={}, exclusive=True).release()
+            Memory(store, durability="delayed").close()
 
     def test_in_one_process_there_is_one_writer_alone_or_not(self, store: Path) -> None:
-        for exclusive in (False, True):
-            held = open_directory(str(store), readonly=False, seed={}, exclusive=exclusive)
-            for other in (False, True):
-                with pytest.raises(StoreBusy, match=f"process {os.getpid()} already writes"):
-                    open_directory(str(store), readonly=False, seed={}, exclusive=other)
-            held.release()
+        durabilities: tuple[Literal["durable", "delayed"], ...] = ("durable", "delayed")
+        for one in durabilities:
+            with Memory(store, durability=one):
+                for other in durabilities:
+                    with pytest.raises(StoreBusy, match=f"process {os.getpid()} already writes"):
+                        Memory(store, durability=other)
 
     @pytest.mark.parametrize("round_number", range(3))
     def test_two_create_at_once_and_neither_breaks_the_other(self, tmp_path: Path, round_number: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from refold import StoreFull
 from refold.log import lmdb_file
-from refold.log.directory import open_directory
+from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import LogTurn, TurnLost
 from tests.log.test_conformance import commit_row, fill, one_write
@@ -24,12 +24,12 @@ COMMON = """
 import os, resource, sys
 import refold.log.lmdb_file as mapping
 from refold import RefoldError
-from refold.log.directory import open_directory
+from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
 from refold.log.record import COMMIT
 
 def opened(path):
-    return LmdbLog(open_directory(path, readonly=False, seed={}))
+    return LmdbLog(directory_at(path, readonly=False, seed={}))
 
 def append(log, size):
     def write(turn):
@@ -100,7 +100,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="n
 
 
 def opened(path: Path, *, readonly: bool = False) -> LmdbLog:
-    return LmdbLog(open_directory(str(path), readonly=readonly, seed={}))
+    return LmdbLog(directory_at(str(path), readonly=readonly, seed={}))
 
 
 def append(log: LmdbLog, size: int) -> None:

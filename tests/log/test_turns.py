@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from refold import StoreBusy, StoreCorrupt
-from refold.log.directory import open_directory
+from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import LogTurn, Row
 from tests.log.test_conformance import commit_row, fill, one_write
@@ -17,10 +17,10 @@ from tests.support.memories import Child, erase
 
 OTHER = """
 import sys
-from refold.log.directory import open_directory
+from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
 from refold.log.record import COMMIT
-log = LmdbLog(open_directory(sys.argv[1], readonly=False, seed={}))
+log = LmdbLog(directory_at(sys.argv[1], readonly=False, seed={}))
 
 def append(turn, word):
     seq = log.head() + 1
@@ -49,7 +49,7 @@ for line in sys.stdin:
 
 
 def opened(path: Path, *, readonly: bool = False) -> LmdbLog:
-    return LmdbLog(open_directory(str(path), readonly=readonly, seed={}))
+    return LmdbLog(directory_at(str(path), readonly=readonly, seed={}))
 
 
 @pytest.fixture

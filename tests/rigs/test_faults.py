@@ -18,7 +18,7 @@ from refold.engine.transaction import Mutation
 from refold.engine.writer import Ticket
 from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN
 from refold.log import environment, lmdb_file
-from refold.log.directory import BALLAST_FILE, Ballast, open_directory, reserved_bytes, wanted_bytes
+from refold.log.directory import BALLAST_FILE, Ballast, directory_at, reserved_bytes, wanted_bytes
 from refold.log.lmdb_file import DATA_FILE
 from refold.log.lmdb_log import LmdbLog, LmdbTurn
 from refold.log.protocol import Erasing, Row
@@ -214,7 +214,7 @@ class TestAFullDisk:
 
 
 def opened(path: Path) -> LmdbLog:
-    return LmdbLog(open_directory(str(path), readonly=False, seed={}))
+    return LmdbLog(directory_at(str(path), readonly=False, seed={}))
 
 
 def erase(log: LmdbLog, erased: Sequence[Erasing], rows: Sequence[Row] = ()) -> None:

@@ -23,7 +23,7 @@ from refold.engine.walk import SlowWalk, swept
 from refold.errors import NotFound, RefoldError, StoreCorrupt, StoreVersion
 from refold.event import Erased
 from refold.limits import MEMORY_BYTES_DEFAULT
-from refold.log.directory import open_directory
+from refold.log.directory import directory_at
 from refold.log.disk import building
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import Log
@@ -162,7 +162,7 @@ def recover(
     ``new_path``.
     """
     try:
-        log = LmdbLog(open_directory(path, readonly=True, seed={}))
+        log = LmdbLog(directory_at(path, readonly=True, seed={}))
     except NotFound as error:
         raise NotFound(f"there is no backup at {path} to recover; give the path of a backup, or of a store") from error
     try:
@@ -198,7 +198,7 @@ def _repaired(log: LmdbLog, made: str, seq: int) -> tuple[Repair, list[int]]:
     check_end(log, seq)
     try:
         _check_intact(log, seq)
-        into = LmdbLog(open_directory(made, readonly=False, seed=seeds(log)))
+        into = LmdbLog(directory_at(made, readonly=False, seed=seeds(log)))
         try:
             repair = Repair(log, into, seq)
             return repair, repair.run()

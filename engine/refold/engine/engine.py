@@ -260,14 +260,14 @@ def _opened_log(
         in_ram = RamLog()
         in_ram.write_rows([("meta", key, value) for key, value in seed.items()])
         return in_ram
-    from refold.log.directory import holds_store, open_directory  # noqa: PLC0415 - a memory in RAM needs no LMDB
+    from refold.log.directory import directory_at, holds_store  # noqa: PLC0415 - a memory in RAM needs no LMDB
     from refold.log.lmdb_log import LmdbLog  # noqa: PLC0415
 
     if witness is not None:
         from refold.engine import witness as engine_witness  # noqa: PLC0415 - loaded only by those who ask
 
         engine_witness.prepare(witness, has_store=holds_store(path), readonly=readonly)
-    log = LmdbLog(open_directory(path, readonly=readonly, seed=seed, exclusive=delayed))
+    log = LmdbLog(directory_at(path, readonly=readonly, seed=seed, exclusive=delayed))
     if not delayed:
         return log
     from refold.log.delayed import DelayedLog  # noqa: PLC0415 - loaded only by those who ask
@@ -275,5 +275,5 @@ def _opened_log(
     try:
         return DelayedLog(log)
     except BaseException:
-        log.close()
+        log.close()  # A traceback may hold it.
         raise

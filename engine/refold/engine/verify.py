@@ -40,7 +40,7 @@ from refold.limits import (
     STREAM_OVERHEAD_BYTES,
     VERIFY_PARTS_COUNT,
 )
-from refold.log.directory import WRITER_LOCK, holds_store, open_directory
+from refold.log.directory import WRITER_LOCK, directory_at, holds_store
 from refold.log.lmdb_file import DATA_FILE, problems
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import Log, LogTurn, scan
@@ -642,7 +642,7 @@ def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None
     found: list[Finding] = []
     events = streams = 0
     try:
-        log = LmdbLog(open_directory(path, readonly=True, seed={}))
+        log = LmdbLog(directory_at(path, readonly=True, seed={}))
     except StoreError:
         # It is the file itself that LMDB must not be let near.
         found += readable("file", _file_findings(path))

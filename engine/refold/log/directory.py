@@ -214,8 +214,8 @@ class Directory:
             lock.close()
 
 
-def open_directory(path: str, *, readonly: bool, seed: dict[bytes, bytes], exclusive: bool = False) -> Directory:
-    """Return the opened directory; one that does not exist is created with ``seed`` as its first ``meta`` rows.
+def directory_at(path: str, *, readonly: bool, seed: dict[bytes, bytes], exclusive: bool = False) -> Directory:
+    """Return the directory at a path, not open yet; a missing one is created with ``seed`` as its first ``meta`` rows.
 
     Several processes may write, one handle in each; ``exclusive`` wants to be the only one that writes. Raises
     ``NotFound`` for a missing parent or a missing store opened read-only, ``StoreVersion`` for what is not a store or
@@ -225,13 +225,7 @@ def open_directory(path: str, *, readonly: bool, seed: dict[bytes, bytes], exclu
     path = os.path.abspath(path)
     if not _exists(path, readonly=readonly):
         _create(path, seed)
-    directory = Directory(path, readonly=readonly, exclusive=exclusive)
-    try:
-        directory.open()
-    except BaseException:
-        directory.release()
-        raise
-    return directory
+    return Directory(path, readonly=readonly, exclusive=exclusive)
 
 
 def holds_store(path: str) -> bool:

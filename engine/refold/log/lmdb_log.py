@@ -348,13 +348,14 @@ class LmdbLog:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._path = directory.path
-        self._shared = directory.environment
+        self.readonly = directory.readonly
+        self.exclusive = directory.exclusive
         self.ballast = directory.ballast
         """What a turn that meets a full disk may ask for room: it is lent to those who have the store ``alone``."""
         self._is_closed = False
-        self.readonly = directory.readonly
-        self.exclusive = directory.exclusive
         try:
+            directory.open()  # Here, because what is open where this begins could be held by a traceback.
+            self._shared = directory.environment
             self._attach()
             self.seen_txnid = self.turn_txnid = self._reading("opening", lmdb.Transaction.id)
             """The last transaction that is no news: this log wrote it, or its reader knows of it."""

@@ -206,15 +206,15 @@ class CachedEmbedder:
         import numpy  # noqa: PLC0415 - loads when the first vector comes
 
         keys = [blake2b(text.encode(errors="surrogatepass"), digest_size=HASH_BYTES).digest() for text in texts]
-        found = self._find(keys)
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        cached = self._find(keys)
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in cached}
         if missing:
             vectors = self._embedder.embed(list(missing.values()))
             rows = check_vectors(vectors, dim=self.dim, count=len(missing), what=f"embedder {self.id!r}")
             fresh = dict(zip(missing, rows, strict=True))
             self._keep(fresh)
-            found |= fresh
-        return numpy.array([found[key] for key in keys], dtype=numpy.float32).reshape(len(keys), self.dim)
+            cached |= fresh
+        return numpy.array([cached[key] for key in keys], dtype=numpy.float32).reshape(len(keys), self.dim)
 
     def clear(self) -> None:
         """Forget every vector."""
@@ -223,10 +223,10 @@ class CachedEmbedder:
 
     def _find(self, keys: list[bytes]) -> "dict[bytes, Vectors]":
         with self._lock:
-            found = {key: self._vectors[key] for key in keys if key in self._vectors}
-            for key in found:
+            cached = {key: self._vectors[key] for key in keys if key in self._vectors}
+            for key in cached:
                 self._vectors.move_to_end(key)
-        return found
+        return cached
 
     def _keep(self, fresh: "dict[bytes, Vectors]") -> None:
         """Keep copies: a row that is looked at in the array of its batch would hold that whole array."""

@@ -150,9 +150,9 @@ def is_unspaced(word: str) -> bool:
 
 def _split_unspaced(run: str) -> Iterator[str]:
     end = 0
-    for found in _unspaced().finditer(run):
-        yield from _led_by_letter(run[end : found.start()])
-        piece, end = found.group(), found.end()
+    for match in _unspaced().finditer(run):
+        yield from _led_by_letter(run[end : match.start()])
+        piece, end = match.group(), match.end()
         for i in range(max(1, len(piece) - 1)):
             yield from _led_by_letter(piece[i : i + 2])
     yield from _led_by_letter(run[end:])

@@ -291,18 +291,18 @@ def _counted(total: "NDArray[float32]", texts: TextIndex, question: Question) ->
 
     points = numpy.round(total[: question.arrived].astype(numpy.float64), _DECIMALS)
     importance = texts.importance.values[: question.arrived]
-    found: list[int] = []
+    places: list[int] = []
     for row in question.evidence:
         equal = points == points[row]
         more = (points > points[row]) | (equal & (importance > importance[row]))
-        found.append(1 + int(more.sum()) + int((equal & (importance == importance[row]))[:row].sum()))
-    return tuple(found)
+        places.append(1 + int(more.sum()) + int((equal & (importance == importance[row]))[:row].sum()))
+    return tuple(places)
 
 
-def figures(system: str, found: Sequence[Answer], depth: int = 10) -> list[Figures]:
+def figures(system: str, results: Sequence[Answer], depth: int = 10) -> list[Figures]:
     """Return the figures over all questions, then those of each category."""
-    kinds = sorted({answer.category for answer in found})
-    groups = [(ALL, list(found))] + [(kind, [each for each in found if each.category == kind]) for kind in kinds]
+    kinds = sorted({answer.category for answer in results})
+    groups = [(ALL, list(results))] + [(kind, [each for each in results if each.category == kind]) for kind in kinds]
     return [_figures(system, kind, group, depth) for kind, group in groups if group and (kind == ALL or len(kinds) > 1)]
 
 
@@ -360,17 +360,17 @@ def swept(
     how texts are taken, whatever its own ranking.
     """
     shapes = _shapes(rankings)
-    found: dict[str, list[Answer]] = {ranking.name: [] for ranking in rankings}
+    results: dict[str, list[Answer]] = {ranking.name: [] for ranking in rankings}
     for done, each in enumerate(embedded, 1):
         for question, query, cosine, texts in questions_of(each, system):
             for shape, sharing in shapes.items():
                 _, parts = texts.score(replace(query, ranking=shape), cosine)
                 for ranking in sharing:
                     answer = ranks(weighted(ranking, parts, texts.size), texts, each, question)
-                    found[ranking.name].append(Answer(question.category, answer))
+                    results[ranking.name].append(Answer(question.category, answer))
         if progress:
             progress(done, len(embedded))
-    summed = [figures(name, group, depth)[0] for name, group in found.items() if group]
+    summed = [figures(name, group, depth)[0] for name, group in results.items() if group]
     return sorted(summed, key=lambda one: -one.recall[depth])
 
 

@@ -145,26 +145,26 @@ def _since_epoch_ns(moment: dates.datetime) -> int:
 
 def spoken_ns(value: object) -> int | None:
     """Return a moment such as ``1:56 pm on 8 May, 2023`` in nanoseconds since 1970, as UTC; ``None`` for any other."""
-    found = _SPOKEN.fullmatch(value.strip()) if isinstance(value, str) else None
-    if found is None:
+    match = _SPOKEN.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
         return None
-    hour = int(found["hour"])
+    hour = int(match["hour"])
     if not 1 <= hour <= _NOON_HOURS:
         return None
-    hours = hour % _NOON_HOURS + (_NOON_HOURS if found["half"].lower() == "pm" else 0)
-    return _on_day(found, hours, int(found["minute"]))
+    hours = hour % _NOON_HOURS + (_NOON_HOURS if match["half"].lower() == "pm" else 0)
+    return _on_day(match, hours, int(match["minute"]))
 
 
 def anchor_ns(value: object) -> int | None:
     """Return the beginning of a day such as ``March-15-2024`` in nanoseconds since 1970, as UTC, or ``None``."""
-    found = _ANCHOR.fullmatch(value.strip()) if isinstance(value, str) else None
-    return None if found is None else _on_day(found, 0, 0)
+    match = _ANCHOR.fullmatch(value.strip()) if isinstance(value, str) else None
+    return None if match is None else _on_day(match, 0, 0)
 
 
-def _on_day(found: re.Match[str], hour: int, minute: int) -> int | None:
+def _on_day(match: re.Match[str], hour: int, minute: int) -> int | None:
     try:
-        month = 1 + _MONTHS.index(found["month"][:3].lower())
-        moment = dates.datetime(int(found["year"]), month, int(found["day"]), hour, minute, tzinfo=dates.UTC)
+        month = 1 + _MONTHS.index(match["month"][:3].lower())
+        moment = dates.datetime(int(match["year"]), month, int(match["day"]), hour, minute, tzinfo=dates.UTC)
     except ValueError:
         return None
     return _since_epoch_ns(moment)
@@ -432,7 +432,7 @@ def samples(file: BinaryIO) -> Iterator[tuple[str, Fields]]:
 def sessions(sample: Fields) -> list[tuple[int, int | None, Any]]:
     """Return a sample's sessions in order: number, date and turns."""
     talk = cast("Fields", sample.get("conversation")) if isinstance(sample.get("conversation"), dict) else {}
-    numbers = sorted(int(found.group(1)) for key in talk if (found := _SESSION.match(key)))
+    numbers = sorted(int(match.group(1)) for key in talk if (match := _SESSION.match(key)))
     return [(number, session_ns(talk, number), talk.get(f"session_{number}")) for number in numbers]
 
 

@@ -52,22 +52,22 @@ _MARKS: Final = frozenset(
 
 
 def _is_json(head: bytes) -> bool:
-    found = _MARKS.intersection(paths(head))
+    marks = _MARKS.intersection(paths(head))
     # A message has a content as well; it has none of the other names, whatever role mem0 notes of a memory.
-    return any(path[-1] != "content" for path in found) or (bool(found) and not OPENAI.recognises(head))
+    return any(path[-1] != "content" for path in marks) or (bool(marks) and not OPENAI.recognises(head))
 
 
 def _json_memories(path: Path) -> Iterator[SourceMemory]:
     """Yield the memories of a file, all of which are checked before the first."""
     with path.open("rb") as file:
-        found = [memory for line, text in lines(file) for memory in _of_line(line, text)]
+        memories = [memory for line, text in lines(file) for memory in _of_line(line, text)]
     keys: dict[str, str] = {}
-    for memory in found:
+    for memory in memories:
         if keys.setdefault(memory.key, memory.place) != memory.place:
             raise InvalidInput(
                 f"{memory.place} has the id of {keys[memory.key]}; give each memory an id of its own, or none"
             )
-    yield from found
+    yield from memories
 
 
 def _of_line(line: int, text: bytes) -> Iterator[SourceMemory]:
@@ -228,7 +228,7 @@ def _of_sample(place: str, sample: Fields) -> Iterator[SourceMemory]:
         raise InvalidInput(f"{place} has an observation that is no object; {_ADVICE}")
     turns = _turns(sample)
     by_session = cast("dict[str, Any]", observed)
-    numbered = sorted((int(found.group(1)), key) for key in by_session if (found := _OBSERVED.match(key)))
+    numbered = sorted((int(match.group(1)), key) for key in by_session if (match := _OBSERVED.match(key)))
     for number, key in numbered:
         for speaker, facts in _facts(f"{place}, {key}", by_session[key]):
             for position, fact in enumerate(facts, 1):

@@ -42,9 +42,9 @@ def clean_path(path: object, what: str = "path") -> str:
     given = checks.text(path, what, PATH_BYTES_MAX, "PATH_BYTES_MAX")
     if given != ROOT and not given.startswith(f"{ROOT}/"):
         raise InvalidInput(f"Path must start with {ROOT}, got: {given}")
-    found = SUSPICIOUS.search(given)
-    if found is not None:
-        checks.invalid(f"{what} {checks.shown(given)} holds {found.group()!r}; use plain names between slashes")
+    match = SUSPICIOUS.search(given)
+    if match is not None:
+        checks.invalid(f"{what} {checks.shown(given)} holds {match.group()!r}; use plain names between slashes")
     names = _walked(given)
     if len(names) > PATH_DEPTH_MAX:
         raise LimitExceeded(
@@ -150,8 +150,8 @@ def replaced(path: str, text: str, old_str: str, new_str: str) -> tuple[str, int
         raise InvalidInput(f"No replacement was performed, old_str `{old_str}` did not appear verbatim in {path}.")
     if count > 1:
         shown = ", ".join(map(str, _lines_of(text, old_str)))
-        found = f"Multiple occurrences of old_str `{old_str}` in lines: {shown}."
-        raise InvalidInput(f"No replacement was performed. {found} Please ensure it is unique")
+        problem = f"Multiple occurrences of old_str `{old_str}` in lines: {shown}."
+        raise InvalidInput(f"No replacement was performed. {problem} Please ensure it is unique")
     place = text.find(old_str)
     return text[:place] + new_str + text[place + len(old_str) :], place
 

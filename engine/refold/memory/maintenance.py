@@ -124,10 +124,10 @@ class _Upsert:
             text = "" if match is None else join_texts(match.entry.content, self.given.content)
             return None if match is None or text == match.entry.content else (text, facts.model, match.own.tobytes())
 
-        found = self.stream.read(merge)
-        if found is None:
+        change = self.stream.read(merge)
+        if change is None:
             return _Vectors(own)
-        text, model, vector = found
+        text, model, vector = change
         return _Vectors(own, text, joined_vectors(embedding, [text], model, [(vector, own.packed)])[0])
 
     def _nearest(self, vector: Vector) -> Neighbour | None:

@@ -70,16 +70,16 @@ def look(stream: ProjectStream, needs: Needs = _PLAIN) -> IndexView | None:
 
     def view() -> IndexView | None:
         for _ in range(FILLS_COUNT_MAX):
-            found = door.read(stream.name, query, stream.at)
-            if not isinstance(found, FillRequest):
-                if found is not None:
-                    reader.indexes.touch(found.project)
-                return found
-            reader.indexes.fill(found)
+            rows = door.read(stream.name, query, stream.at)
+            if not isinstance(rows, FillRequest):
+                if rows is not None:
+                    reader.indexes.touch(rows.project)
+                return rows
+            reader.indexes.fill(rows)
         with reader.state_lock:
-            while isinstance(found := door.read(stream.name, query, stream.at), FillRequest):
-                reader.indexes.fill(found)
-            return found
+            while isinstance(rows := door.read(stream.name, query, stream.at), FillRequest):
+                reader.indexes.fill(rows)
+            return rows
 
     return reader.index.whole(view)
 
@@ -271,8 +271,8 @@ def _answers(
             matches = [index.search_view(view, block[0], scores[0])]
         else:
             matches = index.search_view_many(view, block, scores)
-        for query, score, found in zip(block, scores, matches, strict=True):
-            hits = hits_of(stream, view, query, score, found)
+        for query, score, match in zip(block, scores, matches, strict=True):
+            hits = hits_of(stream, view, query, score, match)
             if hits is None:
                 return None
             answers.append(hits)

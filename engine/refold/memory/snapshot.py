@@ -307,12 +307,12 @@ def version(door: Door, stream: str, at: int | None) -> int:
 def named(door: Door, stream: str, name: str) -> Snapshot:
     """Return the named snapshot of a stream."""
     slot = door.engine.reader.slot(door.key(stream))
-    found = door.read(STORE_STREAM, lambda state: _find_named(door, state, slot, name), None)
-    if found is None:
+    match = door.read(STORE_STREAM, lambda state: _find_named(door, state, slot, name), None)
+    if match is None:
         raise NotFound(
             f"{stream} has no snapshot named {checks.shown(name)}; memory.snapshots() lists those that exist"
         )
-    return Snapshot(stream, found.seq, name, door.engine, door.branch)
+    return Snapshot(stream, match.seq, name, door.engine, door.branch)
 
 
 def restoration(

@@ -196,13 +196,13 @@ def snapshot(door: Door, name: str | None, at: int | None, options: Options) -> 
 
 def named(door: Door, name: str) -> Snapshot:
     """Return the named snapshot of the whole memory."""
-    found = door.read_written(STORE_STREAM, lambda state: state.part(SETTINGS).snapshots.get((_WHOLE, name)))
-    if found is None:
+    match = door.read_written(STORE_STREAM, lambda state: state.part(SETTINGS).snapshots.get((_WHOLE, name)))
+    if match is None:
         raise NotFound(
             f"the memory has no snapshot named {checks.shown(name)}; memory.snapshots() lists those that exist, "
             f"those of the memory without a stream"
         )
-    return Snapshot("", found.seq, name, door.engine, door.branch)
+    return Snapshot("", match.seq, name, door.engine, door.branch)
 
 
 def snapshots(door: Door, at: int | None) -> list[Snapshot]:

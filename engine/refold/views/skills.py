@@ -25,11 +25,7 @@ SELECTIONS_KEPT: Final = 1_024
 """Conversations whose last selection the state holds, the latest ones; part of the fold, so it never changes."""
 
 
-class SkillLearned(Event, frozen=True, tag=56):
-    """A skill was learned from sessions."""
-
-    has_own_id: ClassVar[bool] = True
-
+class _SkillContent(Event, frozen=True):
     id: str
     kind: str = GENERATED
     name: str = ""
@@ -43,20 +39,16 @@ class SkillLearned(Event, frozen=True, tag=56):
         return self.sessions
 
 
-class SkillRefined(Event, frozen=True, tag=57):
+class SkillLearned(_SkillContent, frozen=True, tag=56):
+    """A skill was learned from sessions."""
+
+    has_own_id: ClassVar[bool] = True
+
+
+class SkillRefined(_SkillContent, frozen=True, tag=57):
     """A learned skill got another content, whole."""
 
-    id: str
     kind: str = REFINED
-    name: str = ""
-    description: str = ""
-    text: str = ""
-    tags: tuple[str, ...] = ()
-    sessions: tuple[str, ...] = ()
-    status: str = PENDING
-
-    def mentions(self) -> tuple[str, ...]:
-        return self.sessions
 
 
 class SkillReviewed(Event, frozen=True, tag=58):
@@ -206,7 +198,7 @@ class Library:
         library.uses = {name: SkillUsage(*counts) for name, *counts in uses}
         for id_, status, created_ns, updated_ns in learned:
             event, stamp = next(located)
-            assert isinstance(event, (SkillLearned, SkillRefined)), f"seq {stamp.seq} was packed as a skill"
+            assert isinstance(event, _SkillContent), f"seq {stamp.seq} was packed as a skill"
             skill = learned_of(event, stamp, created_ns)
             library.learned[id_] = replace(skill, status=status, updated_ns=updated_ns)
         for event, stamp in located:
@@ -233,7 +225,7 @@ class Library:
         }
 
 
-def learned_of(event: SkillLearned | SkillRefined, stamp: Stamp, created_ns: int | None = None) -> LearnedSkill:
+def learned_of(event: _SkillContent, stamp: Stamp, created_ns: int | None = None) -> LearnedSkill:
     """Return the skill that an event describes."""
     fields = {
         name: getattr(event, name) for name in ("id", "name", "description", "tags", "kind", "sessions", "status")

@@ -289,11 +289,7 @@ def memory_format_of(path: Path) -> str:
     return detect(path, _READERS, MEMORY_FORMATS).name
 
 
-def read_memories(
-    path: Path,
-    *,
-    format: str | None = None,  # noqa: A002 - the word its users say
-) -> list[SourceMemory]:
+def read_memories(path: Path, *, format: str | None = None) -> list[SourceMemory]:
     """Return the memories of a file; ``format=None`` detects the format from the content.
 
     Raises ``InvalidInput`` with file and place for what is malformed, ``LimitExceeded`` for what is too large.
@@ -332,7 +328,7 @@ def import_memories(
     memory: Memory,
     path: Path,
     *,
-    format: str | None = None,  # noqa: A002 - the word its users say
+    format: str | None = None,
     project: str | None = None,
     progress: Progress | None = None,
 ) -> ImportedMemories:

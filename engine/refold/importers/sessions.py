@@ -133,13 +133,7 @@ def open_source(path: Path) -> BinaryIO:
         raise InvalidInput(f"reading {path}: {error}; give a file that can be read") from error
 
 
-def import_file(
-    memory: Memory,
-    path: Path,
-    *,
-    format: str | None = None,  # noqa: A002 - the word its users say
-    progress: Progress | None = None,
-) -> Imported:
+def import_file(memory: Memory, path: Path, *, format: str | None = None, progress: Progress | None = None) -> Imported:
     """Import a file of sessions into a memory; ``format=None`` tells the format from the content.
 
     Raises ``InvalidInput`` with file and line for what is malformed; conversations before that line stay.

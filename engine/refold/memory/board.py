@@ -33,16 +33,7 @@ from refold.memory.board_parts import (
     scoped,
 )
 from refold.memory.conversation import Conversation
-from refold.memory.options import (
-    Door,
-    EventPlan,
-    MutationOptions,
-    Options,
-    PlannedWrite,
-    chosen,
-    mutation,
-    seq_at,
-)
+from refold.memory.options import Door, EventPlan, MutationOptions, Options, PlannedWrite, chosen, mutation, seq_at
 from refold.message import Message
 from refold.views.board import (
     BOARD,
@@ -583,10 +574,7 @@ class Board:
             return listener(Board(stream.door, *stream.scope, stream.at))
 
         return self._subscribe(
-            listener,
-            after,
-            lambda layers: {part: layers.shown(part) for part in (*SECTIONS, "messages_meta")},
-            notify,
+            listener, after, lambda layers: {part: layers.shown(part) for part in (*SECTIONS, "messages_meta")}, notify
         )
 
     def subscribe_settings(self, listener: Callable[[dict[str, Any]], Any], after: int | None = None) -> "Subscription":

@@ -549,12 +549,7 @@ class Settings(Handle):
         return [(name, unpack_json(values[name]) if name in values else value) for name, value in DEFAULTS.items()]
 
     @mutation
-    def set(
-        self,
-        name: str,
-        value: bool | int,  # noqa: FBT001 - the value of a switch is one
-        **options: Unpack[MutationOptions],
-    ) -> None:
+    def set(self, name: str, value: bool | int, **options: Unpack[MutationOptions]) -> None:  # noqa: FBT001 - of a switch
         """Change a setting; the value that it has appends nothing. ``InvalidInput`` for a value of another type."""
         default = DEFAULTS[_known(name)]
         if isinstance(default, bool):

@@ -130,7 +130,7 @@ class Project:
     @mutation
     def update(
         self,
-        id: str | Entry,  # noqa: A002 - the word of the shape that it comes from
+        id: str | Entry,
         *,
         content: str | None = None,
         category: str | None = None,
@@ -145,11 +145,7 @@ class Project:
         return facts.update(self._stream, checked_id(id), changes, chosen(options))
 
     @mutation
-    def delete(
-        self,
-        id: str | Entry,  # noqa: A002 - as above
-        **options: Unpack[MutationOptions],
-    ) -> None:
+    def delete(self, id: str | Entry, **options: Unpack[MutationOptions]) -> None:
         """Remove a memory; the log keeps it. Raises ``NotFound`` if it is unknown."""
         facts.delete(self._stream, checked_id(id), chosen(options))
 
@@ -159,39 +155,22 @@ class Project:
         return facts.clear(self._stream, chosen(options))
 
     @mutation
-    def review(
-        self,
-        id: str | Entry,  # noqa: A002 - as above
-        status: str,
-        **options: Unpack[MutationOptions],
-    ) -> Entry:
+    def review(self, id: str | Entry, status: str, **options: Unpack[MutationOptions]) -> Entry:
         """Give a memory a status (active, pending_review, rejected, archived) and return it; only active are found."""
         return facts.review(self._stream, checked_id(id), status, chosen(options))
 
     @mutation
-    def approve(
-        self,
-        id: str | Entry,  # noqa: A002 - as above
-        **options: Unpack[MutationOptions],
-    ) -> Entry:
+    def approve(self, id: str | Entry, **options: Unpack[MutationOptions]) -> Entry:
         """Make a memory active and return it."""
         return self.review(id, "active", **options)
 
     @mutation
-    def reject(
-        self,
-        id: str | Entry,  # noqa: A002 - as above
-        **options: Unpack[MutationOptions],
-    ) -> Entry:
+    def reject(self, id: str | Entry, **options: Unpack[MutationOptions]) -> Entry:
         """Reject a memory and return it."""
         return self.review(id, "rejected", **options)
 
     @mutation
-    def archive(
-        self,
-        id: str | Entry,  # noqa: A002 - as above
-        **options: Unpack[MutationOptions],
-    ) -> Entry:
+    def archive(self, id: str | Entry, **options: Unpack[MutationOptions]) -> Entry:
         """Put a memory into the archive and return it."""
         return self.review(id, "archived", **options)
 
@@ -286,7 +265,7 @@ class Project:
 
     # Reading.
 
-    def get(self, id: str | Entry) -> Entry | None:  # noqa: A002 - as above
+    def get(self, id: str | Entry) -> Entry | None:
         """Return a memory, ``None`` where there is none; one that was erased has nothing but its id."""
         return search.get(self._stream, checked_id(id))
 
@@ -306,7 +285,7 @@ class Project:
         """Return counts by category and status, the mean importance, and the episodes by kind."""
         return search.stats(self._stream)
 
-    def history(self, id: str | Entry) -> Events:  # noqa: A002 - as above
+    def history(self, id: str | Entry) -> Events:
         """Return every event that touched a memory, with its stamp, oldest first; ``NotFound`` if there is none."""
         return search.history(self._stream, self.events(), checked_id(id))
 

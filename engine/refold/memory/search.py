@@ -219,8 +219,7 @@ def search_many(stream: ProjectStream, queries: object, vectors: object, options
     query = checked_query(**chosen, vector=None)
     return stream.retry(
         lambda: _search(
-            stream,
-            [_with_text(text, replace(query, vector=vector)) for text, vector in zip(texts, given, strict=True)],
+            stream, [_with_text(text, replace(query, vector=vector)) for text, vector in zip(texts, given, strict=True)]
         )
     )
 

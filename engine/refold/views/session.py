@@ -5,17 +5,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from refold.event import (
-    ConversationOpened,
-    Event,
-    ForkDropped,
-    Forked,
-    Located,
-    Restored,
-    Stamp,
-    StateImported,
-    View,
-)
+from refold.event import ConversationOpened, Event, ForkDropped, Forked, Located, Restored, Stamp, StateImported, View
 
 
 class Session:

@@ -339,7 +339,7 @@ def _start(hook: Hook, arguments: tuple[Any, ...]) -> Future[Any]:
     def run() -> None:
         try:
             future.set_result(inherited.run(_finish, hook, arguments))
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the future gets it
+        except BaseException as error:  # noqa: BLE001 - the future carries it
             future.set_exception(error)
 
     threading.Thread(target=run, name="refold-hook", daemon=True).start()

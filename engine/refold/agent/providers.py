@@ -1,4 +1,4 @@
-"""Models that answer in JSON: providers over HTTP, their two wire formats, and JSON found in what models write."""
+"""Models that answer in JSON: providers over HTTP, their two wire formats, and the JSON in their answers."""
 
 import json
 import re
@@ -50,9 +50,9 @@ def parse_json(text: str) -> tuple[Any, bool]:
     before = text if thought is None else text[: thought.start()]
     # First what follows the last thought, then what precedes the first one.
     for spoken in [text[ends[-1] :], before] if ends else [before]:
-        found = _find_json(spoken)
-        if found is not None:
-            return found
+        value = _find_json(spoken)
+        if value is not None:
+            return value
     raise NoJson(f"Failed to parse memory extraction JSON: no JSON value in {text.strip()[:_SHOWN_CHARS]!a}")
 
 

@@ -209,7 +209,7 @@ class ToolDefinition(Struct, frozen=True):
 
 
 class ToolResult(Struct, frozen=True):
-    """The result of a call: a value where `outcome` is ok, else a message that says what is wrong.
+    """The result of a call: a value where `outcome` is ok, else an error message.
 
     An outcome is one of ok, unknown_tool, invalid_input, forbidden, failed, cancelled.
     """

@@ -27,7 +27,7 @@ def bench_group() -> None:
     """
 
 
-# The options that say what is measured on.
+# The options that name the data.
 _SOURCES = (
     click.option(
         "--data",
@@ -185,16 +185,16 @@ def _figure_lines(figures: "list[Figures]", depth: int, heading: str) -> Iterato
         "--budget", "budgets", type=click.IntRange(1), multiple=True, metavar="TOKENS", help="Only these; repeat."
     ),
     click.option("--policy", "names", multiple=True, metavar="NAME", help="Only these; repeat. All by default."),
-    click.option("--ranking", default="hybrid", metavar="NAME", help="How what is recalled is found."),
+    click.option("--ranking", default="hybrid", metavar="NAME", help="The ranking of recalls."),
     opens=None,
     group=bench_group,
 )
 def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **source: Any) -> Output:
-    """Measure what windows of different policies and budgets keep of what is needed later.
+    """Measure how much of later needs windows of different policies and budgets keep.
 
     Replays every conversation in RAM. Shows, for each policy and budget, the part of the evidence that was there when
-    its question came; conversations without questions are asked for what their tool calls repeat. The bounds are what
-    nobody can beat. With --json also what was regretted, evicted and broken, tokens held, and time per append.
+    its question came; in conversations without questions, what their tool calls repeat counts. No policy beats the
+    bounds. With --json also regrets, evictions, broken calls, tokens in use, and time per append.
     """
     from refold.evaluation.cases import MEMORIES
     from refold.evaluation.eviction import BUDGETS, POLICIES, evictions, trace_of
@@ -207,7 +207,7 @@ def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **s
         raise InvalidInput(
             f"queries ask for memories of the project {projects[0]!r}, which no window holds; label messages"
         )
-    traces = _each("looking up what is recalled", embedded, lambda each: trace_of(each, recall))
+    traces = _each("recalling", embedded, lambda each: trace_of(each, recall))
     with progress_bar("replaying") as progress:
         results = list(evictions(traces, budgets or BUDGETS, policies, progress))
     messages = sum(len(trace.pieces) for trace in traces)

@@ -150,12 +150,12 @@ def _crash(path: str, console: Console) -> dict[str, Any]:
 
 
 def _reopen(memory: "Memory", acknowledged: list[int], console: Console) -> dict[str, Any]:
-    found = [stamp.seq for _, stamp in memory.conversation(_CRASH).events()][1:]
-    survived = found == acknowledged  # And those alone: the unfinished commit left no trace.
+    seqs = [stamp.seq for _, stamp in memory.conversation(_CRASH).events()][1:]
+    survived = seqs == acknowledged  # And those alone: the unfinished commit left no trace.
     is_sound = memory.verify().ok
-    console.line(f"   opened again: {len(found)} messages; exactly those that were acknowledged: {_yes(survived)}")
+    console.line(f"   opened again: {len(seqs)} messages; exactly those that were acknowledged: {_yes(survived)}")
     console.line(f"   verify, from the first event on: {'sound' if is_sound else 'DAMAGED'}")
-    return {"found": found, "survived": survived and is_sound}
+    return {"found": seqs, "survived": survived and is_sound}
 
 
 def _replay(memory: "Memory", console: Console) -> dict[str, Any]:

@@ -189,14 +189,14 @@ def _whole(facts: StoreFacts) -> CheckResult:
 
 def _format(facts: StoreFacts) -> CheckResult:
     try:
-        found = None if facts.format is None else msgspec.msgpack.decode(facts.format, type=int)
+        number = None if facts.format is None else msgspec.msgpack.decode(facts.format, type=int)
     except msgspec.DecodeError as error:
         return _bad(f"the format cannot be read ({error})", "restore a backup")
-    if found is None:
+    if number is None:
         return _bad("the file says no format, so refold did not write it", "give the directory of a store")
-    if found > FORMAT:
-        return _bad(f"format {found}, and this refold reads up to {FORMAT}", "upgrade refold")
-    return _ok(f"format {found}")
+    if number > FORMAT:
+        return _bad(f"format {number}, and this refold reads up to {FORMAT}", "upgrade refold")
+    return _ok(f"format {number}")
 
 
 def _map(facts: StoreFacts) -> CheckResult:

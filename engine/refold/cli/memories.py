@@ -218,7 +218,7 @@ def reembed(db: str, embedder: "Embedder | None") -> Output:
     """Embed everything anew.
 
     Gives every memory and episode a vector of another embedder; searches see the old ones until all new ones are there.
-    What was made before a stop is kept for the next run. From then on every command needs the same --embedder.
+    Vectors that were made before a stop are used by the next run. From then on every command needs the same --embedder.
     """
     from refold.embedders import HashedEmbedder
 
@@ -250,7 +250,7 @@ def board(memory: "Memory", session: str | None, project: str | None, node: str 
     """Show the board of a session, or of a node of a project, now or then.
 
     Shows what SESSION has on its board, and what it reads from the board of the node that it works on. With --json, the
-    sections of the board and what is known of its messages.
+    sections of the board and the metadata of its messages.
     """
     seq = seq_of(memory, at)
     handle = memory.at(seq).board(session=session, project=project, node=node)

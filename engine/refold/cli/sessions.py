@@ -84,7 +84,7 @@ def show(memory: "Memory", conversation: str | None, at: Moment, context: int | 
     """Show a conversation, now or then, or what a model was shown of one.
 
     Shows the window, the scratchpad and the state of CONVERSATION. With --context, the context that was recorded at a
-    seq is built again from the log and held against its digests; the exit code is 1 where it is not what it was.
+    seq is built again from the log and compared with its digests; the exit code is 1 where they differ.
     """
     if context is not None and conversation is None:
         return _context(memory, context)
@@ -320,7 +320,10 @@ _EXPORT_FORMATS = ("openai", "refold")
 @cli.command("import")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
-    "--format", "format_name", type=click.Choice(_IMPORT_FORMATS), help="The files' format, if not to be told."
+    "--format",
+    "format_name",
+    type=click.Choice(_IMPORT_FORMATS),
+    help="The files' format, instead of the detected one.",
 )
 @click.option("--window-tokens", type=int, metavar="N", help="The token budget of conversations that begin here.")
 @click.option("--facts", is_flag=True, help="The files hold memories, not sessions.")
@@ -341,9 +344,9 @@ def import_command(
 ) -> None:
     """Import recorded sessions, or memories.
 
-    The format of each of FILES is told from its content. A store that does not exist is created; importing a file again
-    changes nothing. With --facts, the files hold memories: LoCoMo's observations, which bring the sessions along that
-    they cite, JSON or JSON Lines of memories, or mem0's history.db.
+    The format of each of FILES is detected from its content. A store that does not exist is created; importing a file
+    again changes nothing. With --facts, the files hold memories: LoCoMo's observations, which bring the sessions along
+    that they cite, JSON or JSON Lines of memories, or mem0's history.db.
     """
     known = _MEMORY_FORMATS if facts else _FORMATS
     if format_name is not None and format_name not in known:

@@ -78,8 +78,8 @@ def _done(text: str, **document: Any) -> Output:
 def list_(source: str | None, learned: str | None, *, only_enabled: bool, **places: Any) -> Output:
     """List skills, the highest priority first.
 
-    A mark shows those that apply to the project (*) and those that are switched off (-). With --learned, lists what is
-    in the store, such as what waits for its review.
+    A mark shows those that apply to the project (*) and those that are switched off (-). With --learned, lists the
+    skills in the store, such as those that wait for review.
     """
     with _skills(places) as skills:
         if learned is not None:
@@ -107,8 +107,8 @@ def _skill_line(mark: str, name: str, about: str, description: str) -> Line:
 def show(name: str, **places: Any) -> Output:
     """Show a skill whole.
 
-    Shows what its file says, or what was learned, also before its review; how often it was used; the files beside it;
-    and its hooks, which are never run.
+    Shows what its file says, or what was learned, also before its review; how often it was used; the other files of its
+    directory; and its hooks, which are never run.
     """
     with _skills(places) as skills:
         skill = skills.find(name)
@@ -206,14 +206,14 @@ def _validated(file: Path) -> dict[str, Any]:
     click.argument("query"),
     click.option("--top-k", type=click.IntRange(min=0), metavar="N", help="At most so many.  [default: as configured]"),
     click.option("--min-score", type=float, metavar="SCORE", help="Which score they need."),
-    click.option("--phase", type=click.Choice(_PHASES), help="Only what is meant for a phase."),
+    click.option("--phase", type=click.Choice(_PHASES), help="Only skills for a phase."),
     click.option("--ranking", default="seed", metavar="NAME", help="seed, words, hybrid, or any other."),
     click.option("--tag", "include_tags", multiple=True, metavar="TAG", help="Only what has one of these; repeat."),
     click.option(
         "--without-tag", "exclude_tags", multiple=True, metavar="TAG", help="Nothing that has one of these; repeat."
     ),
     click.option("--force", "forced", multiple=True, metavar="NAME", help="Take this one in any case; repeat."),
-    click.option("--inject", is_flag=True, help="Show what would stand in the prompt."),
+    click.option("--inject", is_flag=True, help="Show the text for the prompt."),
 )
 def select(
     query: str,
@@ -264,12 +264,12 @@ def detect(**places: Any) -> Output:
     Names the files and the patterns that gave each of them away.
     """
     with _skills(places) as skills:
-        found = skills.detect()
+        detected = skills.detect()
     lines: list[Line] = []
-    for skill in found:
+    for skill in detected:
         evidence = shortened(", ".join((*skill.matched_files, *skill.matched_patterns)))
         lines.append(((shortened(skill.name), "bold"), f"  {skill.source} {skill.priority}  {evidence}"))
-    return Output({"detected": found}, lines)
+    return Output({"detected": detected}, lines)
 
 
 @_verb(

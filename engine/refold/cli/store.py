@@ -173,9 +173,9 @@ def backup(memory: "Memory", path: str) -> Output:
 def recover(backup: str, new: str, to: Moment) -> Output:
     """Make a store of a backup or a store, as of now or then.
 
-    Makes the store NEW, where nothing may be, of BACKUP; with --to, of what its log held at a seq, or at the last event
-    by a time. A seq inside a commit is refused, and the ones before and after it are named. Whatever the log gives is
-    made anew from it; what a faulty writer counted or linked wrongly is put in order, and it says what that was.
+    Makes the store NEW, where nothing may be, of BACKUP; with --to, of its log up to a seq, or at the last event by a
+    time. A seq inside a commit is refused, and the ones before and after it are named. Whatever the log gives is made
+    anew from it; what a faulty writer counted or linked wrongly is put in order, and it says what that was.
     """
     with progress_bar("verifying the new store") as progress:
         made = recovered(backup, new, to=to, progress=progress)
@@ -219,7 +219,7 @@ def mcp_command(
     from refold.mcp import check_installed, serve
     from refold.mcp.resources import Binding
 
-    check_installed()  # Before a store is made that nobody could serve.
+    check_installed()  # Before a store is made in vain.
     with (reading if readonly else opened)(db, embedder=embedder) as memory:
         if skills:
             from refold.skills import SkillRoots, skills_of

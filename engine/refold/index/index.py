@@ -337,9 +337,9 @@ class Indexes:
                 self._episodes.drop(key, table)
                 table = self._episodes.get(key, lambda: VectorTable(key[1], "", crossover=_NEVER))
             if len(missing):
-                found: list[int] = missing.tolist()
-                units = self.loader.load(found, dimensions=key[1])
-                table.extend(found, units, categories=[""], importance=0.0, accessed_ns=0, are_units=True)
+                fresh: list[int] = missing.tolist()
+                units = self.loader.load(fresh, dimensions=key[1])
+                table.extend(fresh, units, categories=[""], importance=0.0, accessed_ns=0, are_units=True)
             return table.sources(), table.view().columns.matrix
 
     # Graphs.

@@ -31,8 +31,8 @@ def vector_of(event: Event) -> bytes:
 
 def unit(packed: bytes) -> Array:
     """Scale a vector of raw float32 to length 1."""
-    found: Array = normalised(packed, len(packed) // 4)[0]
-    return found
+    vector: Array = normalised(packed, len(packed) // 4)[0]
+    return vector
 
 
 def exact_cosine(one: Array, other: Array) -> float:
@@ -194,7 +194,7 @@ class ProjectIndex:
         self.stream: IndexedStream | None = None
         self.is_torn = False  # Whether an event could not be applied: then the rows are of no use.
         self.ids: list[str] = []  # By row; empty for rows that only a graph knows.
-        self.entries: list[Entry | None] = []  # By row, `None` for what is gone.
+        self.entries: list[Entry | None] = []  # By row, `None` for a dead one.
         self.orders: list[int] = []
         self.rows: dict[str, int] = {}  # By id, in the order of the state.
         self.texts = ProjectTexts()
@@ -434,13 +434,13 @@ class ProjectIndex:
 
     def entries_at(self, seq: int, rows: Sequence[int]) -> list[Entry] | None:
         """Return the memories of rows as of a seq; `None` if that is not known any more."""
-        found: list[Entry] = []
+        entries: list[Entry] = []
         for row in rows:
             entry = self.entries[row] if self._changed_at[row] <= seq else self._before(row, seq)
             if entry is None:
                 return None
-            found.append(entry)
-        return found
+            entries.append(entry)
+        return entries
 
     def _before(self, row: int, seq: int) -> Entry | None:
         if len(self._replaced) == _REPLACED_MAX and self._replaced[0][0] > seq:

@@ -157,12 +157,12 @@ def ranking_of(ranking: object) -> Ranking:
     """
     if isinstance(ranking, Ranking):
         return ranking
-    found = RANKINGS.get(ranking) if isinstance(ranking, str) else None
-    if found is None:
+    preset = RANKINGS.get(ranking) if isinstance(ranking, str) else None
+    if preset is None:
         raise InvalidInput(
             f"ranking is {ranking!r}; give a refold.index.ranking.Ranking, or one of {', '.join(map(repr, RANKINGS))}"
         )
-    return found
+    return preset
 
 
 class Filter(Struct, frozen=True, kw_only=True):

@@ -218,10 +218,10 @@ class Scan:
     def _cosines(self, vector: Array, rows: Rows) -> list[float]:
         """Compute cosines in double precision, each the same whatever other rows are computed with it."""
         wide, matrix = vector.astype(np.float64), self.view.columns.matrix
-        found: list[float] = []
+        cosines: list[float] = []
         for begin in range(0, len(rows), _SCORED_ROWS):
-            found += np.add.reduce(matrix[rows[begin : begin + _SCORED_ROWS]] * wide, axis=1).tolist()
-        return [min(max(cosine, -1.0), 1.0) for cosine in found]
+            cosines += np.add.reduce(matrix[rows[begin : begin + _SCORED_ROWS]] * wide, axis=1).tolist()
+        return [min(max(cosine, -1.0), 1.0) for cosine in cosines]
 
     def _ranked(self, rows: Rows) -> list[Match]:
         ranking, columns = self.ranking, self.view.columns
@@ -236,15 +236,15 @@ class Scan:
             nothing if self.extra is None else self.extra[rows].tolist(),
             columns.orders[rows].tolist(),
         ]
-        found: list[tuple[float, float, int, int, Match]] = []
+        ranked: list[tuple[float, float, int, int, Match]] = []
         # In Python's own numbers: for the ten rows of most searches that takes less than numpy's calls.
         for row, seq, cosine, overlap, importance, recency, extra, order in zip(*values, strict=True):
             score = ranking.cosine * cosine + ranking.keywords * overlap + ranking.importance * importance
             score = round(score + ranking.recency * recency + extra, _DECIMALS)
             match = Match(row, seq, score, cosine, overlap, importance, recency, extra)
-            found.append((-score, -importance, order, row, match))
-        found.sort()
-        return [match for *_, match in found[: self.top_k]]
+            ranked.append((-score, -importance, order, row, match))
+        ranked.sort()
+        return [match for *_, match in ranked[: self.top_k]]
 
     def nearest(self) -> list[Match] | None:
         """Find the nearest rows by the graph, `None` if it does not give enough of them."""
@@ -376,9 +376,9 @@ def search(
         return _NO_MATCHES
     selection = scan.select()
     if not exact and scan.vector is not None and table.builder.pays(view, is_hybrid=True):
-        found = scan.certified(selection)
-        if found is not None:
-            return Matches(tuple(found), exact=True, scanned=False)
+        hits = scan.certified(selection)
+        if hits is not None:
+            return Matches(tuple(hits), exact=True, scanned=False)
     return Matches(tuple(scan.all(selection)), exact=True, scanned=True)
 
 
@@ -395,14 +395,14 @@ def search_many(view: TableView, queries: Sequence[Query], extras: Sequence[Any]
     block = max(1, QUERIES_BYTES_MAX // (4 * max(len(matrix), 1)))
     weight = np.float32(scans[0].ranking.cosine)
     nothing: Array = np.zeros(matrix.shape[1], np.float32)  # pyright: ignore[reportUnknownVariableType]
-    found: list[Matches] = []
+    answers: list[Matches] = []
     for begin in range(0, len(scans), block):
         part = scans[begin : begin + block]
         weighted: list[Array] = [nothing if scan.vector is None else scan.vector * weight for scan in part]
         vectors = np.array(weighted)
         for scan, products in zip(part, product(vectors, matrix.T), strict=True):
-            found.append(Matches(tuple(scan.all(selection, products)), exact=True, scanned=True))
-    return found
+            answers.append(Matches(tuple(scan.all(selection, products)), exact=True, scanned=True))
+    return answers
 
 
 def nearest(table: VectorTable, query: Query, *, view: TableView | None = None, exact: bool = False) -> Matches:
@@ -411,9 +411,9 @@ def nearest(table: VectorTable, query: Query, *, view: TableView | None = None, 
     scan = Scan(view, replace(query, ranking=_NEAREST))
     if not scan.top_k or scan.vector is None:
         return _NO_MATCHES
-    found = scan.nearest() if not exact and table.builder.pays(view, is_hybrid=False) else None
-    if found is not None:
-        return Matches(tuple(found), exact=False, scanned=False)
+    hits = scan.nearest() if not exact and table.builder.pays(view, is_hybrid=False) else None
+    if hits is not None:
+        return Matches(tuple(hits), exact=False, scanned=False)
     return Matches(tuple(scan.all(scan.select())), exact=True, scanned=True)
 
 
@@ -425,7 +425,7 @@ def nearest(table: VectorTable, query: Query, *, view: TableView | None = None, 
 
 NARROW_DIMENSIONS: Final = 64
 SAMPLED_ROWS: Final = 1_024  # Rows that tell in which directions most of the others differ; fewer are compared whole.
-PAIRS_BYTES_MAX: Final = 8 * 1024**2  # Products of pairs that are held at once.
+PAIRS_BYTES_MAX: Final = 8 * 1024**2  # Products of pairs in RAM at once.
 _NEAR: Final = 1e-4  # Products of single precision are nearer than this to what they are without rounding.
 _NARROW_SHARE: Final = 4  # Rows of fewer numbers than so many times those of a short row are not worth shortening.
 
@@ -443,12 +443,12 @@ def pairs(matrix: Array, threshold: float, is_gone: Array, is_changed: Array) ->
     for begin in range(0, len(matrix), height):
         block = everything[begin : begin + height]
         block = block[~is_gone[block]]
-        found = _near(short, block[is_changed[block]], everything[begin:], threshold)
-        found |= _near(short, block[~is_changed[block]], changed[changed > begin], threshold)
-        for row in sorted(found):
+        near = _near(short, block[is_changed[block]], everything[begin:], threshold)
+        near |= _near(short, block[~is_changed[block]], changed[changed > begin], threshold)
+        for row in sorted(near):
             if is_gone[row]:
                 continue
-            later = found[row]
+            later = near[row]
             later = later[(later > row) & ~is_gone[later]]
             later = later[product(matrix[later], matrix[row]) > threshold - _NEAR]
             if len(later):
@@ -478,7 +478,7 @@ def _directions(sample: Array) -> Array:
     Begun with rows of the sample, and turned towards where most of it lies: exact directions cost much more, and worse
     ones only leave more pairs to compare.
     """
-    found: Array = sample[:NARROW_DIMENSIONS].T
+    basis: Array = sample[:NARROW_DIMENSIONS].T
     for _ in range(2):
-        found, _ = np.linalg.qr(sample.T @ (sample @ found))
-    return found
+        basis, _ = np.linalg.qr(sample.T @ (sample @ basis))
+    return basis

@@ -107,48 +107,48 @@ class TableView:
         if chosen.rows is not None:
             return self._select(chosen, weight)
         key = (chosen.categories, chosen.statuses, chosen.min_importance, weight)
-        found = self._selections.get(key)
-        if found is None:
-            found = self._select(chosen, weight)
+        selection = self._selections.get(key)
+        if selection is None:
+            selection = self._select(chosen, weight)
             if len(self._selections) >= _SELECTIONS_MAX:
                 self._selections = {}
-            self._selections[key] = found
-        return found
+            self._selections[key] = selection
+        return selection
 
     def mask(self, chosen: Filter, rows: Any = slice(None)) -> Array:
         """Mark every row, or some, that a filter allows."""
         columns, vocabulary = self.columns, self.vocabulary
-        found: Array = columns.alive[rows]
+        allowed: Array = columns.alive[rows]
         if chosen.statuses is not None:
-            found = found & _is_any(columns.statuses[rows], chosen.statuses, vocabulary.status_ids)
+            allowed = allowed & _is_any(columns.statuses[rows], chosen.statuses, vocabulary.status_ids)
         if chosen.categories is not None:
-            found = found & _is_any(columns.categories[rows], chosen.categories, vocabulary.category_ids)
+            allowed = allowed & _is_any(columns.categories[rows], chosen.categories, vocabulary.category_ids)
         if chosen.min_importance:
-            found = found & (columns.importance[rows] >= chosen.min_importance)
+            allowed = allowed & (columns.importance[rows] >= chosen.min_importance)
         if chosen.rows is not None:
             listed: Array = np.zeros(self.count, np.bool_)
             listed[chosen.rows] = True
-            found = found & listed[rows]
-        return found
+            allowed = allowed & listed[rows]
+        return allowed
 
     def _select(self, chosen: Filter, weight: float) -> RowSelection:
-        found = self.mask(chosen)
-        count = int(np.count_nonzero(found))
+        allowed = self.mask(chosen)
+        count = int(np.count_nonzero(allowed))
         importance = (weight * self.columns.importance).astype(np.float32)
         if (self.count - count) * _EXCLUDED_SHARE > self.count:
-            rows = np.flatnonzero(found)
+            rows = np.flatnonzero(allowed)
             return RowSelection(rows, importance[rows], self.columns.days[rows])
         if count < self.count:
-            importance[~found] = -np.inf
+            importance[~allowed] = -np.inf
         return RowSelection(None, importance, self.columns.days)
 
 
 def _is_any(values: Array, names: Sequence[str], ids: dict[str, int]) -> Array:
-    found: Array = np.zeros(len(values), np.bool_)
+    matches: Array = np.zeros(len(values), np.bool_)
     for name in names:
         if name in ids:
-            found |= values == ids[name]
-    return found
+            matches |= values == ids[name]
+    return matches
 
 
 # When a table gets a graph, when it gets another, and the thread that builds it.

@@ -49,17 +49,17 @@ def terms_of(text: str, stemmer: str) -> tuple[list[str], int]:
     if text.isascii():
         stems = [stem(word) for word in words(text) if word not in _COMMON]
         return stems, len(stems)
-    found: list[str] = []
+    terms: list[str] = []
     pairs = 0
     plain = 0
     for word in words(text):
         if is_unspaced(word):
-            found += [word, *word] if len(word) > 1 else [word]
+            terms += [word, *word] if len(word) > 1 else [word]
             pairs += 1
         elif word not in _COMMON:
-            found.append(stem(word))
+            terms.append(stem(word))
             plain += 1
-    return found, plain + (pairs + 1) // 2
+    return terms, plain + (pairs + 1) // 2
 
 
 def _endings(pairs: str) -> tuple[tuple[str, str], ...]:
@@ -273,7 +273,7 @@ class _Lexicon:
 
     def bm25(self, query: Query, size: int) -> _Floats:
         """Compute Okapi BM25 of each row, as a share of the most that any row could have."""
-        found: _Floats = np.zeros(size, dtype=float32)
+        scores: _Floats = np.zeros(size, dtype=float32)
         k1, b = query.ranking.bm25_saturation, query.ranking.bm25_length
         mean = self._length_sum / max(1, len(self._of_row)) or 1.0
         most = 0.0
@@ -282,20 +282,20 @@ class _Lexicon:
             if posting is not None:
                 rows, repeats = posting.rows(), posting.repeats()
                 spread = k1 * (1 - b + b * (self._lengths.values[rows] / mean))
-                found[rows] += idf * repeats * (k1 + 1) / (repeats + spread)
-        return _scaled(found, most)
+                scores[rows] += idf * repeats * (k1 + 1) / (repeats + spread)
+        return _scaled(scores, most)
 
     def idf_cosine(self, query: Query, size: int) -> _Floats:
         """Compute the cosine of the sets of terms, each term weighed by its rarity."""
-        found: _Floats = np.zeros(size, dtype=float32)
+        scores: _Floats = np.zeros(size, dtype=float32)
         squares = 0.0
         for posting, idf in self._query_terms(query.text):
             squares += idf * idf
             if posting is not None:
-                found[posting.rows()] += idf * idf
+                scores[posting.rows()] += idf * idf
         norms = self._row_norms(size)
-        found /= np.where(norms > 0, norms, 1)
-        return _scaled(found, sqrt(squares))
+        scores /= np.where(norms > 0, norms, 1)
+        return _scaled(scores, sqrt(squares))
 
     def coverage(self, query: Query, size: int) -> _Floats:
         """Compute the share of the query's rarity that each row has, itself or through its neighbours."""
@@ -305,7 +305,7 @@ class _Lexicon:
         if ranking.gate_terms:
             gates = (1 / (1 + (longest / ranking.gate_terms) ** 2)).astype(float32)
         gates = gates[lengths]
-        found: _Floats = np.zeros(size, dtype=float32)
+        scores: _Floats = np.zeros(size, dtype=float32)
         marks: _Floats = np.zeros(size, dtype=float32)
         most = 0.0
         for posting, idf in self._query_terms(query.text):
@@ -315,11 +315,11 @@ class _Lexicon:
                 marked = [rows, *self._mark_neighbours(marks, rows, gates, ranking)]
                 marks[rows] = 1
                 for places in marked:  # The highest mark of a row counts, once.
-                    found[places] += idf * marks[places]
+                    scores[places] += idf * marks[places]
                     marks[places] = 0
         if ranking.damping:
-            found *= (np.maximum(1, longest / ranking.pivot_terms) ** -ranking.damping).astype(float32)[lengths]
-        return _scaled(found, most)
+            scores *= (np.maximum(1, longest / ranking.pivot_terms) ** -ranking.damping).astype(float32)[lengths]
+        return _scaled(scores, most)
 
     def _mark_neighbours(self, marks: _Floats, rows: Rows, gates: _Floats, ranking: Ranking) -> Iterator[Rows]:
         for chain in (self._sessions.before, self._sessions.after):
@@ -332,8 +332,8 @@ class _Lexicon:
                 yield places
 
     def question(self, query: Query, shares: _Floats) -> _Floats:
-        found: _Floats = shares * (self._lengths.values[: len(shares)] < query.ranking.question_terms)
-        return found
+        scores: _Floats = shares * (self._lengths.values[: len(shares)] < query.ranking.question_terms)
+        return scores
 
     def _query_terms(self, text: str) -> Iterator[tuple[Posting | None, float]]:
         """Yield each term of a query once: its posting, if a row has it, and its rarity."""
@@ -370,10 +370,10 @@ def _rarity(count: int, having: int) -> float:
     return log(1 + (count - having + 0.5) / (having + 0.5))
 
 
-def _scaled(found: _Floats, most: float) -> _Floats:
+def _scaled(scores: _Floats, most: float) -> _Floats:
     if most > 0:
-        found /= most
-    return found
+        scores /= most
+    return scores
 
 
 class Text(NamedTuple):
@@ -552,8 +552,8 @@ class TextIndex:
             recency = 1 / (1 + ranking.recency_rate * days)
         else:
             recency = ranking.recency_weekly ** (days / 7)
-        found: _Floats = recency.astype(float32)
-        return found
+        column: _Floats = recency.astype(float32)
+        return column
 
 
 def weighted(ranking: Ranking, parts: dict[str, _Floats], size: int) -> _Floats:

@@ -1,4 +1,4 @@
-"""Skills: written instructions for a kind of task, found in files or learned, and put before a model when they help.
+"""Skills: written instructions for a kind of task, from files or learned, and shown to a model when they help.
 
 `skills_of(memory, SkillRoots(project="."))` is the handle on all of them. Hooks of skill files are read and shown, and
 never run.

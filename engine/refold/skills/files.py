@@ -1,4 +1,4 @@
-"""Files of skills: found, read, written and removed, and never one outside of the directory that was named.
+"""Finds, reads, writes and removes the files of skills, never outside of the given directory.
 
 A link is followed where it stays inside; a directory is entered once, however many links lead to it; depth and counts
 are bounded; each omission is reported.
@@ -75,7 +75,7 @@ def walk(root: str, *, matches: Callable[[str], bool] = is_markdown) -> Listing:
 
 
 class _Walker:
-    """One walk: the files it found, the directories it entered, and its omissions."""
+    """One walk: its files, the directories it entered, and its omissions."""
 
     def __init__(self, root: str, matches: Callable[[str], bool]) -> None:
         self._root = os.path.realpath(root)
@@ -214,7 +214,7 @@ def read(path: str, bytes_max: int = SKILL_FILE_BYTES_MAX) -> bytes:
 def inside(root: str, name: str) -> str:
     """Resolve the name of a file below a directory to its real path.
 
-    Raises `InvalidInput` for a name that is empty, absolute or leads out, as it stands or through links.
+    Raises `InvalidInput` for a name that is empty, absolute or leads out, by itself or through links.
     """
     parts = name.split("/")
     is_plain = name and "\0" not in name and "\\" not in name and not name.startswith("/")
@@ -233,16 +233,16 @@ def inside(root: str, name: str) -> str:
 
 def resources(directory: str, *, without: str) -> tuple[str, ...]:
     """List the names of the files below a skill's directory, sorted, without links that lead out."""
-    root, found = os.path.realpath(directory), list[str]()
+    root, paths = os.path.realpath(directory), list[str]()
     for parent, names, files in islice(os.walk(root), SKILL_DIRECTORIES_COUNT_MAX):
         names[:] = sorted(name for name in names if name not in IGNORED and is_storable(name))
         for name in sorted(filter(is_storable, files)):
             path = os.path.join(parent, name)
             if _is_inside(root, os.path.realpath(path)) and os.path.isfile(path):
-                found.append(os.path.relpath(path, root).replace(os.sep, "/"))
-        if len(found) > SKILL_FILES_COUNT_MAX:
+                paths.append(os.path.relpath(path, root).replace(os.sep, "/"))
+        if len(paths) > SKILL_FILES_COUNT_MAX:
             break
-    return tuple(sorted([name for name in found if name != without][:SKILL_FILES_COUNT_MAX]))
+    return tuple(sorted([name for name in paths if name != without][:SKILL_FILES_COUNT_MAX]))
 
 
 def read_resource(directory: str, name: str) -> bytes:

@@ -182,7 +182,7 @@ class Split(NamedTuple):
     block: str | None  # The YAML between the fences, `None` where there is no frontmatter.
     body: str
     block_line: int  # The line of the file, from 1, at which the block begins.
-    problem: str = ""  # Why there is no block, or what is odd about it.
+    problem: str = ""  # Why there is no block, or an oddity of it.
 
 
 class Oddity(NamedTuple):

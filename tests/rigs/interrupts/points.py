@@ -104,7 +104,10 @@ class Interrupter:
         tracer = _Tracer(point)
         self._error, self._where, self._code, self._is_ignored = error, None, None, False
         raised: BaseException | None = None
-        sys.settrace(tracer.begin)
+        # Referred to until the end: CPython 3.11 goes on to call what it was given, without a reference of its own,
+        # where a finalizer that runs while a frame is being made has just ended the tracing.
+        trace = tracer.begin
+        sys.settrace(trace)
         try:
             function()
         except BaseException as problem:  # noqa: BLE001 - it is what is looked for

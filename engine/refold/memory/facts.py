@@ -13,10 +13,7 @@ from refold.entry import (
     CATEGORIES,
     STATUSES,
     Entry,
-    MemoriesCleared,
     MemoryAdded,
-    MemoryDeleted,
-    MemoryReviewed,
     MemoryUpdated,
     entry_of,
 )
@@ -26,7 +23,7 @@ from refold.fold import State
 from refold.limits import CONTEXT_BYTES_MAX, KEYWORDS_COUNT_MAX, NAME_BYTES_MAX, REDO_COUNT_MAX
 from refold.memory.options import Door, Options, nanoseconds
 from refold.text import keywords as keywords_of
-from refold.views.facts import FACTS, Facts, reviewed, updated
+from refold.views.facts import FACTS, Facts, updated
 
 if TYPE_CHECKING:
     import datetime
@@ -414,41 +411,3 @@ def update(stream: ProjectStream, entry_id: str, changes: FactChanges, options: 
         )
 
     return stream.retry(attempt)
-
-
-def review(stream: ProjectStream, entry_id: str, status: object, options: Options) -> Entry:
-    """Give a memory a status; return it as it is then."""
-    checked = one_of(status, "status", STATUSES)
-    sources = stream.door.sources(options.sources)
-    return stream.change(
-        entry_id,
-        lambda _, entry: None if entry.status == checked else MemoryReviewed(sources, entry_id, checked),
-        reviewed,
-        ("review", entry_id, checked),
-        options,
-    )
-
-
-def delete(stream: ProjectStream, entry_id: str, options: Options) -> None:
-    """Remove a memory."""
-    sources = stream.door.sources(options.sources)
-
-    def decide(state: State) -> Event:
-        return MemoryDeleted(sources, stream.entry(state.part(FACTS), entry_id).id)
-
-    stream.note(decide, ("delete", entry_id), options)
-
-
-def clear(stream: ProjectStream, options: Options) -> int:
-    """Remove every memory; return their number."""
-    sources = stream.door.sources(options.sources)
-    counts: list[int] = []
-
-    def decide(state: State) -> Event | None:
-        counts.append(len(state.part(FACTS).entries))
-        return MemoriesCleared(sources) if counts[-1] else None
-
-    noted = stream.note(decide, ("clear",), options)
-    if counts or noted is None:
-        return counts[-1] if counts else 0
-    return stream.door.read_written(stream.name, lambda state: len(state.part(FACTS).entries), noted[1].seq - 1)

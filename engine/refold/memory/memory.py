@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, Unpack
 
 from refold import checks
+from refold.engine import batch as batches
 from refold.engine import history
 from refold.engine.batch import Batch
 from refold.engine.engine import open_engine
@@ -440,7 +441,10 @@ class Memory:
         A report is of the whole store, its forks included; its hash is this memory's. The log is also compared with
         ``witness``, or against the one that the memory was opened with. Raises ``NotFound`` if that is not there.
         """
-        return store.verify(self._door, progress, witness)
+        from refold.engine.verify import verify
+
+        door = self._door
+        return verify(door.engine, door.branch, progress, options.checked_witness(witness, door.path))
 
     # The store.
 
@@ -459,7 +463,9 @@ class Memory:
 
         An export is of the whole store, whichever fork it is asked of; ``StoreCorrupt`` where a body is damaged.
         """
-        return store.export(self._door, path, self._at)
+        from refold.engine import transfer
+
+        return transfer.export(self._door.engine, options.checked_path(path), self._at)
 
     def load(
         self, path: "str | os.PathLike[str]", progress: Progress = None, *, rename: Mapping[str, str] | None = None
@@ -472,7 +478,13 @@ class Memory:
         the file is not an export or is damaged, naming the line, or if it holds streams that are there, naming them.
         """
         self._refuse_frozen("load into")
-        return store.load(self._door, path, progress, rename)
+        from refold.engine import transfer
+
+        batches.refuse(self._door.engine, "a load")
+        if self._door.branch:
+            checks.invalid("an export is of a whole store, with its forks; load it into the main memory")
+        place = options.checked_path(path)
+        return transfer.load(self._door.engine, place, progress, transfer.checked_rename(rename))
 
     def erase(self, seqs: Iterable[Any], *, derived: str = "erase") -> Receipt:
         """Erase the bytes of events, given as seqs or results; return what was reached, and what no store can reach.

@@ -4,15 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from refold import checks
-from refold.entry import Entry
-from refold.event import Recorded
+from refold.entry import STATUSES, Entry, MemoriesCleared, MemoryDeleted, MemoryReviewed, touched
+from refold.event import Event, Recorded
+from refold.fold import State
 from refold.index.ranking import Ranking
 from refold.memory import facts, maintenance, search
-from refold.memory.facts import FactChanges, FactInput, ProjectStream, checked_id
+from refold.memory.facts import FactChanges, FactInput, ProjectStream, checked_id, one_of
 from refold.memory.options import Door, MutationOptions, chosen, mutation, seq_at
 from refold.memory.search import SearchOptions
 from refold.results import Hits, Outcome, ProjectStats, Receipt, Upserted
 from refold.views.episodes import Episode
+from refold.views.facts import FACTS, reviewed
 
 if TYPE_CHECKING:
     import datetime
@@ -147,17 +149,41 @@ class Project:
     @mutation
     def delete(self, id: str | Entry, **options: Unpack[MutationOptions]) -> None:
         """Remove a memory; the log keeps it. Raises ``NotFound`` if it is unknown."""
-        facts.delete(self._stream, checked_id(id), chosen(options))
+        stream, entry_id, checked = self._stream, checked_id(id), chosen(options)
+        sources = self._door.sources(checked.sources)
+
+        def decide(state: State) -> Event:
+            return MemoryDeleted(sources, stream.entry(state.part(FACTS), entry_id).id)
+
+        stream.note(decide, ("delete", entry_id), checked)
 
     @mutation
     def clear(self, **options: Unpack[MutationOptions]) -> int:
         """Remove every memory; return how many there were. Episodes stay."""
-        return facts.clear(self._stream, chosen(options))
+        stream, checked, counts = self._stream, chosen(options), list[int]()
+        sources = self._door.sources(checked.sources)
+
+        def decide(state: State) -> Event | None:
+            counts.append(len(state.part(FACTS).entries))
+            return MemoriesCleared(sources) if counts[-1] else None
+
+        noted = stream.note(decide, ("clear",), checked)
+        if counts or noted is None:
+            return counts[-1] if counts else 0
+        return self._door.read_written(stream.name, lambda state: len(state.part(FACTS).entries), noted[1].seq - 1)
 
     @mutation
     def review(self, id: str | Entry, status: str, **options: Unpack[MutationOptions]) -> Entry:
         """Give a memory a status (active, pending_review, rejected, archived) and return it; only active are found."""
-        return facts.review(self._stream, checked_id(id), status, chosen(options))
+        entry_id, status, checked = checked_id(id), one_of(status, "status", STATUSES), chosen(options)
+        sources = self._door.sources(checked.sources)
+        return self._stream.change(
+            entry_id,
+            lambda _, entry: None if entry.status == status else MemoryReviewed(sources, entry_id, status),
+            reviewed,
+            ("review", entry_id, status),
+            checked,
+        )
 
     @mutation
     def approve(self, id: str | Entry, **options: Unpack[MutationOptions]) -> Entry:
@@ -267,7 +293,10 @@ class Project:
 
     def get(self, id: str | Entry) -> Entry | None:
         """Return a memory, ``None`` where there is none; one that was erased has nothing but its id."""
-        return search.get(self._stream, checked_id(id))
+        entry_id = checked_id(id)
+        return self._stream.read(
+            lambda facts: Entry(entry_id, erased=True) if entry_id in facts.erased else facts.entries.get(entry_id)
+        )
 
     def list(
         self, *, category: str | None = None, status: str | None = None, offset: int = 0, limit: int | None = None
@@ -287,7 +316,11 @@ class Project:
 
     def history(self, id: str | Entry) -> Events:
         """Return every event that touched a memory, with its stamp, oldest first; ``NotFound`` if there is none."""
-        return search.history(self._stream, self.events(), checked_id(id))
+        entry_id = checked_id(id)
+        own = [recorded for recorded in self.events() if entry_id in (touched(recorded.event) or ())]
+        if not own:
+            raise self._stream.missing(entry_id)
+        return own
 
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Return the project's events with a seq greater than ``after``, each with its stamp."""

@@ -11,7 +11,7 @@ from refold import checks
 from refold.embedders import Vector
 from refold.engine import batch as batches
 from refold.engine import reader
-from refold.entry import ACTIVE, CATEGORIES, STATUSES, Entry, MemoriesRecalled, touched
+from refold.entry import ACTIVE, CATEGORIES, STATUSES, Entry, MemoriesRecalled
 from refold.errors import StoreBusy
 from refold.event import Event, Recorded, Stamp, pack_json, unpack_json
 from refold.fold import State
@@ -368,21 +368,6 @@ def _recall_request(text: object, query: Query, name: str | None) -> tuple[Any, 
 
 
 # Lists and counts.
-
-
-def get(stream: ProjectStream, entry_id: str) -> Entry | None:
-    """Return a memory, only its id where it was erased, ``None`` where there is none."""
-    return stream.read(
-        lambda facts: Entry(entry_id, erased=True) if entry_id in facts.erased else facts.entries.get(entry_id)
-    )
-
-
-def history(stream: ProjectStream, events: Iterable[Recorded], entry_id: str) -> list[Recorded]:
-    """Return those of the events that touched a memory; ``NotFound`` if there are none."""
-    own = [recorded for recorded in events if entry_id in (touched(recorded.event) or ())]
-    if not own:
-        raise stream.missing(entry_id)
-    return own
 
 
 def entries_of(stream: ProjectStream, category: object, status: object) -> list[Entry]:

@@ -3,7 +3,7 @@
 import datetime as dates
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, cast
 
@@ -25,13 +25,12 @@ from refold.memory.options import (
     Progress,
     check_callables,
     checked_path,
-    checked_witness,
     paged,
     seq_at,
     seq_in,
 )
 from refold.memory.snapshot import Snapshot
-from refold.results import Backup, Loaded, Receipt, Recovered, Report
+from refold.results import Backup, Receipt, Recovered
 from refold.views.session import SESSION
 from refold.views.store import SETTINGS, is_reserved
 
@@ -158,13 +157,6 @@ def _check_own(door: Door, engine: object, side: object) -> None:
 
 
 _WHOLE = 0  # The stream number of snapshots of a whole memory: that of no stream.
-
-
-def verify(door: Door, progress: Progress, witness: object) -> Report:
-    """Verify the store against the given witness, or the memory's own, if there is one."""
-    from refold.engine import verify as engine_verify  # noqa: PLC0415 - loaded only by those who verify
-
-    return engine_verify.verify(door.engine, door.branch, progress, checked_witness(witness, door.path))
 
 
 def snapshot(door: Door, name: str | None, at: int | None, options: Options) -> Snapshot:
@@ -351,20 +343,3 @@ def forks(door: Door, at: int | None, after: str | None, limit: int | None) -> l
     from heapq import nsmallest  # noqa: PLC0415 - loaded only by those who ask for a page
 
     return sorted(below) if limit is None else nsmallest(limit, below)
-
-
-def export(door: Door, path: "str | os.PathLike[str]", at: int | None) -> int:
-    """Write every event with its stamp to a JSONL file; return how many there were."""
-    from refold.engine import transfer  # noqa: PLC0415
-
-    return transfer.export(door.engine, checked_path(path), at)
-
-
-def load(door: Door, path: "str | os.PathLike[str]", progress: Progress, rename: Mapping[str, str] | None) -> Loaded:
-    """Load an export into the main line."""
-    from refold.engine import transfer  # noqa: PLC0415 - loaded only by those who move a store
-
-    batches.refuse(door.engine, "a load")
-    if door.branch:
-        checks.invalid("an export is of a whole store, with its forks; load it into the main memory")
-    return transfer.load(door.engine, checked_path(path), progress, transfer.checked_rename(rename))

@@ -227,12 +227,7 @@ TOOLS: Final = (
         value=_text("Value to remember"),
     ),
     _tool(
-        "memory_delete",
-        _delete_fact,
-        _CHANGES,
-        "key",
-        "Remove a permanent fact or preference.",
-        key=_text("Key name"),
+        "memory_delete", _delete_fact, _CHANGES, "key", "Remove a permanent fact or preference.", key=_text("Key name")
     ),
     _tool(
         "memory_add",

@@ -138,17 +138,13 @@ def _budget(budget: object) -> ContextBudget:
     if budget is None:
         return ContextBudget()
     if isinstance(budget, int) and not isinstance(budget, bool):
-        return ContextBudget(tokens=_chars(budget, "budget"))
+        return ContextBudget(tokens=checks.integer(budget, "budget", 0, CONTEXT_CHARS_MAX, "CONTEXT_CHARS_MAX"))
     if not isinstance(budget, ContextBudget):
         checks.invalid(f"budget must be a ContextBudget or a number of tokens, not {checks.shown(budget)}")
     for field, value in asdict(budget).items():
         if value is not None:
-            _chars(value, f"budget.{field}")
+            checks.integer(value, f"budget.{field}", 0, CONTEXT_CHARS_MAX, "CONTEXT_CHARS_MAX")
     return budget
-
-
-def _chars(value: object, what: str) -> int:
-    return checks.integer(value, what, 0, CONTEXT_CHARS_MAX, "CONTEXT_CHARS_MAX")
 
 
 def _trims(scores: list[float], memories: int, skills_chars: int) -> list[_Trim]:

@@ -178,7 +178,7 @@ def _unfinished(path: str) -> CheckResult:
 # From the files.
 
 
-def _whole(facts: StoreFacts) -> CheckResult:
+def _file(facts: StoreFacts) -> CheckResult:
     if facts.problem:
         message = f"the file was cut off: it has {facts.file_bytes:,} of {facts.whole_bytes:,} bytes ({facts.problem})"
         return _bad(message, "restore a backup")
@@ -263,7 +263,7 @@ def _pages(facts: StoreFacts) -> CheckResult:
     return _ok(message)
 
 
-def _tags(facts: StoreFacts) -> CheckResult:
+def _event_kinds(facts: StoreFacts) -> CheckResult:
     packed = facts.rows[_ROWS.index(("meta", TAGS_KEY))] or b"\x90"
     try:
         tags = msgspec.msgpack.decode(packed, type=list[int])
@@ -289,32 +289,21 @@ _ROWS: Final[tuple[tuple[Table, bytes], ...]] = (
     ("meta", UNSWEPT_KEY),
 )
 
+
+def _named(*functions: Callable[[_Subject], CheckResult]) -> dict[str, Callable[[_Subject], CheckResult]]:
+    return {function.__name__.strip("_").replace("_", " "): function for function in functions}
+
+
 # Checks of the surroundings of a store.
-_OUTSIDE: Final[dict[str, Callable[[str], CheckResult]]] = {
-    "file system": _file_system,
-    "disk space": _disk_space,
-    "ballast": _ballast,
-    "writers": _writers,
-    "open files": _open_files,
-    "search": _search,
-    "unfinished": _unfinished,
-}
+_OUTSIDE: Final = _named(_file_system, _disk_space, _ballast, _writers, _open_files, _search, _unfinished)
 
 # Checks of the file without which the others make no sense.
-_GATES: Final[dict[str, Callable[[StoreFacts], CheckResult]]] = {"file": _whole, "format": _format}
+_GATES: Final = _named(_file, _format)
 
 # Checks of the content of the file.
-_INSIDE: Final[dict[str, Callable[[StoreFacts], CheckResult]]] = {
-    "map": _map,
-    "readers": _readers,
-    "log": _log,
-    "tail": _tail,
-    "pages": _pages,
-    "event kinds": _tags,
-    "erasures": _erasures,
-}
+_INSIDE: Final = _named(_map, _readers, _log, _tail, _pages, _event_kinds, _erasures)
 
-# Checks whose bad result is damage, and the exit code so.
+# Checks whose bad result is damage, which has an exit code of its own.
 _DAMAGE: Final = frozenset({"file", "log", "tail", "event kinds"})
 
 

@@ -80,14 +80,7 @@ def add(
     _project,
 )
 def search(
-    memory: "Memory",
-    query: str,
-    project: str,
-    at: Moment,
-    categories: tuple[str, ...],
-    *,
-    explain: bool,
-    **fields: Any,
+    memory: "Memory", query: str, project: str, at: Moment, categories: tuple[str, ...], *, explain: bool, **fields: Any
 ) -> Output:
     """Find memories of a project, now or then.
 

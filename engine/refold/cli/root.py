@@ -191,10 +191,7 @@ class Output(NamedTuple):
 
 
 def verb(
-    name: str,
-    *options: Option[Any],
-    opens: Literal["reading", "writing"] | None = "reading",
-    group: click.Group = cli,
+    name: str, *options: Option[Any], opens: Literal["reading", "writing"] | None = "reading", group: click.Group = cli
 ) -> Callable[[Function], Function]:
     """Add a verb with its options, --json and, for a store that it opens, --db.
 

@@ -34,10 +34,7 @@ def skills_group() -> None:
 # The options that say where skills are looked for.
 _PLACES = (
     click.option(
-        "--project",
-        type=click.Path(exists=True, file_okay=False),
-        default=".",
-        help="The project's directory.",
+        "--project", type=click.Path(exists=True, file_okay=False), default=".", help="The project's directory."
     ),
     click.option("--home", type=click.Path(), help="Whose skills count too.  [default: the user's home]"),
     click.option("--no-home", is_flag=True, help="Leave the user's skills out."),

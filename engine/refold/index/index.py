@@ -21,15 +21,7 @@ from refold.event import Event
 from refold.index import hnsw
 from refold.index.cache import IndexCache
 from refold.index.columns import Array
-from refold.index.project import (
-    DECIMALS,
-    IndexedStream,
-    ProjectIndex,
-    VectorLoader,
-    exact_cosine,
-    unit,
-    vector_of,
-)
+from refold.index.project import DECIMALS, IndexedStream, ProjectIndex, VectorLoader, exact_cosine, unit, vector_of
 from refold.index.ranking import SIGNALS, TEXT_SIGNALS, Filter, Query
 from refold.index.search import Match, Matches, nearest, recency_of, search, search_many
 from refold.index.table import Crossover, TableView, VectorTable

@@ -436,16 +436,15 @@ class ProjectIndex:
         """Return the memories of rows as of a seq; `None` if that is not known any more."""
         entries: list[Entry] = []
         for row in rows:
-            entry = self.entries[row] if self._changed_at[row] <= seq else self._before(row, seq)
+            entry = self.entries[row]
+            if self._changed_at[row] > seq:
+                is_known = len(self._replaced) < _REPLACED_MAX or self._replaced[0][0] <= seq
+                before = (entry for at, place, entry in self._replaced if place == row and at > seq)
+                entry = next(before, None) if is_known else None
             if entry is None:
                 return None
             entries.append(entry)
         return entries
-
-    def _before(self, row: int, seq: int) -> Entry | None:
-        if len(self._replaced) == _REPLACED_MAX and self._replaced[0][0] > seq:
-            return None
-        return next((entry for at, place, entry in self._replaced if place == row and at > seq), None)
 
     def take_changes(self) -> dict[int, Entry | None]:
         """Take the memories, by order, that changed since the last call; at first all."""

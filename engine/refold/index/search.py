@@ -74,13 +74,7 @@ def recency_of(ranking: Ranking, now_ns: int, accessed_ns: Sequence[int]) -> lis
 
 
 def _add_recency(
-    totals: Array,
-    ranking: Ranking,
-    now_days: float,
-    days: Array,
-    scratch: Array,
-    *,
-    has_future: bool,
+    totals: Array, ranking: Ranking, now_days: float, days: Array, scratch: Array, *, has_future: bool
 ) -> None:
     """Add weighted recency to totals, in single precision and as few passes as there can be."""
     if not has_future and ranking.recency_curve == "hyperbolic" and ranking.daily_rate >= _RATE_MIN:

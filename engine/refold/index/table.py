@@ -229,20 +229,17 @@ class GraphBuilder:
         if 2 * count < floor:
             self._uses[is_hybrid] = False
             return False
-        least = self._bounds(view).least(is_hybrid=is_hybrid)
+        bounds = self.fixed
+        if bounds is None:
+            if self._crossover is None or view.count >= 2 * self._calibrated_count:
+                self._crossover, self._calibrated_count = measure(view), view.count
+            bounds = self._crossover
+        least = bounds.least(is_hybrid=is_hybrid)
         # Once in use a graph is used until half of the rows are gone, so that it is not built for every second search.
         self._uses[is_hybrid] = count >= least or (self._uses[is_hybrid] and 2 * count >= least)
         if self._uses[is_hybrid] and view is self._view():
             self._keep_up(view)
         return self._uses[is_hybrid] and view.graph is not None
-
-    def _bounds(self, view: TableView) -> Crossover:
-        if self.fixed is not None:
-            return self.fixed
-        if self._crossover is None or view.count >= 2 * self._calibrated_count:
-            self._crossover = measure(view)
-            self._calibrated_count = view.count
-        return self._crossover
 
     def _keep_up(self, view: TableView) -> None:
         if (self._thread is not None and not self._thread.is_over) or view.count < 2 * self._refused_count:

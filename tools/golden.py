@@ -17,6 +17,7 @@ import msgspec
 from msgspec import inspect
 
 from refold import fold
+from refold.engine.origin import Origin
 from refold.engine.reader import Reader
 from refold.engine.streams import Stream
 from refold.engine.transaction import CommitSeed, Group, build_commit
@@ -89,7 +90,7 @@ def record_of(event: Event) -> bytes:
     """Return the record that the engine writes for an event, with a fixed stamp and a fixed salt."""
     stream = Stream(STREAM_NUMBER, STREAM)
     stream.version, stream.seq = VERSION_BEFORE, SEQ_BEFORE
-    group = Group(cast("Reader", None), [stream], [event], [OCCURRED_NS], [0])
+    group = Group(cast("Reader", None), [stream], [event], [Origin(OCCURRED_NS)], [0])
     commit = build_commit(group, CommitSeed(TIME_NS, SALT), first_seq=SEQ, after_ns=TIME_NS, link=records.NO_LINK)
     return commit.records[0]
 

@@ -3,6 +3,7 @@
 Pure. Every message names the argument, the value or its size, the bound, and what to do.
 """
 
+import re
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any, Final, NoReturn, cast
@@ -10,6 +11,7 @@ from typing import Any, Final, NoReturn, cast
 from refold.errors import InvalidInput, LimitExceeded
 from refold.event import pack_json
 from refold.limits import (
+    ACTOR_BYTES_MAX,
     JSON_DEPTH_MAX,
     KEY_BYTES_MAX,
     MESSAGE_TOKENS_MAX,
@@ -23,6 +25,7 @@ from refold.limits import (
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**64 - 1
 _SHOWN_CHARS: Final = 60
+_ERASED_ACTOR: Final = re.compile(r"(erased|unknown)-\d+")
 
 
 def shown(value: object) -> str:
@@ -68,6 +71,29 @@ def name(value: object, what: str) -> str:
     if not checked:
         invalid(f"{what} is empty; give it at least one character")
     return checked
+
+
+def actor(value: object) -> str:
+    """Return the name of an actor: a printable text that is not empty, and none that stands for an erased name."""
+    checked = text(value, "actor", ACTOR_BYTES_MAX, "ACTOR_BYTES_MAX")
+    if not checked or not checked.isprintable():
+        invalid(f"actor is {shown(checked)}; give a printable name such as 'tool:search'")
+    if _ERASED_ACTOR.fullmatch(checked):
+        invalid(f"actor is {shown(checked)}, which stands for an actor whose name was erased; give another name")
+    return checked
+
+
+def cause(value: object, head: int) -> int:
+    """Return the seq of a cause given as a seq, 0 for none, or as a result that has one."""
+    stamp = getattr(value, "stamp", None)
+    seq = value if stamp is None else stamp.seq
+    if not isinstance(seq, int) or isinstance(seq, bool):
+        invalid(f"cause must be a seq or a result that has one, not {type(value).__name__} ({shown(value)})")
+    if seq < 0 and stamp is not None:
+        invalid("cause is a result of a batch that was not committed; give one that has a seq, or leave it out")
+    if not 0 <= seq <= head:
+        invalid(f"cause {shown(seq)} is not a seq of this log, which runs from 1 to {head}; give 0 for none")
+    return int(seq)
 
 
 def key(value: object, what: str = "key") -> str:

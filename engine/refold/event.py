@@ -98,8 +98,37 @@ FLAG_OCCURRED: Final = 16
 """The caller or importer gave the time at which it happened; without it ``occurred_ns`` repeats ``time_ns``."""
 
 
+HOST: Final = "host"
+"""The actor where nobody else is known: the program that refold runs in."""
+
+ACTORS: Final = (
+    *(HOST, "user", "assistant", "tool", "hook", "cli", "mcp", "mirror", "extraction"),
+    *("import:openai", "import:locomo", "import:beam", "import:swe-agent", "import:mem0", "import:memories"),
+    *("tool:memory_read", "tool:memory_write", "tool:memory_set", "tool:memory_search", "tool:memory_add"),
+    *("tool:memory_update", "tool:memory_delete", "tool:memory_forget", "tool:journal_append", "tool:memory"),
+    *("hook:obey_command", "hook:inject", "hook:inject_skills", "hook:generate_at_end"),
+)
+"""The actors that refold itself brings, in the order of their numbers: a new one comes last."""
+
+OWN_ACTORS_COUNT: Final = len(ACTORS)
+ACTOR_NUMBERS: Final = {name: number for number, name in enumerate(ACTORS)}
+NAMED_ACTORS_FROM: Final = 256
+"""The number of any other actor is this plus the seq of the event that named it."""
+
+ACTOR_NUMBER_MAX: Final = 2**32 - 1
+
+
+def moved_actor(number: int, seq_of: Callable[[int], int]) -> int:
+    """Translate the number of an actor into a log where the event that named it has another seq."""
+    return number if number < NAMED_ACTORS_FROM else NAMED_ACTORS_FROM + seq_of(number - NAMED_ACTORS_FROM)
+
+
 class Stamp(Struct, frozen=True, gc=False):
-    """What the engine adds to an event: its places in the log and in its stream, and its times."""
+    """What the engine adds to an event: its places in the log and in its stream, its times, who did it and why.
+
+    ``cause`` is the seq of the event that led to it, 0 for none; ``actor`` is ``host``, ``user``, ``assistant``,
+    ``tool:NAME``, ``hook:NAME``, ``cli``, ``mcp:CLIENT``, ``import:FORMAT``, or what ``Memory.acting`` was given.
+    """
 
     seq: int
     stream: str
@@ -107,7 +136,7 @@ class Stamp(Struct, frozen=True, gc=False):
     time_ns: int
     occurred_ns: int
     cause: int = 0
-    actor: int = 0
+    actor: str = HOST
     flags: int = 0
 
     @property

@@ -10,6 +10,7 @@ from typing import Final
 # A conversation id, project, profile or journal name, in UTF-8: it is part of an LMDB key, which holds 511 bytes.
 NAME_BYTES_MAX: Final = 400
 KEY_BYTES_MAX: Final = 4_096  # A key of the scratchpad, the state scopes or a profile, in UTF-8.
+ACTOR_BYTES_MAX: Final = 200  # The name of an actor, in UTF-8.
 # One value: a text, or a JSON value as msgpack. A larger one belongs in a file whose name is remembered.
 VALUE_BYTES_MAX: Final = 16 * 1024 * 1024
 JSON_DEPTH_MAX: Final = 64  # Nesting of lists and objects in metadata, message parts, tool calls and state values.

@@ -152,6 +152,8 @@ def exported(tmp_path: Path) -> Path:
     with Memory(clock_ns=Clock()) as memory:
         fill(memory)
         branch(memory)
+        with memory.acting("tool:search", cause=2):
+            memory.journal("acting").append("found")
         memory.export(tmp_path / "export.jsonl")
     return tmp_path / "export.jsonl"
 
@@ -358,7 +360,7 @@ class TestLoadRefuses:
         "a moment beyond 64 bits": (lambda lines: lines[3].update(occurred_ns=-(2**63) - 1), "beyond 64 bits"),
         "a command of the future": (lambda lines: lines[3].update(command=9), "its command"),
         "a cause of the future": (lambda lines: lines[3].update(cause=9), "cause"),
-        "an actor of 33 bits": (lambda lines: lines[3].update(actor=2**32), "actor"),
+        "an actor that nobody named": (lambda lines: lines[3].update(actor="tool:never"), "'tool:never' was not named"),
         "an unknown kind of event": (lambda lines: lines[3].update(kind="dreamt"), "unknown kind 'dreamt'; upgrade"),
         "an unknown kind of stream": (lambda lines: lines[3].update(stream="dream/x"), "of no known kind"),
         "a stream without a name": (lambda lines: lines[3].update(stream="profile/"), "of no known kind"),

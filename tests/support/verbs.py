@@ -326,6 +326,7 @@ VERBS: Final[dict[str, Verb]] = {
 
 
 ELSEWHERE: Final = {
+    "Memory.acting": "it sets a variable of the context, and touches no store",
     "Memory.aio": "its verbs are the same ones, called on threads that no Ctrl-C reaches",
     "Memory.rebuild": "Memory.show calls it",
     "Conversation.session": "each verb of SessionMemory begins with it",

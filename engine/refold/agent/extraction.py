@@ -546,7 +546,7 @@ def _write(
     model did not see. Raises `StoreBusy` where others write to the project all the time.
     """
     for _ in range(REDO_COUNT_MAX):
-        with suppress(WrongVersion), memory.batch():
+        with suppress(WrongVersion), memory.acting("extraction", cause=until or None), memory.batch():
             # Read before the comparison: from here on the batch is refused if anything is erased before its commit.
             review = bool(memory.settings.get("memory_review_extracted"))
             if _erased_seqs(chat) != erased:

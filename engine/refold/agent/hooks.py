@@ -18,13 +18,15 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from refold import checks
-from refold.agent.tools import ToolResult
+from refold.agent.tools import ToolResult, actor_of
+from refold.engine.origin import origin_in
 from refold.engine.subscriptions import Subscription
 from refold.errors import RefoldError
 from refold.event import Recorded
 from refold.limits import HOOK_SECONDS_DEFAULT, HOOK_SECONDS_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
+from refold.memory.options import door_of
 from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
 from refold.views.window import WindowResized
@@ -70,11 +72,19 @@ class HookContext(Struct, frozen=True):
         the newest message if that is the user's and has this text; otherwise only an event that names the conversation
         itself is erased along with it.
         """
+        memory, (door, _) = self.memory, door_of(self.memory)
+        actor = origin_in(door.engine.reader).actor
+
+        @wraps(write)
+        def act(sources: Sequence[Any]) -> None:
+            with memory.acting(actor, cause=next((message.seq for message in sources), None)):
+                write(sources)
+
         if self.deferred is not None:
-            self.deferred.append(write)
+            self.deferred.append(act)
             return
         newest = self.conversation.window(last=1)
-        write([message for message in newest if message.role == "user" and message.content == text])
+        act([message for message in newest if message.role == "user" and message.content == text])
 
 
 class UserMessageResult(Struct, frozen=True):
@@ -230,11 +240,14 @@ class Hooks:
         """Announce the end of a session, with its summary."""
         self._call_all(SESSION_END, context, summary)
 
-    def fire_compaction(self, context: HookContext, evicted: Sequence[Message]) -> None:
-        """Announce the messages that have left the window; without any, no hook is called."""
+    def fire_compaction(self, context: HookContext, evicted: Sequence[Message], *, cause: int | None = None) -> None:
+        """Announce the messages that have left the window; without any, no hook is called.
+
+        `cause` is the seq of the event that pushed them out.
+        """
         if evicted:
             for hook in tuple(self._hooks[COMPACTION]):
-                self._call(hook, context, list(evicted))
+                self._call(hook, context, list(evicted), cause=cause)
 
     def compacted(self, context: HookContext, seq: int) -> list[Message]:
         """Fire `compaction` with the messages that the durable event at `seq` pushed out of the window; return them.
@@ -246,7 +259,7 @@ class Hooks:
         seq = checks.count(seq, "seq")
         steps = context.conversation.replay(after=seq - 1, until=seq)
         evicted = [message for step in steps for message in step.evicted]
-        self.fire_compaction(context, evicted)
+        self.fire_compaction(context, evicted, cause=seq)
         return evicted
 
     def watch(self, context: HookContext) -> Subscription:
@@ -276,13 +289,14 @@ class Hooks:
                 break
         return result
 
-    def _call(self, hook: Hook, *arguments: Any) -> Any:
+    def _call(self, hook: Hook, *arguments: Any, cause: int | None = None) -> Any:
         """Call a hook for its answer, `None` where it raises, takes too long, or returns what no log holds."""
         seconds = cast("object", self.timeout_seconds)
         if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds <= HOOK_SECONDS_MAX:
             checks.invalid(f"timeout_seconds is {checks.shown(seconds)}; give a number up to {HOOK_SECONDS_MAX}")
         name = getattr(hook, "__qualname__", type(hook).__name__)
-        future = _start(hook, arguments)
+        with self._memory.acting(actor_of("hook", getattr(hook, "__name__", type(hook).__name__)), cause=cause):
+            future = _start(hook, arguments)
         try:
             error = future.exception(seconds)
         except TimeoutError:

@@ -5,7 +5,7 @@ tool, the context that the model was shown. `rerun` feeds them to the same loop 
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from types import NoneType
 from typing import Any, Final, NamedTuple, Protocol, cast
 
@@ -19,7 +19,7 @@ from refold.agent.context import ContextBudget
 from refold.agent.hooks import USER_MESSAGE, HookContext, Hooks
 from refold.agent.tools import ToolResult, decode_arguments, storable
 from refold.errors import InvalidInput
-from refold.event import ConversationOpened, Event, Recorded, unpack_json
+from refold.event import HOST, ConversationOpened, Event, Recorded, unpack_json
 from refold.limits import LOOP_STEPS_COUNT_DEFAULT, NAME_BYTES_MAX, TOOL_NAME_CHARS_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
@@ -27,6 +27,7 @@ from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
 from refold.views.scratchpad import NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 from refold.views.session import ContextShown, MemoriesExtracted, ToolExecuted
+from refold.views.store import ERASED_PREFIX
 
 _ID_CHARS_MAX: Final = NAME_BYTES_MAX // 4  # Characters of a call's id, four bytes each at most.
 # The output of a call that never got one; providers refuse a call without an output.
@@ -115,12 +116,18 @@ class AgentLoop:
         self._close_interrupted_calls()
         message = self._append("user", query, metadata=None if query == text else {"original": text})
         self._hooks.fire_deferred(self._context, [message])
+        with self.memory.acting("assistant", cause=message.seq):
+            return self._answer(query)
+
+    def _answer(self, query: str) -> Turn:
+        """Ask the model and execute its calls, until it makes none, or somebody stops it."""
         reply = Reply()
         for step in range(1, self._steps_count_max + 1):
-            reply, block_reason = self._ask(query)
+            reply, seq, block_reason = self._ask(query)
             if block_reason is not None or not reply.calls:
                 return Turn(reply.text or "", step, block_reason)
-            stop_reason = self._execute_all(reply.calls)
+            with self.memory.acting("assistant", cause=seq):
+                stop_reason = self._execute_all(reply.calls)
             self.chat.end_round()
             if stop_reason is not None:
                 return Turn(reply.text or "", step, stop_reason)
@@ -134,8 +141,8 @@ class AgentLoop:
         self.chat.end()
         return summary
 
-    def _ask(self, query: str) -> tuple[Reply, str | None]:
-        """Ask the model; return its reply, as it is recorded, and why a hook blocked it."""
+    def _ask(self, query: str) -> tuple[Reply, int, str | None]:
+        """Ask the model; return its reply, as it is recorded, the seq of that, and why a hook blocked it."""
         context = self.memory.context(self.chat, query=query, project=self._context.project)
         self.memory.show(context)
         messages = self._hooks.fire_before_llm(self._context, context.messages())
@@ -147,8 +154,8 @@ class AgentLoop:
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in calls
         ]
-        self._append("assistant", text, tool_calls=recorded or None)
-        return Reply(text, calls), after.block_reason
+        message = self._append("assistant", text, tool_calls=recorded or None)
+        return Reply(text, calls), message.seq, after.block_reason
 
     def _execute_all(self, calls: Sequence[Call]) -> str | None:
         stop_reason = None
@@ -158,7 +165,8 @@ class AgentLoop:
             output = executed.output if after.replacement_output is None else after.replacement_output
             if after.injected_context is not None:
                 output = f"{output}\n{after.injected_context}"
-            self._append("tool", output, tool_call_id=call.id, name=call.name)
+            with self.memory.tools.acting(call.name):
+                self._append("tool", output, tool_call_id=call.id, name=call.name)
             stop_reason = stop_reason or after.block_reason
         return stop_reason
 
@@ -179,9 +187,11 @@ class AgentLoop:
             )
             return _Executed(result, result.text)
         output = before.output if before.output is not None else f"Error: {before.skip_reason or 'skipped'}"
-        self.chat.session.record_call(
-            call.name, arguments, output, outcome=SKIPPED, call_id=call.id, sources=self.chat.session.provenance()
-        )
+        sources = self.chat.session.provenance()
+        with self.memory.tools.acting(call.name):
+            self.chat.session.record_call(
+                call.name, arguments, output, outcome=SKIPPED, call_id=call.id, sources=sources
+            )
         return _Executed(ToolResult(call.name, SKIPPED, msgspec.json.encode(output), output), output)
 
     def _close_interrupted_calls(self) -> None:
@@ -342,7 +352,7 @@ class _Rerun(AgentLoop):
         event = self._record.message(self._next)
         return Reply(event.text, calls_of(event.tool_calls))
 
-    def _ask(self, query: str) -> tuple[Reply, str | None]:
+    def _ask(self, query: str) -> tuple[Reply, int, str | None]:
         self._step, self._executed_count = next(self._steps), 0
         self._catch_up(self._step.shown)
         return super()._ask(query)
@@ -360,7 +370,8 @@ class _Rerun(AgentLoop):
             self._catch_up(place - has_write)
             self.memory.tools.execute(call.name, msgspec.json.decode(event.arguments), self._tools)
         self._catch_up(place)
-        self._record_call(event, self.chat.session.provenance(opens=False))
+        with self._acting(place):
+            self._record_call(event, self.chat.session.provenance(opens=False))
         if index == len(step.outputs):
             raise _RecordEnded
         self._next = step.outputs[index]
@@ -370,38 +381,49 @@ class _Rerun(AgentLoop):
 
     def _append(self, role: str, content: str | None, **fields: Any) -> Message:
         self._catch_up(self._next)
-        return super()._append(role, content, **fields)
+        with self._acting(self._next):
+            return super()._append(role, content, **fields)
+
+    def _acting(self, place: int) -> AbstractContextManager[None]:
+        """Make a context with the actor of a place of the record: the same actors are named at the same seqs."""
+        actor: str = self._record.rows[place].stamp.actor
+        return self.memory.acting(HOST if actor.startswith(ERASED_PREFIX) else actor)
 
     def _catch_up(self, place: int) -> None:
         """Write again the events before a place of the record that this conversation does not have yet."""
         while (index := max(self.chat.version, 1)) < place:
             event, stamp = self._record.rows[index]
-            kind = type(event).__name__
-            match event:
-                case ContextShown():
-                    skills = [tuple(skill) for skill in unpack_json(event.skills)]
-                    budget = ContextBudget(**unpack_json(event.budget))
-                    options = {"project": event.project, "profile": event.profile, "journal": event.journal}
-                    self.memory.show(
-                        self.memory.context(self.chat, query=event.query, skills=skills, budget=budget, **options)
-                    )
-                case MemoriesExtracted():
-                    # With the seq of this conversation's event where the other one had its own.
-                    until = sum(stamp.seq <= event.origin for _, stamp in self._record.rows)
-                    seqs = self._seqs()
-                    seq = seqs[min(until, len(seqs)) - 1] if until else 0
-                    sources = self._sources(event)
-                    self.chat.session.record_extraction(
-                        event.provider, event.ids, event.dropped, seq=seq, sources=sources
-                    )
-                case ToolExecuted():
-                    self._record_call(event, self._sources(event))
-                case _ if type(event).repeat is Event.repeat:
-                    checks.invalid(f"{kind} at seq {stamp.seq} cannot be made again; was the chat restored?")
-                case _:
-                    event.repeat(self.chat)
+            with self._acting(index):
+                self._write_again(event, stamp.seq)
             if self.chat.version != index + 1:
+                kind = type(event).__name__
                 checks.invalid(f"{kind} at seq {stamp.seq} changes nothing here; was this session recorded?")
+
+    def _write_again(self, event: Event, seq: int) -> None:
+        """Write again the event that stood at a seq."""
+        match event:
+            case ContextShown():
+                skills = [tuple(skill) for skill in unpack_json(event.skills)]
+                budget = ContextBudget(**unpack_json(event.budget))
+                options = {"project": event.project, "profile": event.profile, "journal": event.journal}
+                self.memory.show(
+                    self.memory.context(self.chat, query=event.query, skills=skills, budget=budget, **options)
+                )
+            case MemoriesExtracted():
+                # With the seq of this conversation's event where the other one had its own.
+                until = sum(stamp.seq <= event.origin for _, stamp in self._record.rows)
+                seqs = self._seqs()
+                origin = seqs[min(until, len(seqs)) - 1] if until else 0
+                sources = self._sources(event)
+                self.chat.session.record_extraction(
+                    event.provider, event.ids, event.dropped, seq=origin, sources=sources
+                )
+            case ToolExecuted():
+                self._record_call(event, self._sources(event))
+            case _ if type(event).repeat is Event.repeat:
+                checks.invalid(f"{type(event).__name__} at seq {seq} cannot be made again; was the chat restored?")
+            case _:
+                event.repeat(self.chat)
 
     def _seqs(self) -> list[int]:
         return [stamp.seq for _, stamp in self.chat.events()]

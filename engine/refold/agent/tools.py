@@ -4,6 +4,7 @@ import inspect
 import logging
 import re
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Protocol, cast, runtime_checkable
 
 import msgspec
@@ -12,6 +13,7 @@ from msgspec import Struct
 from refold import checks
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, RefoldError
 from refold.limits import (
+    ACTOR_BYTES_MAX,
     JSON_DEPTH_MAX,
     NAME_BYTES_MAX,
     TOOL_ARGUMENTS_BYTES_MAX,
@@ -24,6 +26,7 @@ from refold.limits import (
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.memory.project import Project
+from refold.message import Message
 
 _LOG: Final = logging.getLogger("refold")
 
@@ -99,6 +102,17 @@ FAILED: Final = "failed"
 CANCELLED: Final = "cancelled"
 
 
+def actor_of(kind: str, name: object) -> str:
+    r"""Name an actor of a kind, such as hook or mcp, after what a stranger is called.
+
+    >>> actor_of("mcp", "an\neditor"), actor_of("mcp", "")
+    ('mcp:aneditor', 'mcp')
+    """
+    text = "".join(filter(str.isprintable, storable(name, ACTOR_BYTES_MAX)))
+    cut = text.encode()[: ACTOR_BYTES_MAX - len(f"{kind}:")].decode(errors="ignore")
+    return f"{kind}:{cut}" if cut else kind
+
+
 class ToolFailed(RefoldError):
     """A tool could not do what it was called for, although the call was valid; the model gets the message."""
 
@@ -117,6 +131,8 @@ class ToolContext(Struct, frozen=True):
     journal_name: str = "default"
     is_cancelled: Callable[[], bool] | None = None
     files_name: str = "default"
+    actor: str = ""
+    """The actor of what a call writes; empty for the tool itself."""
 
     @property
     def project(self) -> Project:
@@ -445,14 +461,18 @@ class ToolRegistry:
         journal: str = "default",
         files: str = "default",
         is_cancelled: Callable[[], bool] | None = None,
+        actor: str = "",
     ) -> ToolContext:
-        """Make the context of a call; without a project it is the conversation's, else `"default"`."""
+        """Make the context of a call; without a project it is the conversation's, else `"default"`.
+
+        What a call writes has the actor `tool:NAME`, or the given one.
+        """
         if conversation is not None and not isinstance(cast("object", conversation), Conversation):
             checks.invalid(f"conversation must be a Conversation, not {checks.shown(conversation)}")
         name = project
         if name is None and conversation is not None:
             name = conversation.project
-        return ToolContext(self._memory, conversation, name or "default", profile, journal, is_cancelled, files)
+        return ToolContext(self._memory, conversation, name or "default", profile, journal, is_cancelled, files, actor)
 
     # Definitions as each provider takes them: the same bytes whenever the tools are the same.
 
@@ -504,11 +524,15 @@ class ToolRegistry:
         """
         call = _CallRecord(context, arguments, call_id) if record else None
         try:
-            value = self._begin(name, arguments, context, call)
-            result = _result(name, _run(value) if inspect.isawaitable(value) else value)
+            with self.acting(name, context, call_id):
+                value = self._begin(name, arguments, context, call)
+                result = _result(name, _run(value) if inspect.isawaitable(value) else value)
         except Exception as error:  # noqa: BLE001 - a tool may fail in any way, and the model gets the reason
             result = _error_result(name, error)
-        return result if call is None else call.write(result)
+        if call is None:
+            return result
+        with self.acting(name, context, call_id):
+            return call.write(result)
 
     async def execute_async(
         self,
@@ -524,11 +548,26 @@ class ToolRegistry:
 
         call = _CallRecord(context, arguments, call_id) if record else None
         try:
-            value = await to_thread(self._begin, name, arguments, context, call)
-            result = _result(name, await value if inspect.isawaitable(value) else value)
+            with self.acting(name, context, call_id):
+                value = await to_thread(self._begin, name, arguments, context, call)
+                result = _result(name, await value if inspect.isawaitable(value) else value)
         except Exception as error:  # noqa: BLE001 - as above
             result = _error_result(name, error)
-        return result if call is None else await to_thread(call.write, result)
+        if call is None:
+            return result
+        with self.acting(name, context, call_id):
+            return await to_thread(call.write, result)
+
+    def acting(self, name: str, context: ToolContext | None = None, call_id: str = "") -> AbstractContextManager[None]:
+        """Make a context in which what is written is that of a call, with the message that asked for it as its cause.
+
+        A name that is not registered is no actor's: a model may make up any number of them.
+        """
+        is_known = isinstance(cast("object", name), str) and name in self._tools
+        actor = f"tool:{name}" if is_known else "tool"
+        if not isinstance(context, ToolContext):
+            return self._memory.acting(actor)
+        return context.memory.acting(context.actor or actor, cause=_cause(context, call_id))
 
     def _begin(self, name: str, arguments: object, context: ToolContext | None, call: "_CallRecord | None") -> Any:
         registered = self._tools.get(name) if isinstance(cast("object", name), str) else None
@@ -544,6 +583,16 @@ class ToolRegistry:
         if registered.schema is not None:
             check_arguments(decoded, registered.schema)
         return registered.tool.execute(decoded, context)
+
+
+def _cause(context: ToolContext, call_id: str) -> int | None:
+    """Find the seq of the message that asked for a call; `None` where no message did, or its batch is open."""
+    for message in context.sources(opens=False):
+        called = message.event.call_ids if isinstance(message, Message) else ()
+        if call_id in called or (called and not call_id):
+            seq: int | None = message.seq
+            return seq
+    return None
 
 
 def _definition(tool: Tool) -> ToolDefinition:

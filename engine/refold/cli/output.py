@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from refold import Change, Conversation, Memory, Message, Recorded, Step
+    from refold.event import Stamp
 
 
 # Printing: data on stdout, everything else on stderr; colour and progress bars only where a terminal shows them.
@@ -143,6 +144,14 @@ def event_text(memory: "Memory", recorded: "Recorded") -> str:
         return message_text(Message(event, stamp))
     fields: dict[str, Any] = event_json(memory, recorded)["event"]
     return shortened("  ".join(f"{key}={value}" for key, value in fields.items() if key not in {"sources", "prior"}))
+
+
+def origin_text(stamp: "Stamp") -> str:
+    """Return who wrote an event and what led to it; nothing of the host without a cause."""
+    from refold.event import HOST
+
+    actor = "" if stamp.actor == HOST else f"  by {shortened(stamp.actor)}"
+    return f"{actor}  after {stamp.cause}" if stamp.cause else actor
 
 
 def change_json(change: "Change") -> dict[str, Any]:

@@ -114,7 +114,7 @@ def writing(path: str, **options: Any) -> "Generator[Memory]":
     """Open a store to append to it; it must exist, so that a mistyped path creates nothing."""
     with reading(path):
         pass
-    with opened(path, **options) as memory:
+    with opened(path, **options) as memory, memory.acting("cli"):
         yield memory
 
 

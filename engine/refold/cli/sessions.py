@@ -163,6 +163,7 @@ def log(
                 f"  {output.shortened(stamp.stream)}  ",
                 (event_name(recorded), "bold"),
                 f"  {output.event_text(memory, recorded)}",
+                (output.origin_text(stamp), "dim"),
             )
             yield Output(event_json(memory, recorded), [line])
 
@@ -229,7 +230,8 @@ def _step_lines(memory: "Memory", step: "Step") -> Iterator[Line]:
     recorded = Recorded(step.event, step.stamp)
     bar = output.token_bar(step.after.token_count(), step.after.window_tokens)
     name, text = event_name(recorded), output.event_text(memory, recorded)
-    yield (f"{step.stamp.seq:>8}", "cyan"), f"  {bar}  ", (name, "bold"), f"  {text}"
+    origin = output.origin_text(step.stamp)
+    yield (f"{step.stamp.seq:>8}", "cyan"), f"  {bar}  ", (name, "bold"), f"  {text}", (origin, "dim")
     for message in step.evicted:
         yield ((f"{'evicted':>18} {message.seq}  {output.message_text(message)}", "yellow"),)
     for change, text in output.changes_text(step.changes):

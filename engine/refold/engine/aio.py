@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from refold.engine.batch import Batch, collecting
 from refold.engine.engine import Engine
+from refold.engine.origin import ACTING
 from refold.engine.transaction import Deferred
 from refold.errors import StoreBusy, WrongVersion
 from refold.limits import AIO_QUEUE_COUNT_MAX, GROUP_COUNT_MAX
@@ -21,6 +22,13 @@ from refold.limits import AIO_QUEUE_COUNT_MAX, GROUP_COUNT_MAX
 class _Call(NamedTuple):
     verb: Callable[[], Any]
     future: "asyncio.Future[Any]"
+    acting: tuple[Any, ...]
+    """The origins of the task that asked: the verb runs in another context."""
+
+    def run(self) -> Any:
+        """Run the verb as the task would."""
+        ACTING.set(self.acting)
+        return self.verb()
 
 
 class AsyncWriter:
@@ -45,7 +53,13 @@ class AsyncWriter:
 
     async def run(self, call: Callable[[], Any]) -> Any:
         """Return what a call returns that runs in the writing thread: for what cannot be part of a tick."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+        acting = ACTING.get()
+
+        def run() -> Any:
+            ACTING.set(acting)
+            return call()
+
+        return await asyncio.get_running_loop().run_in_executor(self._executor, run)
 
     def close(self) -> None:
         """End the writing thread once it is idle."""
@@ -71,7 +85,7 @@ class _Loop:
             raise StoreBusy(
                 f"AIO_QUEUE_COUNT_MAX = {AIO_QUEUE_COUNT_MAX} mutations wait already; await some before more"
             )
-        self._calls.append(_Call(verb, future))
+        self._calls.append(_Call(verb, future, ACTING.get()))
         if self._task is None or self._task.done():
             self._task = self.running.create_task(self._drain())
             self._task.add_done_callback(self._ended)
@@ -120,7 +134,7 @@ class _Loop:
                     continue  # Cancelled before anything was done: it is not written.
                 starts.append(len(batch))
                 try:
-                    results.append((call, call.verb()))
+                    results.append((call, call.run()))
                 except Deferred:
                     repeated.append(call)
                 except Exception as error:  # noqa: BLE001 - it is raised to the one task that it concerns
@@ -133,7 +147,7 @@ class _Loop:
         for call in calls:
             if not call.future.done():
                 try:
-                    result = await self.running.run_in_executor(self._executor, call.verb)
+                    result = await self.running.run_in_executor(self._executor, call.run)
                 except Exception as error:  # noqa: BLE001 - as above
                     _fail(call, error)
                 else:

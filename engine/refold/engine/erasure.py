@@ -13,6 +13,7 @@ import msgspec
 
 from refold import fold
 from refold.engine.engine import Engine
+from refold.engine.origin import origin_in
 from refold.engine.reader import TAGS_KEY, UNSWEPT_KEY, checked_time
 from refold.engine.streams import (
     APPLIED_KEY,
@@ -401,7 +402,8 @@ def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], kno
     uncovered = _uncovered(engine, begins, applied)
     group = Group(engine.reader)
     for begin in range(0, max(len(seqs), 1), ERASED_SEQS_COUNT):
-        group.admit(Mutation(STORE_STREAM, Erased((), tuple(seqs[begin : begin + ERASED_SEQS_COUNT]))))
+        erased = Erased((), tuple(seqs[begin : begin + ERASED_SEQS_COUNT]))
+        group.admit(Mutation(STORE_STREAM, erased, origin=origin_in(engine.reader)))
     reader = engine.reader
     salts = reader.random_bytes(SALT_BYTES * len(group.events))
     seed = CommitSeed(checked_time(reader.clock_ns()), salts)
@@ -411,7 +413,13 @@ def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], kno
         *_renaming(engine, renamed),
         *engine.reader.streams.rows_of(list(group.new_streams.values())),
     ]
-    rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(engine.reader.tags | {fold.TAGS[Erased]}))))
+    rows.append(
+        (
+            "meta",
+            TAGS_KEY,
+            msgspec.msgpack.encode(sorted(engine.reader.tags | {fold.TAGS[type(event)] for event in group.events})),
+        )
+    )
     rows.append(("meta", UNSWEPT_KEY, b"\1"))
     lowest = min([applied, *(seqs_left[0] - 1 for _, seqs_left in uncovered.values() if seqs_left)])
     rows.append(("checkpoints", APPLIED_KEY, SEQ.pack(lowest)))

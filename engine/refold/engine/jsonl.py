@@ -16,6 +16,9 @@ from refold import checks, fold
 from refold.engine.streams import STORE_STREAM, Names, key_of, kind_of
 from refold.errors import InvalidInput, LimitExceeded
 from refold.event import (
+    ACTOR_NUMBERS,
+    HOST,
+    NAMED_ACTORS_FROM,
     BranchForked,
     ConversationOpened,
     Event,
@@ -30,6 +33,7 @@ from refold.event import (
 )
 from refold.limits import NAME_BYTES_MAX
 from refold.message import ROLES, MessageAppended, check_body
+from refold.views.actors import ActorNamed
 from refold.views.store import ERASED_PREFIX, Branch, is_reserved
 from refold.views.window import EVICTION
 
@@ -64,7 +68,7 @@ class Line(Struct, frozen=True, omit_defaults=True):
     event: dict[str, Any]
     occurred_ns: int | None = None
     cause: int = 0
-    actor: int = 0
+    actor: str = HOST
     erased: bool = False
     branch: str = ""
     """The name of the fork of the memory that the event belongs to, empty in the main line."""
@@ -244,6 +248,7 @@ class ExportState:
         self.branches: dict[str, int] = {"": 0}
         """The number of each branch by its name."""
         self._numbers: dict[str, int] = {}
+        self._actors: dict[str, int] = dict(ACTOR_NUMBERS)
         self._positions = Positions()
         self._opened: dict[str, list[tuple[int, bool]]] = {}
         """From which seq on a conversation was open, or was not any more."""
@@ -256,6 +261,16 @@ class ExportState:
     def number(self, fork: str, stream: str) -> int:
         """Return the number of a stream in the order in which lines name them: the same in every pass."""
         return self._numbers.setdefault(key_of(self.branches[fork], stream), len(self._numbers) + 1)
+
+    def actor(self, line: Line) -> int:
+        """Return the number of a line's actor; ``InvalidInput`` for one that no line before it named."""
+        number = self._actors.get(line.actor)
+        if number is None:
+            raise InvalidInput(
+                f"seq {line.seq}: its actor {checks.shown(line.actor)} was not named before it; export again, the file "
+                f"was changed"
+            )
+        return number
 
     def has(self, fork: str, stream: str) -> bool:
         """Return whether a stream has events of its own in a branch."""
@@ -282,6 +297,9 @@ class ExportState:
         is_open = _opens(event)
         if is_open is not None:
             self._opened.setdefault(key_of(branch, line.stream), []).append((line.seq, is_open))
+        if isinstance(event, ActorNamed):
+            name = f"{ERASED_PREFIX}{line.seq}" if line.erased else event.name
+            self._actors.setdefault(name, NAMED_ACTORS_FROM + line.seq)
         if isinstance(event, BranchForked):
             forks = self._positions.forks
             name = f"{ERASED_PREFIX}{len(forks) + 1}" if line.erased else event.name
@@ -306,7 +324,6 @@ def _opens(event: Event) -> bool | None:
 # before the first event of a load is written.
 
 _SIGNED_MAX: Final = 2**63
-_ACTOR_MAX: Final = 2**32
 _POINTERS: Final = frozenset((*fold.SCALAR_SEQS, "base_seq"))
 _OPENING: Final = (ConversationOpened, Forked, Restored, StateImported)
 
@@ -346,8 +363,8 @@ class ExportCheck:
             yield f"{line.stream} goes from version {version} to {line.version}"
         if not self._time_ns <= line.time_ns < _SIGNED_MAX or not -_SIGNED_MAX <= occurred_ns < _SIGNED_MAX:
             yield "its time is out of order or beyond 64 bits"
-        if not 1 <= line.command <= line.seq or not 0 <= line.cause < line.seq or not 0 <= line.actor < _ACTOR_MAX:
-            yield "its command, cause or actor is out of order"
+        if not 1 <= line.command <= line.seq or not 0 <= line.cause < line.seq:
+            yield "its command or cause is out of order"
 
     def _pointers(self, line: Line, event: Event) -> Iterator[str]:
         """Check that what an event names came before it."""

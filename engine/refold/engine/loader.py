@@ -24,16 +24,29 @@ from refold.engine.streams import (
     reports_damage,
 )
 from refold.errors import StoreCorrupt
-from refold.event import FLAG_BASE, Event, Forked, Recorded, Restored, Stamp
+from refold.event import (
+    ACTORS,
+    FLAG_BASE,
+    FLAG_ERASED,
+    NAMED_ACTORS_FROM,
+    OWN_ACTORS_COUNT,
+    Event,
+    Forked,
+    Recorded,
+    Restored,
+    Stamp,
+)
 from refold.limits import PAGE_EVENTS
 from refold.log.protocol import Log
-from refold.log.record import ARRAY_BEGIN, STAMP, branch_of
-from refold.views.store import SETTINGS, Branch
+from refold.log.record import ARRAY_BEGIN, STAMP, array_of, branch_of, header_of
+from refold.views.actors import ActorNamed
+from refold.views.store import ERASED_PREFIX, SETTINGS, Branch
 
 _ARRAY: Final[Callable[[bytes], bytes]] = itemgetter(slice(ARRAY_BEGIN, None))
 """A record's array, cut out by C code."""
 
 
+_ACTOR_NAMED: Final = fold.TAGS[ActorNamed]
 _STRETCH_EVENTS: Final = 32
 """Events that are read first when looking back for a base pointer."""
 
@@ -45,6 +58,26 @@ class _Segment(NamedTuple):
     events: list[tuple[Event, Stamp]]
 
 
+class ActorNames(dict[int, str]):
+    """The names of actors by number; that of one that an event named is read when somebody first asks for it."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(enumerate(ACTORS))
+        self._log = log
+
+    def __missing__(self, number: int) -> str:
+        seq = number - NAMED_ACTORS_FROM
+        if not 0 < seq <= self._log.head():
+            return f"unknown-{number}"
+        (record,) = self._log.read_at([seq])
+        header = header_of(record)
+        event = fold.decode(array_of(record), header.tag) if header.tag == _ACTOR_NAMED else None
+        if not isinstance(event, ActorNamed):
+            return f"unknown-{number}"
+        name = self[number] = f"{ERASED_PREFIX}{seq}" if header.flags & FLAG_ERASED else event.name
+        return name
+
+
 class Loader:
     """Reads events and builds states; it keeps nothing but what ``Streams`` keeps."""
 
@@ -54,6 +87,7 @@ class Loader:
         self._checkpoints = checkpoints
         self.bytes_read = self._events_read = 0
         """What was read since somebody set them to 0: what a state weighs that was built from it."""
+        self.actors = ActorNames(log)
         streams.branches = self.branches
 
     def branches(self) -> Sequence[Branch]:
@@ -95,9 +129,18 @@ class Loader:
         heads = _heads(seqs, records)
         self.bytes_read += sum(map(len, records))
         self._events_read += len(records)
-        names = self._streams.name_of
+        names, actors = self._streams.name_of, self.actors
         stamps = [
-            Stamp(seq, names(number), version, time_ns, occurred_ns, cause, actor, flags)
+            Stamp(
+                seq,
+                names(number),
+                version,
+                time_ns,
+                occurred_ns,
+                cause,
+                ACTORS[actor] if actor < OWN_ACTORS_COUNT else actors[actor],
+                flags,
+            )
             for seq, (number, version, time_ns, occurred_ns, cause, actor, flags, _) in zip(seqs, heads, strict=True)
         ]
         return list(zip(decoded(records, heads), stamps, strict=True))
@@ -118,14 +161,24 @@ class Loader:
             seqs, records = counted(begin + 1, page, bounds)
             begin += len(page)
             heads = _heads(seqs, records)
-            names = states.names
+            names, actors = states.names, self.actors
             for seq, (number, version, time_ns, occurred_ns, cause, actor, flags, _), event in zip(
                 seqs, heads, decoded(records, heads), strict=True
             ):
                 if flags & FLAG_BASE:
                     states[number] = self.base_state(event, states[number].kind.name)
                 state = states[number]
-                apply(state, Stamp(seq, names[number], version, time_ns, occurred_ns, cause, actor, flags), event)
+                stamp = Stamp(
+                    seq,
+                    names[number],
+                    version,
+                    time_ns,
+                    occurred_ns,
+                    cause,
+                    ACTORS[actor] if actor < OWN_ACTORS_COUNT else actors[actor],
+                    flags,
+                )
+                apply(state, stamp, event)
         return states
 
     def seqs_between(self, stream: Stream, after: int, until: int) -> Iterator[int]:

@@ -516,7 +516,7 @@ class Reader:
     def names(self) -> Names:
         """Return the lookups of what the numbers in events stand for."""
         known = ["", *(branch.name for branch in self.branches_at(None))]
-        return Names(self.streams.name_of, known.__getitem__, self.streams.branch_of)
+        return Names(self.streams.name_of, known.__getitem__, self.streams.branch_of, self.loader.actors)
 
     def differing(self, a: "Side", b: "Side") -> set[str]:
         """Return the names of the streams that have events on one side only, leaving out the store's own."""

@@ -33,7 +33,7 @@ from refold.engine.streams import (
 )
 from refold.engine.walk import Seen
 from refold.errors import InvalidInput, StoreCorrupt, StoreVersion
-from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event, Stamp
+from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event, Stamp, moved_actor
 from refold.limits import (
     CHECKPOINT_EVENTS,
     CHECKPOINT_ROWS_MAX,
@@ -387,7 +387,11 @@ class Repair:
                 stamped = stamped._replace(time_ns=time_ns, occurred_ns=occurred_ns)
             if self._seqs:
                 command = commands.setdefault(header.command, self.head)
-                stamped = stamped._replace(command=command, cause=self._seqs.of(header.cause))
+                stamped = stamped._replace(
+                    command=command,
+                    cause=self._seqs.of(header.cause),
+                    actor=moved_actor(header.actor, self._seqs.of),
+                )
             yield self._record(record, header, stamped, event, stream)
 
     def _stamped(self, seq: int, header: Header, stream: NewStream) -> Header:

@@ -138,6 +138,7 @@ class Names(NamedTuple):
     branch: Callable[[int], str]
     branch_of: Callable[[int], int]
     """The branch of a stream."""
+    actors: Mapping[int, str]
 
 
 # Checkpoint rows: cached states of streams, as pointers and small values, never needed for an answer.

@@ -10,15 +10,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from refold import checks, fold
+from refold.engine.origin import BY_HOST, Origin, origin_in
 from refold.engine.reader import Reader, Request
 from refold.engine.streams import STORE_STREAM, Stream, kind_of, name_of, split_key
 from refold.entry import Entry, settle_entry
 from refold.errors import LimitExceeded, WrongVersion
-from refold.event import FLAG_BASE, FLAG_OCCURRED, Event, Forked, Recorded, Restored, Stamp
+from refold.event import (
+    ACTOR_NUMBER_MAX,
+    FLAG_BASE,
+    FLAG_OCCURRED,
+    NAMED_ACTORS_FROM,
+    Event,
+    Forked,
+    Recorded,
+    Restored,
+    Stamp,
+)
 from refold.limits import BATCH_EVENTS_MAX, SALT_BYTES
 from refold.log.protocol import Row
 from refold.log.record import (
@@ -34,6 +45,7 @@ from refold.log.record import (
     link_after,
 )
 from refold.message import Message, MessageAppended
+from refold.views.actors import ACTORS, ActorNamed
 from refold.views.profile import Note
 from refold.views.store import SETTINGS
 
@@ -45,7 +57,7 @@ Decide: TypeAlias = Callable[[fold.State], Event | None]
 """Looks at a stream's state and returns the event to append, or ``None`` where nothing would change."""
 
 
-class Mutation(NamedTuple):
+class Mutation(Struct, frozen=True):
     """One event to append, or the decision that makes it, with the options of the caller."""
 
     key: str
@@ -53,7 +65,7 @@ class Mutation(NamedTuple):
     make: Event | Decide
     opening: Event | None = None
     """The event that opens the stream where it is not open."""
-    occurred_ns: int | None = None
+    origin: Origin = BY_HOST
     expected: object = ANY
     request: Request | None = None
 
@@ -92,8 +104,8 @@ def _apply(target: "Transaction | Group", mutation: Mutation) -> int | None:
             return None
         event = decided
     if mutation.opening is not None and key not in target.opened:
-        target.open(key, mutation.opening, mutation.occurred_ns)
-    place = target.add(key, event, mutation.occurred_ns)
+        target.open(key, mutation.opening, mutation.origin)
+    place = target.add(key, event, mutation.origin)
     if type(event) in fold.CLOSING:
         target.opened.discard(key)
     return place
@@ -112,7 +124,9 @@ class Transaction:
         """Whether an interrupt cut off a mutation, so that the columns may not fit each other: it is not written."""
         self.keys: list[str] = []
         self.events: list[Event] = []
-        self.occurred: list[int | None] = []
+        self.origins: list[Origin] = []
+        self.named: set[str] = set()
+        """The actors without a fixed number."""
         self.places: defaultdict[str, list[int]] = defaultdict(list)
         """Stream -> places of its events."""
         self.messages: list[Message] = []
@@ -146,8 +160,11 @@ class Transaction:
         """Return the number of events."""
         return len(self.events)
 
-    def add(self, key: str, event: Event, occurred_ns: int | None = None) -> int:
-        """Add an event whose fields were all checked, so that encoding it cannot fail; return its place."""
+    def add(self, key: str, event: Event, origin: Origin | None = None) -> int:
+        """Add an event whose fields were all checked, so that encoding it cannot fail; return its place.
+
+        Without an origin it has that of the context.
+        """
         place = len(self.events)
         if place >= BATCH_EVENTS_MAX:
             raise LimitExceeded(
@@ -156,7 +173,11 @@ class Transaction:
         self.keys.append(key)
         self.places[key].append(place)
         self.events.append(event)
-        self.occurred.append(occurred_ns)
+        if origin is None:
+            origin = origin_in(self._reader)
+        self.origins.append(origin)
+        if origin.number is None:
+            self.named.add(origin.actor)
         if (event.sources or type(event) is not MessageAppended) and fold.is_provisional(event):
             self.provisional.append(place)
         if key in self.overlays:
@@ -178,16 +199,16 @@ class Transaction:
             self.requests[mutation.request.id_hash] = (mutation.request, range(begin, len(self.events)))
         return place
 
-    def open(self, key: str, opening: Event, occurred_ns: int | None) -> None:
+    def open(self, key: str, opening: Event, origin: Origin) -> None:
         """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
         if self.places[key]:
             # Restored or dropped here: what is open now is what this transaction itself sees.
             if not fold.is_open(self.state(key)):
-                self.add(key, opening, occurred_ns)
+                self.add(key, opening, origin)
         else:
             stream = self._reader.find(key)
             if stream is None or not fold.is_open(self._reader.live(stream)):
-                self.openings[key] = self.add(key, opening, occurred_ns)
+                self.openings[key] = self.add(key, opening, origin)
         self.opened.add(key)
 
     def _read(self, key: str) -> Stream | None:
@@ -234,7 +255,9 @@ class Transaction:
 
     def stamp(self, place: int) -> Stamp:
         """Return the stamp that an event has until the commit."""
-        return Stamp(-place - 1, name_of(self.keys[place]), 0, 0, self.occurred[place] or 0)
+        origin = self.origins[place]
+        occurred_ns = origin.occurred_ns or 0
+        return Stamp(-place - 1, name_of(self.keys[place]), 0, 0, occurred_ns, origin.cause, origin.actor)
 
     def recorded(self, place: int) -> Recorded:
         """Return an event with the stamp that it has until the commit."""
@@ -246,7 +269,7 @@ class Transaction:
             self.overlays.pop(key, None)
             self.places[key] = [place for place in self.places[key] if place < length]
             self.opened.discard(key)
-        for column in (self.keys, self.events, self.occurred):
+        for column in (self.keys, self.events, self.origins):
             del column[length:]
         self.openings = {key: place for key, place in self.openings.items() if place < length}
         self.provisional = [place for place in self.provisional if place < length]
@@ -303,22 +326,24 @@ class Group(Struct, eq=False):
     """What is about to be written, in order; events were checked before, so that encoding them cannot fail."""
 
     reader: Reader
-    streams: list[Stream] = field(default_factory=list[Stream])
-    events: list[Event] = field(default_factory=list[Event])
-    occurred: list[int | None] = field(default_factory=list[int | None])
-    commands: list[int] = field(default_factory=list[int])
+    streams: list[Stream] = []
+    events: list[Event] = []
+    origins: list[Origin] = []
+    commands: list[int] = []
     """For each event, the place of the first event of its command: what is written whole or not at all."""
     command: int = 0
     """The place at which the command begins that is being admitted."""
-    touched: dict[str, int] = field(default_factory=dict[str, int])
+    touched: dict[str, int] = {}
     """Stream -> how many events the group holds of it."""
-    opened: set[str] = field(default_factory=set[str])
+    opened: set[str] = set()
     """Streams that need no opening any more."""
-    new_streams: dict[str, Stream] = field(default_factory=dict[str, Stream])
+    named: dict[str, int] = {}
+    """Actors without a fixed number -> the number that they have, or get in this group."""
+    new_streams: dict[str, Stream] = {}
     """Streams by key that have no number yet in the store."""
     is_citing: bool = False
     """Whether an event may name sources."""
-    requests: list[tuple[Request, int, int]] = field(default_factory=list[tuple[Request, int, int]])
+    requests: list[tuple[Request, int, int]] = []
     """Requests with the places of their events: from the first to behind the last."""
 
     def stream(self, key: str) -> Stream:
@@ -357,26 +382,47 @@ class Group(Struct, eq=False):
             raise Deferred
         return self.reader.live(self.stream(key))
 
-    def open(self, key: str, opening: Event, occurred_ns: int | None) -> None:
+    def open(self, key: str, opening: Event, origin: Origin) -> None:
         """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
         if key in self.touched:
             raise Deferred
         stream = self.reader.streams.ready(key) or self.stream(key)
         if not fold.is_open(stream.state or self.reader.live(stream)):
-            self.add(key, opening, occurred_ns)
+            self.add(key, opening, origin)
         self.opened.add(key)
 
-    def add(self, key: str, event: Event, occurred_ns: int | None) -> int:
+    def add(self, key: str, event: Event, origin: Origin) -> int:
         """Add an event to the command that is being admitted; return its place."""
+        if origin.number is None:
+            self._name(origin.actor)
         place = len(self.events)
         self.streams.append(self.reader.streams.ready(key) or self._ready(key))
         self.events.append(event)
-        self.occurred.append(occurred_ns)
+        self.origins.append(origin)
         self.commands.append(self.command)
         self.touched[key] = self.touched.get(key, 0) + 1
         if event.sources:
             self.is_citing = True
         return place
+
+    def _name(self, actor: str) -> None:
+        """Give an actor a number, unless it has one, by an event of its own in front of the command.
+
+        Nobody asked for that event: it is part of no request, and of no answer.
+        """
+        if actor in self.named:
+            return
+        seq = self.reader.live(self.stream(STORE_STREAM)).part(ACTORS).seqs.get(actor)
+        if seq is None:
+            assert self.command == len(self.events), "an actor is named in front of a command, not within it"
+            seq = self.reader.head + 1 + self.command
+            if NAMED_ACTORS_FROM + seq > ACTOR_NUMBER_MAX:
+                raise LimitExceeded(
+                    f"no number is left for the actor {actor!r} at seq {seq}; act under a name that the store knows"
+                )
+            self.add(STORE_STREAM, ActorNamed((), actor), BY_HOST)
+            self.command += 1
+        self.named[actor] = NAMED_ACTORS_FROM + seq
 
     def admit(self, mutation: Mutation) -> int | None:
         """Add a mutation as a command; return the place of its event, ``None`` for no change."""
@@ -405,13 +451,17 @@ class Group(Struct, eq=False):
         _check_current(self.reader, transaction, streams)
         places = _places(self.reader, transaction, streams)
         is_whole = len(places) == len(transaction.events)
-        self.command = begin = len(self.events)
+        self.command = len(self.events)
+        if places:
+            for actor in sorted(transaction.named):
+                self._name(actor)
+        begin = self.command
         written = transaction.keys if is_whole else [transaction.keys[place] for place in places]
         for key, count in Counter(written).items():
             streams[key] = self._ready(key)
             self.touched[key] = self.touched.get(key, 0) + count
         self.streams += [streams[key] for key in written]
-        self.occurred += transaction.occurred if is_whole else [transaction.occurred[place] for place in places]
+        self.origins += transaction.origins if is_whole else [transaction.origins[place] for place in places]
         self.is_citing = True
         self.commands += _commands(transaction, places, begin) if transaction.starts else [begin] * len(places)
         self.events += transaction.resolved(places, self.reader.head + 1 + begin)
@@ -428,10 +478,12 @@ class Group(Struct, eq=False):
             if not self.touched[stream.key]:
                 del self.touched[stream.key]
             self.opened.discard(stream.key)
-        columns: tuple[list[Any], ...] = (self.streams, self.events, self.occurred, self.commands)
+        columns: tuple[list[Any], ...] = (self.streams, self.events, self.origins, self.commands)
         for column in columns:
             del column[length:]
         self.new_streams = {key: stream for key, stream in self.new_streams.items() if key in self.touched}
+        left = NAMED_ACTORS_FROM + self.reader.head + 1 + length
+        self.named = {actor: number for actor, number in self.named.items() if number < left}
 
 
 def _places(reader: Reader, transaction: Transaction, streams: dict[str, Stream]) -> Sequence[int]:
@@ -539,7 +591,7 @@ def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: in
         fold.body_begin,
     )
     seq, salt_begin = first_seq, 0
-    for stream, event, occurred_ns, command in zip(group.streams, events, group.occurred, group.commands, strict=True):
+    for stream, event, origin, command in zip(group.streams, events, group.origins, group.commands, strict=True):
         kind, number = type(event), stream.number
         array, begin = encode(event), body_begin(event)
         salt = salts[salt_begin : salt_begin + SALT_BYTES]
@@ -547,14 +599,17 @@ def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: in
         version, last_seq = heads.get(number) or (stream.version, stream.seq)
         version += 1
         flags = base_flags[kind]
+        occurred_ns, cause, actor, actor_number = origin.occurred_ns, origin.cause, origin.actor, origin.number
+        if actor_number is None:
+            actor_number = group.named[actor]
         if occurred_ns is None:
-            occurred_ns = time_ns  # noqa: PLW2901 - what was not said is the time of the commit
+            occurred_ns = time_ns  # What was not said is the time of the commit.
         else:
             flags |= FLAG_OCCURRED
         # fmt: off
         header = pack(
-            number, version, time_ns, occurred_ns, flags, tag_of[kind], last_seq, first_seq + command,
-            begin, 1, SCHEMA, FORMAT, commitment(salt, array[begin:]),
+            number, version, time_ns, occurred_ns, cause, actor_number, flags, tag_of[kind], last_seq,
+            first_seq + command, begin, 1, SCHEMA, FORMAT, commitment(salt, array[begin:]),
         )
         # fmt: on
         if stream.branch:
@@ -562,7 +617,7 @@ def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: in
         heads[number] = version, seq
         records.append(header + salt + array)
         covered += (header, array[PREFIX_BYTES:begin])
-        stamps.append(Stamp(seq, stream.name, version, time_ns, occurred_ns, 0, 0, flags))
+        stamps.append(Stamp(seq, stream.name, version, time_ns, occurred_ns, cause, actor, flags))
         seq += 1
     link = link_after(link, covered)
     rows = derived_rows(events, stamps) if group.is_citing else []

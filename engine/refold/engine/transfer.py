@@ -34,7 +34,7 @@ from refold.engine.jsonl import (
 from refold.engine.reader import TAGS_KEY, checked_time
 from refold.engine.streams import STORE_STREAM, Names, Stream, key_of, name_key, number_key, reports_damage
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError
-from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Event, SnapshotNamed, Stamp
+from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Event, SnapshotNamed, Stamp, moved_actor
 from refold.limits import PAGE_EVENTS, RETRIES_COUNT_MAX, SALT_BYTES
 from refold.log.protocol import Log, LogTurn, Row, TurnLost
 from refold.log.record import (
@@ -61,8 +61,14 @@ from refold.results import Loaded
 # Streams come in under their own names or under others, and never into one that is there. A load that is cut off
 # leaves a row that says where its events went, and loading the same file in the same way again goes on behind them.
 
-Ready: TypeAlias = tuple[Line, Event]
-"""A line that was checked, with its event; the seqs and streams that it names are those of the file."""
+
+class Ready(NamedTuple):
+    """A line that was checked, with its event and the number of its actor; what they name is that of the file."""
+
+    line: Line
+    event: Event
+    actor: int
+
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -128,7 +134,7 @@ def join(
         _refuse_taken(engine, names)
     target = _Join(engine, names, seq_map, key)
     try:
-        for page in _pages(ready for ready in read() if ready[0].seq > known):
+        for page in _pages(ready for ready in read() if ready.line.seq > known):
             target.write(page)
             if progress is not None:
                 progress(seq_map.events, count)
@@ -162,19 +168,20 @@ def checked_rename(rename: object) -> dict[str, str]:
 
 def _without_branches(ready: Iterable[Ready]) -> Iterator[Ready]:
     """Return the events; ``InvalidInput`` where one speaks of a whole memory, which here is another one."""
-    for line, event in ready:
+    for each in ready:
+        line, event, _ = each
         is_whole = isinstance(event, SnapshotNamed) and not event.base_stream
         if line.branch or is_whole or isinstance(event, BranchForked):
             checks.invalid(
                 f"the export holds forks or snapshots of a whole memory (seq {line.seq}), and this one has "
                 f"other events; load it into a new store"
             )
-        yield line, event
+        yield each
 
 
 def _counted(ready: Iterable[Ready]) -> tuple[int, list[str]]:
     count, streams = 0, dict[str, None]()
-    for line, _ in ready:
+    for line, _, _ in ready:
         count += 1
         streams[line.stream] = None
     return count, list(streams)
@@ -220,7 +227,7 @@ def _refuse_taken(engine: Engine, names: Mapping[str, str]) -> None:
 def _pages(ready: Iterable[Ready]) -> Iterator[list[Ready]]:
     """Return the events in pages of whole commands: what was written together is written together."""
     page: list[Ready] = []
-    for _, command in groupby(ready, key=lambda pair: pair[0].command):
+    for _, command in groupby(ready, key=lambda each: each.line.command):
         page.extend(command)
         if len(page) >= _PAGE_EVENTS:
             yield page
@@ -263,8 +270,8 @@ class _Join:
             engine.reader.check_writable()
             seq_map.note(engine.reader.head + 1, len(page))
             built = _Page(engine, self._names, seq_map, max(now_ns, engine.reader.time_ns))
-            for place, (line, event) in enumerate(page):
-                built.add(line, event, salts[place * SALT_BYTES :][:SALT_BYTES])
+            for place, ready in enumerate(page):
+                built.add(ready, salts[place * SALT_BYTES :][:SALT_BYTES])
             commits = list(built.commits(page))
         joined = msgspec.msgpack.encode(_joined(engine.reader.log) | {self._key: seq_map})
         rows: list[Row] = [*built.all_rows(), ("meta", _JOINED_KEY, joined)]
@@ -301,8 +308,9 @@ class _Page:
             self._heads[slot.number] = (slot.version, slot.seq)
         return slot
 
-    def add(self, line: Line, event: Event, salt: bytes) -> None:
+    def add(self, ready: Ready, salt: bytes) -> None:
         """Add the record of an event under its new stamp."""
+        line, event, actor = ready
         number, seq = self._slot(line.stream).number, self._seqs.seq(line.seq)
         version, prev_seq = self._heads[number]
         self._heads[number] = (version + 1, seq)
@@ -311,8 +319,8 @@ class _Page:
         self._rows.extend(("derived", SEQ.pack(source) + SEQ.pack(seq), b"") for source in event.sources)
         # When it happened is what its line says: only the time of writing is a new one.
         occurred_ns = line.time_ns if line.occurred_ns is None else line.occurred_ns
-        stamp = Stamp(seq, line.stream, version + 1, self._time_ns, occurred_ns, self._seqs.seq(line.cause), line.actor)
-        place = RecordPlace(number, 0, prev_seq, self._seqs.seq(line.command))
+        stamp = Stamp(seq, line.stream, version + 1, self._time_ns, occurred_ns, self._seqs.seq(line.cause))
+        place = RecordPlace(number, 0, prev_seq, self._seqs.seq(line.command), moved_actor(actor, self._seqs.seq))
         self.records.append(build_record(event, stamp, place, salt, is_dated=True, erased=line.erased))
 
     def _moved(self, line: Line, event: Event) -> Event:
@@ -338,17 +346,18 @@ class _Page:
 
     def commits(self, page: Sequence[Ready]) -> Iterator[bytes]:
         """Return a commit row for each command: what was one commit stays one."""
-        commands = [(line.command, self._time_ns) for line, _ in page]
+        commands = [(ready.line.command, self._time_ns) for ready in page]
         return commit_rows(commands, self.records, self._engine.reader.head + 1, self._engine.reader.link)
 
 
 class RecordPlace(NamedTuple):
-    """Where an event stands among others."""
+    """Where an event stands among others, and the number of its actor."""
 
     stream: int
     branch: int
     prev_seq: int
     command: int
+    actor: int
 
 
 def build_record(event: Event, stamp: Stamp, place: RecordPlace, salt: bytes, *, is_dated: bool, erased: bool) -> bytes:
@@ -357,7 +366,7 @@ def build_record(event: Event, stamp: Stamp, place: RecordPlace, salt: bytes, *,
     flags = (FLAG_OCCURRED if is_dated else 0) | (FLAG_BASE if kind in fold.BASE_TYPES else 0)
     array, begin = fold.encode(event), fold.body_begin(event)
     header = HEADER.pack(
-        *(place.stream, stamp.version, stamp.time_ns, stamp.occurred_ns, stamp.cause, stamp.actor, flags),
+        *(place.stream, stamp.version, stamp.time_ns, stamp.occurred_ns, stamp.cause, place.actor, flags),
         *(fold.TAGS[kind], place.prev_seq, place.command, place.branch, 0, begin, 0, 1, SCHEMA, FORMAT),
         commit_to(salt, array[begin:]),
     )
@@ -447,7 +456,7 @@ def _line(names: Names, seq: int, record: bytes) -> bytes:
         event_to_json(event, names, erased=erased),
         header.occurred_ns if header.flags & FLAG_OCCURRED else None,
         header.cause,
-        header.actor,
+        names.actors[header.actor],
         erased,
         names.branch(header.branch),
     )
@@ -459,6 +468,7 @@ class _CheckedLine(NamedTuple):
 
     line: Line
     event: Event
+    actor: int
     branch: int
     prev_seq: int
 
@@ -508,7 +518,7 @@ def loaded_until(log: Log, seq: int) -> Row:
 
 def _read(path: str) -> Iterator[Ready]:
     with Path(path).open("rb") as file:
-        yield from ((ready.line, ready.event) for ready in _lines_of(file, ExportState()))
+        yield from (Ready(*ready[:3]) for ready in _lines_of(file, ExportState()))
 
 
 def _lines_of(file: BinaryIO, state: ExportState) -> Iterator[_CheckedLine]:
@@ -525,7 +535,7 @@ def _lines_of(file: BinaryIO, state: ExportState) -> Iterator[_CheckedLine]:
             state.number(line.branch, line.stream)
             event = event_from_json(line, numbers)
             prev_seq = state.position(line.branch, line.stream).seq
-            yield _CheckedLine(line, event, state.branches[line.branch], prev_seq)
+            yield _CheckedLine(line, event, state.actor(line), state.branches[line.branch], prev_seq)
             state.note(line, event)
 
 
@@ -611,7 +621,7 @@ class _FullLoad:
         return number
 
     def _record(self, ready: _CheckedLine, salt: bytes, rows: list[Row]) -> bytes:
-        line, event, branch, prev_seq = ready
+        line, event, actor, branch, prev_seq = ready
         number = self._number(branch, line.stream, rows)
         if type(event) in fold.REFERRING and line.event.get("base_stream"):
             elder = self._branches[line.event.get("base_branch", "")]
@@ -621,6 +631,6 @@ class _FullLoad:
         rows.extend(("derived", SEQ.pack(source) + SEQ.pack(self.seq), b"") for source in event.sources)
         is_dated = line.occurred_ns is not None
         occurred_ns = line.time_ns if line.occurred_ns is None else line.occurred_ns
-        stamp = Stamp(self.seq, line.stream, line.version, line.time_ns, occurred_ns, line.cause, line.actor)
-        place = RecordPlace(number, branch, prev_seq, line.command)
+        stamp = Stamp(self.seq, line.stream, line.version, line.time_ns, occurred_ns, line.cause)
+        place = RecordPlace(number, branch, prev_seq, line.command, actor)
         return build_record(event, stamp, place, salt, is_dated=is_dated, erased=line.erased)

@@ -29,7 +29,7 @@ from refold.engine.streams import (
 )
 from refold.engine.walk import Page, Seen, SlowWalk, swept
 from refold.errors import RefoldError, StoreCorrupt, StoreError
-from refold.event import FLAG_BASE, Event, Recorded, Stamp
+from refold.event import ACTORS, FLAG_BASE, OWN_ACTORS_COUNT, Event, Recorded, Stamp
 from refold.limits import (
     EVENT_OVERHEAD_BYTES,
     GRAPHS_READ_COUNT,
@@ -257,7 +257,7 @@ class FoldCheck:
 
     def take(self, page: Page) -> None:
         """Fold a page, and hold what is cached at its seqs against the states."""
-        streams, stops = self._streams, self._stops
+        streams, stops, actors = self._streams, self._stops, self._engine.reader.loader.actors
         apply = fold.fold
         for seq, event, number, version, time_ns, occurred_ns, cause, actor, flags in zip(
             page.seqs, page.events, *page.columns[:_STAMPED], strict=True
@@ -267,7 +267,16 @@ class FoldCheck:
                 continue
             if flags & FLAG_BASE:
                 stream.state = self.zero[1].base_state(event, stream.state.kind.name)
-            stamp = Stamp(seq, stream.name, version, time_ns, occurred_ns, cause, actor, flags)
+            stamp = Stamp(
+                seq,
+                stream.name,
+                version,
+                time_ns,
+                occurred_ns,
+                cause,
+                ACTORS[actor] if actor < OWN_ACTORS_COUNT else actors[actor],
+                flags,
+            )
             apply(stream.state, stamp, event)
             if stream.events is not None:
                 stream.events[seq] = (event, stamp)

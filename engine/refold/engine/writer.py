@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -51,7 +51,7 @@ from refold.message import MessageAppended
 T = TypeVar("T")
 
 
-class Claim(NamedTuple):
+class Claim(Struct, frozen=True):
     """A ticket's events in a group that is being written."""
 
     group: Group
@@ -239,10 +239,10 @@ class Writer:
         for ticket in tickets:
             request = ticket.request
             if isinstance(request, Transaction):
-                events += len(request)
+                events += len(request) + len(request.named)
                 continue
             # Its own event and what opens its stream; a message alone mostly finds its conversation open.
-            events += 2
+            events += 2 + (request.origin.number is None)
             if len(tickets) > 1 or is_again or self._is_crowded or request.request is not None:
                 continue
             event, stream = request.make, reader.streams.ready(request.key)
@@ -290,7 +290,9 @@ class Writer:
                     group.truncate(begin)
                     ticket.error, ticket.is_done = error, True
                 else:
-                    admitted.append((ticket, begin, len(group.events)))
+                    admitted.append(
+                        (ticket, max(begin, group.command), len(group.events))
+                    )  # Without what names an actor.
             if len(group.events) * SALT_BYTES > len(seed.salts):
                 raise TurnLost("a conversation was closed before its message was written; nothing was, call again")
             if group.events or group.requests:

@@ -346,7 +346,7 @@ def import_memories(
     turns = {one.project: _turn_seqs(memory, f"{name}/{path.stem}/{one.project}") for one in memories if one.turns}
     projects: dict[str, Project] = {}
     added = 0
-    with memory.batch():
+    with memory.acting(f"import:{name}"), memory.batch():
         for number, one in enumerate(memories, 1):
             home = project or one.project or _PROJECT
             seqs = turns.get(one.project, {})

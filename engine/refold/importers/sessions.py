@@ -205,7 +205,7 @@ class _SessionImport:
         numbered = enumerate(self._located(conversation.messages), 1)
         while page := list(islice(numbered, _PAGE_MESSAGES)):
             new = 0
-            with self._memory.batch():
+            with self._memory.acting(f"import:{self._reader.name}"), self._memory.batch():
                 for number, message in page:
                     new += _append(chat, number, message, f"{place}, message {number}")
             self._messages += new

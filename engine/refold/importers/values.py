@@ -8,7 +8,7 @@ from refold.engine import transfer
 from refold.engine.engine import Engine
 from refold.engine.jsonl import event_to_json
 from refold.entry import Entry
-from refold.event import FLAG_OCCURRED, Recorded
+from refold.event import FLAG_OCCURRED, HOST, Recorded
 from refold.message import Message
 
 _MESSAGE_FIELDS: Final = ("seq", "role", "content", "name", "tool_calls", "tool_call_id", "tokens", "metadata")
@@ -49,6 +49,10 @@ def event_json(memory: Memory, recorded: Recorded) -> dict[str, Any]:
     }
     if stamp.flags & FLAG_OCCURRED:
         line["occurred_ns"] = stamp.occurred_ns
+    if stamp.cause:
+        line["cause"] = stamp.cause
+    if stamp.actor != HOST:
+        line["actor"] = stamp.actor
     if stamp.erased:
         line["erased"] = True
     if isinstance(event, fold.Unknown):

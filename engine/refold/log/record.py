@@ -25,8 +25,8 @@ HEADER: Final = Struct(">IIqqQIHHQQIIIHHBB32s")
 """stream, version, time_ns, occurred_ns, cause, actor, flags, tag, prev_seq, command, branch, key_id, body_begin,
 partition, events, schema, format, commitment."""
 
-FRESH: Final = Struct(">IIqq12xHHQQ8xI2xHBB32s")
-"""The same bytes for an event without cause, actor, branch, key or partition: those are zero, and not passed."""
+FRESH: Final = Struct(">IIqqQIHHQQ8xI2xHBB32s")
+"""The same bytes for an event without branch, key or partition: those are zero, and not passed."""
 
 HEADER_BYTES: Final = HEADER.size
 ARRAY_BEGIN: Final = HEADER_BYTES + SALT_BYTES

@@ -27,7 +27,7 @@ from msgspec import Struct
 from refold import Conversation, checks
 from refold.agent import builtin, extraction
 from refold.agent.builtin import BUILT_IN_NAMES, READS
-from refold.agent.tools import FAILED, INVALID_INPUT, FunctionTool, ToolDefinition, ToolRegistry, ToolResult
+from refold.agent.tools import FAILED, INVALID_INPUT, FunctionTool, ToolDefinition, ToolRegistry, ToolResult, actor_of
 from refold.errors import InvalidInput, LimitExceeded, NotFound, RefoldError
 from refold.limits import (
     BODY_BYTES_MAX,
@@ -96,7 +96,12 @@ def _tool(binding: Binding, definition: ToolDefinition) -> types.Tool:
 
 
 async def call_tool(
-    binding: Binding, registry: ToolRegistry, name: str, arguments: dict[str, Any], conversation: str
+    binding: Binding,
+    registry: ToolRegistry,
+    name: str,
+    arguments: dict[str, Any],
+    conversation: str,
+    actor: str = "mcp",
 ) -> types.CallToolResult:
     """Call a tool in a conversation; one that is cancelled before it began does nothing.
 
@@ -113,6 +118,7 @@ async def call_tool(
             profile=binding.profile,
             journal=binding.journal,
             is_cancelled=gone.is_set,
+            actor=actor,
         )
     except RefoldError as error:
         return _refused_call(name, error)
@@ -361,7 +367,9 @@ class MemoryServer:
             conversation = self._conversation_id(context)
         except RefoldError as error:
             return _refused_call(params.name, error)
-        return await call_tool(self.binding, self._registry, params.name, params.arguments or {}, conversation)
+        return await call_tool(
+            self.binding, self._registry, params.name, params.arguments or {}, conversation, _actor(context)
+        )
 
     async def _list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None
@@ -406,10 +414,17 @@ class MemoryServer:
         with _protocol_errors():
             chat = self.binding.chat(self._conversation_id(context))
             # Not by the readers: a recall writes.
-            return await asyncio.to_thread(render_prompt, self.binding, chat, params.name, params.arguments or {})
+            with self.binding.memory.acting(_actor(context)):
+                return await asyncio.to_thread(render_prompt, self.binding, chat, params.name, params.arguments or {})
 
     async def _complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         return types.CompleteResult(completion=await context.lifespan_context.read(complete, self.binding, params))
+
+
+def _actor(context: Context) -> str:
+    """Name the client of a request as an actor; a client need not say its name."""
+    params = _connection(context).client_params
+    return actor_of("mcp", "" if params is None else params.client_info.name)
 
 
 def _connection(context: Context) -> "Connection":

@@ -445,6 +445,7 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
     journal = handle_verb(AsyncJournal, memory.Memory.journal)
     board = handle_verb(AsyncBoard, memory.Memory.board)
     files = handle_verb(AsyncFiles, memory.Memory.files)
+    acting = read_verb(memory.Memory.acting)
     batch = handle_verb(AsyncBatch, memory.Memory.batch)
     forks = read_verb(memory.Memory.forks)
     show = thread_verb(memory.Memory.show, "showing a context")

@@ -8,6 +8,7 @@ import msgspec
 
 from refold import checks
 from refold.engine import batch as batches
+from refold.engine.origin import BY_HOST, Origin
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.event import ConversationEnded, ConversationOpened, Event, Recorded, unpack_json
 from refold.fold import State
@@ -25,7 +26,7 @@ from refold.memory.options import (
     setting,
 )
 from refold.memory.snapshot import Snapshot, steps
-from refold.message import TOOL_ROLES, Message, MessageAppended, message_event
+from refold.message import ROLES, TOOL_ROLES, Message, MessageAppended, message_event
 from refold.results import Receipt
 from refold.text import TokenCounter, countable
 from refold.views.base import Keyed
@@ -40,6 +41,14 @@ if TYPE_CHECKING:
     from refold.memory.snapshot import Step
 
 T = TypeVar("T")
+
+_BY_ROLE: Final = dict.fromkeys(ROLES, BY_HOST) | {
+    "user": Origin.of("user"),
+    "assistant": Origin.of("assistant"),
+    "tool": Origin.of("tool"),
+    "function": Origin.of("tool"),
+}
+"""The origin of a message where the context says nothing of it."""
 
 
 def counted(counter: TokenCounter, content: Any, tool_calls: Any) -> int:
@@ -242,7 +251,8 @@ class Conversation(Handle):
             request = ("append", event.role, event.text, event.parts, event.name, event.calls, event.answers)
             request += (event.pinned, event.extra, tokens, occurred_ns)
         make = event if is_plain else fitting(event, self._opening)
-        noted = self._write(make, request, options, occurred_ns=occurred_ns)
+        origin = _BY_ROLE[event.role] if occurred_ns is None else _BY_ROLE[event.role].at(occurred_ns)
+        noted = self._write(make, request, options, origin=origin)
         assert noted is not None, "an append always appends"
         written, stamp = noted
         assert isinstance(written, MessageAppended), written

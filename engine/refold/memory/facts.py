@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from refold import checks
 from refold.embedders import Vector
 from refold.engine import batch as batches
+from refold.engine.origin import Origin
 from refold.engine.transaction import Decide
 from refold.entry import (
     CATEGORIES,
@@ -379,7 +380,7 @@ def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:
             existing.append(twin)
             return None
 
-        noted = stream.note(decide, given.fingerprint("add"), options, occurred_ns=given.occurred_ns)
+        noted = stream.note(decide, given.fingerprint("add"), options, origin=Origin(given.occurred_ns))
         if noted is not None:
             event, stamp = noted
             assert isinstance(event, MemoryAdded), event

@@ -9,6 +9,7 @@ import msgspec
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine import reader
+from refold.engine.origin import Origin
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import Decide
 from refold.errors import InvalidInput
@@ -135,7 +136,7 @@ class Journal(Handle):
         written = day_at(when_ns, door.timezone) if day is None else day_of(day, "day")
         event = JournalAppended(self._cited(options), written, text)
         request = ("append", None if day is None else written, text, occurred_ns)
-        noted = self._write(event, request, options, occurred_ns=occurred_ns)
+        noted = self._write(event, request, options, origin=Origin(occurred_ns))
         assert noted is not None, "a journal note always appends"
         written_event, stamp = noted
         assert isinstance(written_event, JournalAppended), written_event

@@ -10,6 +10,7 @@ from refold import checks
 from refold.embedders import CachedEmbedder, Embedding, Vector, packed
 from refold.engine import batch as batches
 from refold.engine import history
+from refold.engine.origin import Origin
 from refold.engine.transaction import ANY, Decide, Transaction, erased_count
 from refold.entry import (
     ACTIVE,
@@ -109,7 +110,7 @@ class _Upsert:
         self.match = None
         vectors = self._vectors()
         request = self.given.fingerprint("upsert", self.threshold)
-        noted = self.stream.note(self._decide(vectors), request, self.options, occurred_ns=self.given.occurred_ns)
+        noted = self.stream.note(self._decide(vectors), request, self.options, origin=Origin(self.given.occurred_ns))
         return self._result(noted)
 
     def _vectors(self) -> _Vectors:
@@ -694,7 +695,7 @@ class _Reembedding:
         pending.erased_count = erased_before
         for text, sources, row in zip(page, self._sources(page), vectors, strict=True):
             event = VectorRenewed(sources, text.id, text.prior, packed(row), self.embedder.id)
-            pending.add(self.door.key(stream), event, None)
+            pending.add(self.door.key(stream), event)
         return self._commit(pending)
 
     def _sources(self, page: Sequence[_Text]) -> Iterator[tuple[int, ...]]:
@@ -723,7 +724,7 @@ class _Reembedding:
                 return None
             key = self.door.key(stream)
             pending.reads[key] = backlog.version
-            pending.add(key, EmbedderSwitched((), self.embedder.id, self.embedder.dim), None)
+            pending.add(key, EmbedderSwitched((), self.embedder.id, self.embedder.dim))
         last: list[int] = []
         pending.callbacks.append((-len(pending.events), lambda stamp: last.append(stamp.seq)))
         if not self._commit(pending):

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, Unpack
 
@@ -11,6 +12,7 @@ from refold.engine import batch as batches
 from refold.engine import history
 from refold.engine.batch import Batch
 from refold.engine.engine import open_engine
+from refold.engine.origin import acting
 from refold.errors import NotFound, ReadOnly
 from refold.event import Recorded
 from refold.limits import MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, WINDOW_TOKENS_DEFAULT
@@ -414,6 +416,23 @@ class Memory:
         """
         self._refuse_frozen("batch")
         return Batch(self._door.engine)
+
+    def acting(self, actor: str, *, cause: Any = None) -> AbstractContextManager[None]:
+        """Make a context in which everything that is written is stamped with an actor and a cause.
+
+        ``actor`` is printable, such as ``tool:search``; ``cause`` is the seq of the event that led to it, a result that
+        has one, or 0 for none. Contexts nest: the inner one counts, and without a ``cause`` it keeps the outer one's.
+        Tasks, and threads that run a copy of the context, go on with it. Raises ``InvalidInput`` for a cause that is
+        not in this log.
+
+        >>> memory = Memory()
+        >>> with memory.acting("tool:search"):
+        ...     note = memory.journal().append("The port is 5432.")
+        >>> [recorded.stamp.actor for recorded in memory.events()]
+        ['host', 'tool:search']
+        """
+        seq = None if cause is None else checks.cause(cause, self.head)
+        return acting(self._door.engine.reader, checks.actor(actor), seq)
 
     def subscribe(self, fn: "Subscriber", after: int | None = None) -> "Subscription":
         """Call ``fn(recorded)`` with every durable event of every process, in order and once, until it is closed.

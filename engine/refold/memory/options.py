@@ -11,6 +11,7 @@ from refold import checks, fold
 from refold.engine import batch as batches
 from refold.engine import reader
 from refold.engine.engine import Engine
+from refold.engine.origin import ACTING, BY_HOST, Origin, origin_in
 from refold.engine.reader import Request
 from refold.engine.streams import key_of
 from refold.engine.transaction import (
@@ -445,14 +446,15 @@ class Door:
         at: int | None,
         asked: tuple[Any, ...],
         opening: Event | None = None,
-        occurred_ns: int | None = None,
+        origin: Origin = BY_HOST,
         expected: object = ANY,
         request_id: str | None = None,
         in_main: bool = False,
     ) -> Recorded | None:
         """Commit one mutation, or add it to this context's batch; return its event, ``None`` where nothing changed.
 
-        ``in_main`` writes it into the main line, whichever branch asks.
+        ``in_main`` writes it into the main line, whichever branch asks. Of ``origin``, actor and cause count
+        where the context has none.
         """
         engine = self.engine
         if at is not None:
@@ -463,7 +465,9 @@ class Door:
             expected = _checked_expected(expected)
         request = None if request_id is None else self.request(request_id, stream, asked)
         key = stream if in_main or not self.branch else self.key(stream)
-        mutation = Mutation(key, make, opening, occurred_ns, expected, request)
+        if ACTING.get():
+            origin = origin_in(engine.reader, origin)
+        mutation = Mutation(key, make, opening, origin, expected, request)
         batch = batches.active(engine)
         return engine.writer.submit(mutation) if batch is None else self._note_in(batch, mutation)
 
@@ -674,7 +678,7 @@ class Handle:
         request: tuple[Any, ...],
         options: MutationOptions,
         *,
-        occurred_ns: int | None = None,
+        origin: Origin = BY_HOST,
     ) -> Recorded | None:
         """Commit an event, or what is decided on the state; ``None`` where nothing changed.
 
@@ -689,7 +693,7 @@ class Handle:
             at=self._at,
             asked=request,
             opening=self._opening,
-            occurred_ns=occurred_ns,
+            origin=origin,
             expected=expected,
             request_id=request_id,
         )
@@ -735,7 +739,7 @@ class PlannedWrite(NamedTuple):
         door.check_version(self.stream, options.expected)
         pending.reads.update({door.key(name): version for name, version in plan.reads.items()})
         for name, event in plan.events:
-            pending.add(door.key(name), event, None)
+            pending.add(door.key(name), event)
         self._remember(pending, 0)
         if not plan.events and options.request_id is None:
             return []

@@ -11,6 +11,7 @@ from refold import checks
 from refold.embedders import Vector
 from refold.engine import batch as batches
 from refold.engine import reader
+from refold.engine.origin import Origin
 from refold.entry import ACTIVE, CATEGORIES, STATUSES, Entry, MemoriesRecalled
 from refold.errors import StoreBusy
 from refold.event import Event, Recorded, Stamp, pack_json, unpack_json
@@ -450,7 +451,7 @@ def record(
             model = fitting((episodes.model, episodes.dim), own, is_empty=not episodes.by_seq)
             return replace(fields, vector=own.packed, model=model)
 
-        return stream.note(decide, request, options, occurred_ns=occurred_ns)
+        return stream.note(decide, request, options, origin=Origin(occurred_ns))
 
     noted = stream.retry(attempt)
     assert noted is not None, "an episode is always recorded"

@@ -255,7 +255,7 @@ def _restoration(
     door.check_head(expected)
     pending = Transaction(door.engine.reader)
     for key, version, event in _restored(door, Side(door.branch, head), base, sources):
-        pending.add(key, event, None)
+        pending.add(key, event)
         pending.reads[key] = version
     if request is not None:
         pending.requests[request.id_hash] = (request, range(len(pending.events)))

@@ -337,7 +337,7 @@ class Rounds:
         self._state.taking_after = self._door.engine.reader.current_head()
         self._store()
         try:
-            with self._memory.batch():
+            with self._memory.acting("mirror"), self._memory.batch():
                 self._append(edits, log)
         except WrongVersion as error:
             raise _LogMoved from error

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from refold.event import View
+from refold.views.actors import ACTORS
 from refold.views.board import BOARD
 from refold.views.episodes import EPISODES
 from refold.views.facts import FACTS
@@ -31,5 +32,6 @@ VIEWS: Final[tuple[View[Any], ...]] = (
     SKILLS,
     BOARD,
     FILES,
+    ACTORS,
 )
 """A new one comes last: checkpoint rows of before it was there lack its part, which was empty then."""

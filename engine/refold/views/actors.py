@@ -1,0 +1,55 @@
+"""The actors that events named, in the store's own stream, and so no part of ``state_hash``."""
+
+from typing import Any
+
+import msgspec
+
+from refold import checks
+from refold.event import Event, Located, Stamp, View
+
+
+class ActorNamed(Event, frozen=True, tag=50):
+    """An actor got a number: that of the seq of this event; it comes right before the first event of the actor."""
+
+    is_visible = False
+
+    name: str = ""
+
+    def check(self, *, is_erased: bool) -> None:
+        """Raise ``InvalidInput`` for a name that no actor may have."""
+        if not is_erased:
+            checks.actor(self.name)
+
+
+class Actors:
+    """The seq of the event that named each actor."""
+
+    __slots__ = ("seqs",)
+
+    def __init__(self) -> None:
+        self.seqs: dict[str, int] = {}
+
+    def pack(self) -> tuple[Any, list[int]]:
+        return self.seqs or None, []
+
+    @classmethod
+    def unpack(cls, inline: Any, events: Located) -> "Actors":
+        actors = cls()
+        actors.seqs = msgspec.convert(inline or {}, dict[str, int])
+        return actors
+
+    def logical(self) -> Any:
+        return sorted(self.seqs.items()) or None
+
+    def plain(self) -> dict[str, Any]:
+        return dict(self.seqs)
+
+
+ACTORS = View("actors", kinds=("store",), state=Actors)
+
+
+@ACTORS.on(ActorNamed)
+def _actor_named(actors: Actors, stamp: Stamp, event: ActorNamed) -> None:
+    """Take the name; of an actor that was named twice, the first number counts, and an erased name is free again."""
+    if not stamp.erased:
+        actors.seqs.setdefault(event.name, stamp.seq)

@@ -21,7 +21,7 @@ import lmdb
 from oracle import workload
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-REVISION: Final = "943ffdf15c8defa5c5df3a84999e3f7ca000cd84"
+REVISION: Final = "6027fe9fbf748cebb2e2fa80b17958d27cdc6f97"
 QUICK: Final = ("verbs", "agent", "renewed")
 PARTS: Final = (*QUICK, "large", "commands", "machine", "imported")
 BREAKS: Final = {

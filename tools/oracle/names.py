@@ -18,7 +18,7 @@ HOMES: Final = {
 }
 """What is imported, and the modules where it may be, the new one first."""
 
-NEW_EVENTS: Final = frozenset(("actor_named", "message_pinned", "message_removed"))
+NEW_EVENTS: Final = frozenset[str]()
 """Events that the wheel does not know."""
 
 _ABSENT: Final = object()

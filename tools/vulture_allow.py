@@ -16,7 +16,7 @@ from tests.rigs.tamper import CarelessAlone, RelinkingAlone, TidyAlone
 import refold
 from refold import Receipt
 from refold.agent.builtin import tools_of
-from refold.agent.hooks import async_hooks_of, hooks_of
+from refold.agent.hooks import async_hooks_of
 from refold.embedders import HashedEmbedder
 from refold.event import FLAG_ENCRYPTED
 from refold.log.record import Header
@@ -36,7 +36,6 @@ HashedEmbedder.merge_threshold  # noqa: B018
 # What a memory finds by name, in its own room or in the one above it.
 AsyncMemory  # noqa: B018
 async_hooks_of  # noqa: B018
-hooks_of  # noqa: B018
 tools_of  # noqa: B018
 
 # Parts of public results.

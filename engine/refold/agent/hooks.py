@@ -314,11 +314,6 @@ class Hooks:
         return answer
 
 
-def hooks_of(memory: Memory) -> Hooks:
-    """Make the hooks of a memory: none, until a host registers one."""
-    return Hooks(memory)
-
-
 def _check_answer(answer: object) -> None:
     if isinstance(answer, str):
         checks.text(answer, "the text")

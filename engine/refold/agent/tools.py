@@ -33,8 +33,6 @@ _LOG: Final = logging.getLogger("refold")
 
 # Texts from models, tools and hooks, made fit to be stored and shown.
 
-_ELLIPSIS: Final = "..."
-
 
 def storable(value: object, chars_max: int = TOOL_MESSAGE_CHARS_MAX) -> str:
     r"""Render a value as valid Unicode of at most `chars_max` characters.
@@ -46,7 +44,7 @@ def storable(value: object, chars_max: int = TOOL_MESSAGE_CHARS_MAX) -> str:
         text = str(value)
     except Exception:  # noqa: BLE001 - a stranger's __str__ may fail in any way
         text = checks.shown(value)
-    cut = text if len(text) <= chars_max else f"{text[: chars_max - len(_ELLIPSIS)]}{_ELLIPSIS}"
+    cut = text if len(text) <= chars_max else f"{text[: chars_max - 3]}..."
     return cut.encode("utf-8", "replace").decode()
 
 
@@ -284,8 +282,8 @@ def decode_arguments(arguments: object) -> dict[str, Any]:
 
 def _check_size(size: int) -> None:
     if size > TOOL_ARGUMENTS_BYTES_MAX:
-        bound = f"{TOOL_ARGUMENTS_BYTES_MAX = :,}"
-        checks.invalid(f"arguments are {size:,} bytes, over {bound}; pass less, or the name of a file")
+        advice = "pass less, or the name of a file"
+        checks.invalid(f"arguments are {size:,} bytes, over {TOOL_ARGUMENTS_BYTES_MAX = :,}; {advice}")
 
 
 def check_schema(schema: Mapping[str, Any], what: str) -> None:
@@ -324,12 +322,8 @@ def _allows_null(schema: object) -> bool:
         return False
     fields = cast("dict[str, Any]", schema)
     kinds, options = fields.get("type"), fields.get("enum") or ()
-    branches = [*(fields.get("anyOf") or ()), *(fields.get("oneOf") or ())]
-    return (
-        "null" in ([kinds] if isinstance(kinds, str) else kinds or ())
-        or None in options
-        or any(map(_allows_null, branches))
-    )
+    is_null = "null" in ([kinds] if isinstance(kinds, str) else kinds or ()) or None in options
+    return is_null or any(map(_allows_null, [*(fields.get("anyOf") or ()), *(fields.get("oneOf") or ())]))
 
 
 _TYPES: Final[dict[str, Callable[[object], bool]]] = {

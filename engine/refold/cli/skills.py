@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -345,8 +345,8 @@ def overview(**places: Any) -> Output:
         counts = skills.overview()
     lines: list[Line] = []
     for key, value in msgspec.to_builtins(counts).items():
-        named: dict[str, int] = value if isinstance(value, dict) else {}
-        items = [f"{name} {count}" for name, count in named.items()] if isinstance(value, dict) else value
+        named = cast("dict[str, int]", value).items() if isinstance(value, dict) else ()
+        items = [f"{name} {count}" for name, count in named] if isinstance(value, dict) else value
         text = str(items) if isinstance(items, int) else ", ".join(items)
         lines.append(((f"{key.replace('_', ' ')}: ", "dim"), text))
     return Output(counts, lines)

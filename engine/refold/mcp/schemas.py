@@ -214,10 +214,11 @@ _UNITED: Final = frozenset({"type", "properties", "required", "additionalPropert
 def _property(name: str, branches: Sequence[Schema]) -> Schema:
     different: dict[object, Any] = {}
     for branch in branches:
-        schema, others = branch.get("properties", {}).get(name), branch.get("additionalProperties")
+        schema: object = branch.get("properties", {}).get(name)
+        others: object = branch.get("additionalProperties")
         if schema is None and others is False:
             continue
-        value: Any = schema if schema is not None else others if isinstance(others, dict) else {}
+        value = schema if schema is not None else cast("object", others) if isinstance(others, dict) else {}
         different.setdefault(_frozen(value), value)
     distinct = list(different.values())
     if len(distinct) == 1:

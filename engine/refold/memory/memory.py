@@ -62,7 +62,7 @@ class Shortcut:
 _EXTENSIONS: Final[dict[str, tuple[str, str]]] = {
     "async_hooks": ("refold.agent.hooks", "async_hooks_of"),
     "context": ("refold.agent.context", "context"),
-    "hooks": ("refold.agent.hooks", "hooks_of"),
+    "hooks": ("refold.agent.hooks", "Hooks"),
     "mirror": ("refold.mirror", "mirror_of"),
     "rebuild": ("refold.agent.context", "rebuild"),
     "show": ("refold.agent.context", "show"),

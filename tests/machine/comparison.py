@@ -187,6 +187,8 @@ def check_memory(memory: Memory, model: Model, openings: dict[str, Opening], at:
     assert sorted((found.seq, found.stream, found.name) for found in memory.snapshots()) == told
     seen = [(stamp.seq, stamp.stream, stamp.version) for _, stamp in memory.events()]
     assert seen == [(entry.seq, entry.stream, entry.version) for entry in model.seen(seen_at)]
+    signed = {entry.seq: model.origin(entry) for entry in model.seen(seen_at) if entry.actor is not None}
+    assert {s.seq: (s.cause, s.actor) for _, s in memory.events() if s.seq in signed} == signed
     assert memory.forks() == model.fork_names(seen_at)
     stats = memory.stats()
     assert (stats.events, stats.conversations) == (seen_at, len(memory.conversations()))

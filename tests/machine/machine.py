@@ -67,6 +67,12 @@ GIVEN |= {
         "drawn": drawn_options,
     },
     "set_fact": {"key": keys, "value": texts, "drawn": drawn_options},
+    "act": {
+        "key": keys,
+        "actor": st.sampled_from(["tool:search", "mcp:\u00e9"]),
+        "place": st.integers(0, 30),
+        "drawn": drawn_options,
+    },
     "delete_fact": {"key": keys, "drawn": drawn_options},
     "write": {"text": texts, "day": days, "occurred": moments, "drawn": drawn_options},
     "tick": {"microseconds": st.sampled_from([1, 10**6, 86_400 * 10**6, -5 * 10**6])},
@@ -81,8 +87,8 @@ WEIGHTED = [
     *["write_file", "edit_file", "edit_file"],
 ]
 
-AT_HOME = ("go", "keep", "restore")
-"""What another process does not do: handles and snapshots that are pointers do not travel."""
+AT_HOME = ("act", "go", "keep", "restore")
+"""What another process does not do: contexts, handles and snapshots that are pointers do not travel."""
 
 FITTING: dict[str, dict[str, Any]] = {
     "append": {"looped": False},
@@ -246,6 +252,33 @@ class MemoryMachine(BoardRules, FileRules):
             lambda **options: self.memory.profile().set(key, value, **options),
             lambda options, _: self.model.note("profile/default", ("set", key, value), decide, options),
         )
+
+    @drawn_rule("act")
+    def act(self, key: str, actor: str, place: int, drawn: Drawn) -> None:
+        """Sets a value that none was before, under an actor and a cause."""
+        stream, cause = "profile/signed", place % (self.model.committed + 1)
+        value = str(self.model.head)
+
+        def set_value(**options: Any) -> None:
+            # An actor is named where a batch is committed, in front of it.
+            with self.memory.acting("cli" if self.model.batch is not None else actor, cause=cause):
+                self.memory.profile("signed").set(key, value, **options)
+
+        def plan(options: Options, _: Any) -> None:
+            origin: list[str | int] = []
+
+            def decide(facts: Any) -> Any:
+                held, prior = facts.values.get(key, (None, 0))
+                if held == value:
+                    return None
+                origin.append("cli" if self.model.batch is not None else self.model.naming(actor))
+                return "value_set", (key, value, prior)
+
+            self.model.note(stream, ("set", key, value), decide, options)
+            if origin:
+                self.model.sign(cause, origin[0])
+
+        self.drive(stream, drawn, set_value, plan)
 
     @drawn_rule("delete_fact")
     def delete_fact(self, key: str, drawn: Drawn) -> None:

@@ -238,6 +238,22 @@ class Model:
         finally:
             self.branch = asking
 
+    def naming(self, actor: str) -> int:
+        """The seq of the entry that named an actor, which is appended if there is none."""
+        known = (e.seq for e in self.log if e.kind == "actor" and e.data == actor and not e.erased)
+        return next(known, 0) or self.append_in_main("actor", actor).seq
+
+    def sign(self, cause: int, actor: str | int) -> None:
+        """Says of the last entry who wrote it and why."""
+        self.log[-1] = replace(self.log[-1], cause=cause, actor=actor)
+
+    def origin(self, entry: Entry) -> tuple[int, str]:
+        """Cause and actor of an entry, the actor as it is called now."""
+        if not isinstance(entry.actor, int):
+            return entry.cause, entry.actor or ""
+        name = self.log[entry.actor - 1]
+        return entry.cause, f"erased-{name.seq}" if name.erased else name.data
+
     def _fold(self, entry: Entry) -> None:
         branch, base = entry.branch, (entry.stream, None)
         if entry.kind in BASES:

@@ -28,6 +28,9 @@ class Entry:
     occurred_ns: int
     erased: bool = False
     branch: int = 0
+    cause: int = 0
+    actor: str | int | None = None
+    """The name, or the seq of the entry that named the actor; None where the machine says nothing of it."""
 
 
 @dataclass(frozen=True)
@@ -322,4 +325,5 @@ FOLD: dict[str, Callable[[Any, Entry], None]] = {
     "named": _named,
     "erased": _nothing,
     "branched": _nothing,
+    "actor": _nothing,
 }

@@ -34,6 +34,7 @@ HANDLES: tuple[type[Any], ...] = (
 
 RULES = {
     Memory: {
+        "acting": "act",
         "add": "remember",
         "aio": "append",
         "at": "look_back",

@@ -214,12 +214,13 @@ _UNITED: Final = frozenset({"type", "properties", "required", "additionalPropert
 def _property(name: str, branches: Sequence[Schema]) -> Schema:
     different: dict[object, Any] = {}
     for branch in branches:
-        schema: object = branch.get("properties", {}).get(name)
         others: object = branch.get("additionalProperties")
+        schema: object = branch.get("properties", {}).get(name)
         if schema is None and others is False:
             continue
-        value = schema if schema is not None else cast("object", others) if isinstance(others, dict) else {}
-        different.setdefault(_frozen(value), value)
+        if schema is None:
+            schema = cast("object", others if isinstance(others, dict) else {})
+        different.setdefault(_frozen(schema), schema)
     distinct = list(different.values())
     if len(distinct) == 1:
         return dict(distinct[0])

@@ -293,7 +293,8 @@ def test_a_model_calls_for_a_skill_by_a_tool(project: Path) -> None:
         assert used.value == skills.activate("deploy")
         read = memory.tools.execute("skill_use", {"name": "deploy", "resource": "references/checks.md"}, context)
         assert read.value == "Check twice.\n"
-        assert (skills.library.usage("deploy").count, memory.head) == (1, 1)
+        head = memory.head
+        assert (skills.library.usage("deploy").count, head) == (1, 2)  # The use, and the name of the tool as an actor.
         for arguments in (
             {"name": "private"},
             {"name": "none"},
@@ -301,7 +302,7 @@ def test_a_model_calls_for_a_skill_by_a_tool(project: Path) -> None:
             {"name": "deploy", "resource": "../private/SKILL.md"},
         ):
             assert memory.tools.execute("skill_use", arguments, context).outcome == "invalid_input"
-        assert memory.head == 1
+        assert memory.head == head
         assert skill_tool(skills_of(memory)) is None
 
 

@@ -93,7 +93,8 @@ def grow(memory: Memory) -> None:
     board, files, library = memory.board(session="large"), memory.files(), SkillLibrary(memory._door, None)
     for number in range(3 * KEYS_COUNT):
         key = f"key {number % KEYS_COUNT}"
-        memory.profile().set(key, f"value {number}")
+        with memory.acting(f"tool:{key}"):
+            memory.profile().set(key, f"value {number}")
         memory.journal().append(f"note {number}", day=f"2026-01-{1 + number % 5:02}")
         chat.append("user", f"message {number}", tokens=20_000)
         chat.scratchpad.set(key, f"value {number}")

@@ -92,8 +92,8 @@ class BoardStream(NamedTuple):
         door, stream = self.door, self.scope.stream
         door.refuse_frozen(stream, self.at)
         door.engine.reader.check_writable()
-        base = self.layers().base
-        if is_single and batches.active(door.engine) is None and not any(map(base.has, parts)):
+        is_alone = is_single and batches.active(door.engine) is None
+        if is_alone and not any(map(self.layers().base.has, parts)):  # Read outside of a batch alone.
             return self._write_alone(decide, request, options)
         write = PlannedWrite(door, stream, lambda: self._plan(decide, parts), request, options)
         for _ in range(REDO_COUNT_MAX):

@@ -39,7 +39,6 @@ from refold.mirror.merge import (
     FilePlan,
     LogState,
     MirrorConflict,
-    MirrorEdit,
     MirrorProblem,
     MirrorReport,
     MirrorState,
@@ -270,11 +269,7 @@ class Rounds:
         return [stream in streams for stream in self.streams]
 
     def _plans(self, log: LogState, versions: Mapping[str, FileVersion], trusted: Collection[str]) -> list[FilePlan]:
-        self._settle_taking()
-        plans = [self._plan(log, name, versions.get(name), trusted) for name in sorted({*versions, *log.names})]
-        return [plan for plan in plans if plan is not None]
-
-    def _settle_taking(self) -> None:
+        # Whether the log got the edits of a round that was cut off.
         state = self._state
         recorded = self._memory.events(after=state.taking_after) if state.taking else ()
         if were_taken(state.taking_edits, recorded, self.streams[1]):
@@ -282,6 +277,8 @@ class Rounds:
                 taken = state.taken.get(name, PageBase(""))
                 state.taken[name] = PageBase("", facts=taken.facts | base.facts, notes=(*taken.notes, *base.notes))
         state.taking, state.taking_edits = {}, ()
+        plans = [self._plan(log, name, versions.get(name), trusted) for name in sorted({*versions, *log.names})]
+        return [plan for plan in plans if plan is not None]
 
     def _plan(self, log: LogState, name: str, version: FileVersion | None, trusted: Collection[str]) -> FilePlan | None:
         log_base = self._log.base(log, name)
@@ -338,7 +335,16 @@ class Rounds:
         self._store()
         try:
             with self._memory.acting("mirror"), self._memory.batch():
-                self._append(edits, log)
+                profile, journal = self._memory.profile(self._profile), self._memory.journal(self._journal)
+                for edit in edits:
+                    if edit.kind == "append":
+                        journal.append(edit.text or "", day=edit.name)
+                    elif profile.get(edit.name) != log.facts.get(edit.name):  # The commit checks this read again.
+                        raise _LogMoved
+                    elif edit.text is None:
+                        profile.delete(edit.name)
+                    else:
+                        profile.set(edit.name, edit.text)
         except WrongVersion as error:
             raise _LogMoved from error
         except (InvalidInput, LimitExceeded) as error:
@@ -346,19 +352,6 @@ class Rounds:
                 plan.leave(f"cannot be taken: {error}")
         self._door.engine.reader.log.flush()
         return True
-
-    def _append(self, edits: Sequence[MirrorEdit], log: LogState) -> None:
-        """Add edits to the open batch; what they read of the profile is checked again by the commit."""
-        profile, journal = self._memory.profile(self._profile), self._memory.journal(self._journal)
-        for edit in edits:
-            if edit.kind == "append":
-                journal.append(edit.text or "", day=edit.name)
-            elif profile.get(edit.name) != log.facts.get(edit.name):
-                raise _LogMoved
-            elif edit.text is None:
-                profile.delete(edit.name)
-            else:
-                profile.set(edit.name, edit.text)
 
     # Files.
 
@@ -637,25 +630,22 @@ class Mirror:
                 self._end()
 
     def _look(self) -> None:
+        """Do a round if a file or the log has changed."""
         try:
-            report = self._look_once()
+            now, seen = self._rounds.directory.walk(), self._rounds.seen
+            changed = {name for name in now.keys() | seen.keys() if now.get(name) != seen.get(name, (None, ""))[0]}
+            moving = {name for name in changed if now.get(name) != self._last.get(name)}
+            hot, self._hot, self._last = self._hot, changed, now
+            # A fork does not hear of erasures, which are events of the whole store.
+            is_elsewhere = bool(self._door.branch) and self._door.engine.reader.current_head() != self.seq
+            if not (self._is_due or changed - moving or hot or is_elsewhere):
+                return
+            report, _ = self._round(trusted=now.keys() - changed - hot, skipped=moving)
         except Closed:
             raise
         except RefoldError as error:
             report = MirrorReport(self.seq, problems=(MirrorProblem("", str(error)),))
-        if report is not None:
-            self._publish(report)
-
-    def _look_once(self) -> MirrorReport | None:
-        now, seen = self._rounds.directory.walk(), self._rounds.seen
-        changed = {name for name in now.keys() | seen.keys() if now.get(name) != seen.get(name, (None, ""))[0]}
-        moving = {name for name in changed if now.get(name) != self._last.get(name)}
-        hot, self._hot, self._last = self._hot, changed, now
-        # A fork does not hear of erasures, which are events of the whole store.
-        is_elsewhere = bool(self._door.branch) and self._door.engine.reader.current_head() != self.seq
-        if not (self._is_due or changed - moving or hot or is_elsewhere):
-            return None
-        return self._round(trusted=now.keys() - changed - hot, skipped=moving)[0]
+        self._publish(report)
 
 
 def _join(first: MirrorReport, second: MirrorReport) -> MirrorReport:

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Hashable, ItemsView, Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -91,9 +92,9 @@ class Session:
         self.name, self.data, self.reads, self.time_ns, self.step = name, data, reads, 1_795_000_000_000_000_000, 0
         self.drawn, self.results, self.entered, self.about = Counter[int](), list[Any](), list[Any](), ""
         self.doors = {"clock_ns": lambda: self.time_ns, "random_bytes": self.random_bytes}
-        self.env: dict[str, Any] = {name: getattr(self, name) for name in ("open", "wait", "cut", "doors")}
+        self.env: dict[str, Any] = {name: getattr(self, name) for name in ("open", "wait", "cut", "doors", "settle")}
         self.env |= {"home": names.home, "value": names.value, "words": EMBEDDER, "WORDS": WORDS, "DAY": 86_400}
-        self.env |= {"json": json, "numpy": numpy, "threading": threading, "Path": Path, "Object": SimpleNamespace}
+        self.env |= {"json": json, "numpy": numpy, "Path": Path, "Object": SimpleNamespace}
 
     def random_bytes(self, count: int) -> bytes:
         """Return bytes that belong to the step, and to how often it drew so many."""
@@ -105,6 +106,12 @@ class Session:
         self.step += 1
         self.time_ns += seconds * 1_000_000_000
         self.drawn.clear()
+
+    @staticmethod
+    def settle() -> None:
+        """Wait until every thread that builds something has ended; one may be there that was not started yet."""
+        while any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+            time.sleep(0.01)
 
     def open(self, path: str | None = None, **options: Any) -> Any:
         """Return the memory of a store, or of none."""

@@ -30,6 +30,7 @@ class ForgettingMachine(MirrorMachine):
         self.older: list[dict[str, str]] = []
         """Profiles as their file held them since something was erased."""
         self.names = 0
+        self.erased_count = 0
         self.hand_values: set[str] = set()
         """Values that a hand has put into the profile since the last round, each under a key of its own."""
         self.is_cut_off = False
@@ -112,15 +113,18 @@ class ForgettingMachine(MirrorMachine):
         beside = "".join(text for name, text in kept(self.directory).items() if name not in kept_before)
         assert all(word in beside for word in late), (late, beside)
         self.check_nothing_lost(before)
-        self.older = [] if self.has_erased() else [*self.older, hand, facts_in(self.directory)][-4:]
+        self.older = [] if self.has_erased else [*self.older, hand, facts_in(self.directory)][-4:]
+        self.erased_count = self.count_erased()
         self.hand_values = set()
         self.written_by_hand = {day: set() for day in DAYS}
 
+    def count_erased(self) -> int:
+        return sum(stamp.erased for _, stamp in self.memory.events())
+
+    @property
     def has_erased(self) -> bool:
         """Whether something was erased since the last round; who reads older copies then reads what nobody knows."""
-        count = sum(stamp.erased for _, stamp in self.memory.events())
-        was, self.erased_count = getattr(self, "erased_count", 0), count
-        return count != was
+        return self.count_erased() != self.erased_count
 
     def settle(self) -> None:
         report, _ = self.rounds.run()
@@ -140,8 +144,10 @@ class ForgettingMachine(MirrorMachine):
         for path, editor in editors.items():
             with editor:
                 if not path.exists() or os.fstat(editor.fileno()).st_ino != path.stat().st_ino:
-                    late.append(self.word())
-                    editor.write(f"- {late[-1]} is said\n")
+                    word = self.word()
+                    editor.write(f"- {word} is said\n")
+                    if path.suffix == ".md" or not self.has_erased:
+                        late.append(word)  # A profile that is no JSON any more cannot be told from what was erased.
         return late
 
     def check_nothing_lost(self, before: dict[str, list[str]]) -> None:

@@ -247,8 +247,14 @@ class Rounds:
         if self._erased_count == log.erased_count and not self._problems:
             return []
         reached = self._reached(state.erased_count)
-        files = {*state.files, *state.coming}
-        self._erased_bases = {name: state.known(name) for name in files if reached[name != PROFILE_FILE]}
+        # Also of files that a round took edits of before it was cut off: they are in the log, and may be erased there.
+        pending = (state.taking, state.taken)
+        files = {*state.files, *state.coming, *state.taking, *state.taken}
+        self._erased_bases = {
+            name: [*state.known(name), *(bases[name] for bases in pending if name in bases)]
+            for name in files
+            if reached[name != PROFILE_FILE]
+        }
         self._erased_count, self._problems = log.erased_count, []
         reached = self._reached(state.copies_erased_count)
         deleted: list[str] = []

@@ -110,7 +110,6 @@ ACTORS: Final = (
 )
 """The actors that refold itself brings, in the order of their numbers: a new one comes last."""
 
-OWN_ACTORS_COUNT: Final = len(ACTORS)
 ACTOR_NUMBERS: Final = {name: number for number, name in enumerate(ACTORS)}
 NAMED_ACTORS_FROM: Final = 256
 """The number of any other actor is this plus the seq of the event that named it."""

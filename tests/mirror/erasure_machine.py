@@ -4,6 +4,7 @@ After each round no byte of the directory tells what was erased, and no word of 
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -33,7 +34,8 @@ class ForgettingMachine(MirrorMachine):
         self.erased_count = 0
         self.hand_values: set[str] = set()
         """Values that a hand has put into the profile since the last round, each under a key of its own."""
-        self.is_cut_off = False
+        self.deleted = ""
+        """The copies that were deleted since the last round, because something was erased."""
 
     # The log.
 
@@ -93,11 +95,10 @@ class ForgettingMachine(MirrorMachine):
         def die(*_: object, **__: object) -> None:
             raise Killed
 
-        with patch.object(Rounds, step, die):
-            try:
-                self.rounds.run()
-            except Killed:
-                self.is_cut_off = True
+        copies = kept(self.directory)
+        with patch.object(Rounds, step, die), suppress(Killed):
+            self.rounds.run()
+        self.note_deleted(copies)
         self.begin_anew()
 
     @rule(has_late=st.booleans())
@@ -105,7 +106,9 @@ class ForgettingMachine(MirrorMachine):
         hand = facts_in(self.directory)
         before = {day: texts_of(self.memory, day) for day in DAYS}
         editors = self.opened_files() if has_late else {}
+        copies = kept(self.directory)
         self.settle()
+        self.note_deleted(copies)
         late = self.write_late(editors)
         kept_before = set(kept(self.directory))
         if late:
@@ -115,8 +118,14 @@ class ForgettingMachine(MirrorMachine):
         self.check_nothing_lost(before)
         self.older = [] if self.has_erased else [*self.older, hand, facts_in(self.directory)][-4:]
         self.erased_count = self.count_erased()
-        self.hand_values = set()
+        self.hand_values, self.deleted = set(), ""
         self.written_by_hand = {day: set() for day in DAYS}
+
+    def note_deleted(self, copies: dict[str, str]) -> None:
+        """Remember the copies that are gone: an erasure takes the words of a hand in them along."""
+        gone = copies.keys() - kept(self.directory).keys()
+        assert not gone or self.has_erased
+        self.deleted += "".join(copies[name] for name in gone)
 
     def count_erased(self) -> int:
         return sum(stamp.erased for _, stamp in self.memory.events())
@@ -151,7 +160,7 @@ class ForgettingMachine(MirrorMachine):
         return late
 
     def check_nothing_lost(self, before: dict[str, list[str]]) -> None:
-        beside = str(kept(self.directory))
+        beside = str(kept(self.directory)) + self.deleted
         said = [event for event, stamp in self.memory.events() if not stamp.erased]
         values = {getattr(event, "value", "") for event in said}
         notes = " ".join(getattr(event, "text", "") for event in said)

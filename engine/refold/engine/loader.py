@@ -29,7 +29,6 @@ from refold.event import (
     FLAG_BASE,
     FLAG_ERASED,
     NAMED_ACTORS_FROM,
-    OWN_ACTORS_COUNT,
     Event,
     Forked,
     Recorded,
@@ -131,16 +130,7 @@ class Loader:
         self._events_read += len(records)
         names, actors = self._streams.name_of, self.actors
         stamps = [
-            Stamp(
-                seq,
-                names(number),
-                version,
-                time_ns,
-                occurred_ns,
-                cause,
-                ACTORS[actor] if actor < OWN_ACTORS_COUNT else actors[actor],
-                flags,
-            )
+            Stamp(seq, names(number), version, time_ns, occurred_ns, cause, actors[actor], flags)
             for seq, (number, version, time_ns, occurred_ns, cause, actor, flags, _) in zip(seqs, heads, strict=True)
         ]
         return list(zip(decoded(records, heads), stamps, strict=True))
@@ -168,16 +158,7 @@ class Loader:
                 if flags & FLAG_BASE:
                     states[number] = self.base_state(event, states[number].kind.name)
                 state = states[number]
-                stamp = Stamp(
-                    seq,
-                    names[number],
-                    version,
-                    time_ns,
-                    occurred_ns,
-                    cause,
-                    ACTORS[actor] if actor < OWN_ACTORS_COUNT else actors[actor],
-                    flags,
-                )
+                stamp = Stamp(seq, names[number], version, time_ns, occurred_ns, cause, actors[actor], flags)
                 apply(state, stamp, event)
         return states
 

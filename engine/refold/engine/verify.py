@@ -29,7 +29,7 @@ from refold.engine.streams import (
 )
 from refold.engine.walk import Page, Seen, SlowWalk, swept
 from refold.errors import RefoldError, StoreCorrupt, StoreError
-from refold.event import ACTORS, FLAG_BASE, OWN_ACTORS_COUNT, Event, Recorded, Stamp
+from refold.event import FLAG_BASE, Event, Recorded, Stamp
 from refold.limits import (
     EVENT_OVERHEAD_BYTES,
     GRAPHS_READ_COUNT,
@@ -267,16 +267,7 @@ class FoldCheck:
                 continue
             if flags & FLAG_BASE:
                 stream.state = self.zero[1].base_state(event, stream.state.kind.name)
-            stamp = Stamp(
-                seq,
-                stream.name,
-                version,
-                time_ns,
-                occurred_ns,
-                cause,
-                ACTORS[actor] if actor < OWN_ACTORS_COUNT else actors[actor],
-                flags,
-            )
+            stamp = Stamp(seq, stream.name, version, time_ns, occurred_ns, cause, actors[actor], flags)
             apply(stream.state, stamp, event)
             if stream.events is not None:
                 stream.events[seq] = (event, stamp)

@@ -603,7 +603,19 @@ def _names(listed: object) -> list[str]:
     return [field for field in FIELDS if isinstance(listed, list) and field in listed]
 
 
-SWE_AGENT: Final = SessionFormat("swe-agent", lambda head: not _SWE_AGENT_MARKS.isdisjoint(paths(head)), _swe_agent)
+def _is_swe_agent(head: bytes) -> bool:
+    return not _SWE_AGENT_MARKS.isdisjoint(paths(head))
+
+
+def _is_beam(head: bytes) -> bool:
+    return _BEAM_MARKS.issubset(paths(head))
+
+
+def _is_openai(head: bytes) -> bool:
+    return not _OPENAI_MARKS.isdisjoint(paths(head))
+
+
+SWE_AGENT: Final = SessionFormat("swe-agent", _is_swe_agent, _swe_agent)
 LOCOMO: Final = SessionFormat("locomo", _is_locomo, _locomo)
-BEAM: Final = SessionFormat("beam", lambda head: _BEAM_MARKS.issubset(paths(head)), _beam)
-OPENAI: Final = SessionFormat("openai", lambda head: not _OPENAI_MARKS.isdisjoint(paths(head)), _openai)
+BEAM: Final = SessionFormat("beam", _is_beam, _beam)
+OPENAI: Final = SessionFormat("openai", _is_openai, _openai)

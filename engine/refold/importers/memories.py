@@ -276,8 +276,12 @@ def _observation(
 # Files of memories: the format from the content, and every memory read and checked before the first is used.
 
 
+def _is_mem0(head: bytes) -> bool:
+    return head.startswith(_MAGIC)
+
+
 OBSERVATIONS: Final = MemoryFormat("locomo", LOCOMO.recognises, _observations)
-MEM0: Final = MemoryFormat("mem0", lambda head: head.startswith(_MAGIC), _mem0_memories)
+MEM0: Final = MemoryFormat("mem0", _is_mem0, _mem0_memories)
 JSON_MEMORIES: Final = MemoryFormat("memories", _is_json, _json_memories)
 _READERS: Final = (OBSERVATIONS, MEM0, JSON_MEMORIES)
 MEMORY_FORMATS: Final = tuple(reader.name for reader in _READERS)

@@ -58,11 +58,15 @@ def export_openai(memory: Memory, file: IO[bytes]) -> int:
 _HEAD: Final = re.compile(rb'\s*\{\s*"refold"\s*:\s*\d')
 
 
+def _is_export(head: bytes) -> bool:
+    return _HEAD.match(head) is not None
+
+
 def _no_conversations(_: BinaryIO) -> Iterator[SourceConversation]:
     raise AssertionError("an export holds events, which `Memory.load` reads")
 
 
-REFOLD: Final = SessionFormat("refold", lambda head: _HEAD.match(head) is not None, _no_conversations)
+REFOLD: Final = SessionFormat("refold", _is_export, _no_conversations)
 
 
 # Those that ask for more of a file come first: a line of BEAM is a chat of OpenAI's with some fields more.

@@ -10,6 +10,7 @@ import pytest
 from refold import EmbeddingMismatch, InvalidInput, Memory, NotFound, ReadOnly
 from refold.embedders import HashedEmbedder
 from refold.entry import EmbedderSwitched, VectorRenewed
+from refold.index.index import FillRequest, Indexes
 from refold.limits import REEMBEDDED_PAGE_COUNT
 from refold.results import Reembedded
 from tests.conftest import Held
@@ -368,6 +369,21 @@ def test_it_goes_out_and_in_with_an_export(memory: Memory, tmp_path: Path) -> No
 
 def told_anew_of(memory: Memory) -> list[tuple[str, float]]:
     return told_anew(memory, Letters())
+
+
+def test_rows_that_are_filled_while_the_embedder_changes_are_those_of_their_state(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(memory)
+    fill_rows, waiting = Indexes.fill, [Letters()]
+
+    def fill_late(self: Indexes, request: FillRequest) -> None:
+        if waiting:
+            memory.reembed(waiting.pop())
+        fill_rows(self, request)
+
+    monkeypatch.setattr(Indexes, "fill", fill_late)
+    assert told(memory, "bead") == told_anew(memory, Letters(), "bead")
 
 
 def test_others_read_and_write_meanwhile(memory: Memory) -> None:

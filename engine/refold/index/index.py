@@ -90,12 +90,17 @@ class Needs(NamedTuple):
 
 
 class FillRequest(NamedTuple):
-    """An index to fill before a search: its memories, and the indexes whose vectors may be used."""
+    """An index to fill before a search: its memories, and the indexes whose vectors may be used.
+
+    It is filled without the state lock. Everything is as of the request; `facts` tells states apart, and moves on.
+    """
 
     key: Hashable
     number: int
     seq: int
     facts: Facts
+    model: str
+    dimensions: int
     entries: list[Entry]
     facts_seq: int
     donors: list[ProjectIndex]
@@ -220,7 +225,10 @@ class Indexes:
         candidates = {id(index): index for index in (old, self._projects.peek(number)) if index is not None}.values()
         donors = [index for index in candidates if not index.is_torn and index.table.dimensions == facts.dim]
         entries = list(facts.entries.values())
-        return FillRequest(key, number, seq, facts, entries, facts.seq, donors, old, pending, is_live)
+        return FillRequest(
+            *(key, number, seq, facts, facts.model, facts.dim),
+            *(entries, facts.seq, donors, old, pending, is_live),
+        )
 
     # Filling.
 
@@ -263,7 +271,7 @@ class Indexes:
         return index
 
     def _filled_with(self, request: FillRequest, lost: Sequence[int], places: Sequence[int]) -> ProjectIndex:
-        model, dimensions = request.facts.model, request.facts.dim
+        model, dimensions = request.model, request.dimensions
         table = VectorTable(
             dimensions,
             model,

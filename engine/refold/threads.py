@@ -8,7 +8,9 @@ import _thread
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Any, Final, TypeVar, cast
+from weakref import ref
 
 _LOOK_SECONDS: Final = 0.001
 _BEGIN_SECONDS_MAX: Final = 2.0
@@ -123,3 +125,29 @@ def uninterrupted(call: Callable[[], object]) -> None:
             raise (interrupts or errors).pop()  # Kept here, it would be in a cycle with its own traceback.
     finally:
         errors.clear()
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class _Exit:
+    """The ``__exit__`` of a block, which gives each ``with`` statement an object of its own to hold and to call."""
+
+    def __init__(self, method: Callable[..., None]) -> None:
+        self._method = method
+
+    def __get__(self, block: Any, _owner: type) -> Callable[..., None]:
+        if block is None:
+            return self._method
+        held = partial(self._method, block)
+        block.held = ref(held)
+        return held
+
+
+def exit_method(method: Method) -> Method:
+    """Make an ``__exit__`` that its object can tell to be held, by ``held``.
+
+    A signal may end a block and yet keep ``__exit__`` from running its first line. The ``with`` statement lets go of
+    what it holds in any case: a block whose ``held`` is gone is over, though nothing has said so.
+    """
+    return cast("Method", _Exit(method))

@@ -418,9 +418,10 @@ def test_a_request_that_another_thread_is_folding_is_answered_once_it_can_be_rea
         chat.append("user", "open")
         monkeypatch.setattr(LmdbTurn, "write", write_and_wait)
         with ThreadPoolExecutor() as pool:
-            pool.submit(chat.append, "user", "once", request_id="one")
+            other = pool.submit(chat.append, "user", "once", request_id="one")
             is_durable.wait(60)
             threading.Timer(0.1, may_fold.set).start()
             with memory.batch():
                 chat.append("user", "once", request_id="one")
                 assert [message.content for message in chat.window()] == ["open", "once"]
+            assert other.result(60).seq == chat.window()[-1].seq

@@ -39,6 +39,7 @@ MUTATIONS = [name for name in PLAIN if is_mutation(name)]
 ERASURES = ["Memory.erase", "Conversation.erase", "Project.erase", "Board.erase"]
 WRITERS = [*ERASURES, "Memory.batch", "Memory.load", "Memory.show", "Memory.tools", "Board.hydrate", "Skills.choose"]
 WRITERS += ["ScopedState.pop", "ScopedState.setdefault", "ScopedState.update", "Skills.maybe_generate", "Skills.remove"]
+WRITERS += ["Memory.acting"]
 """What appends, and takes none of the three options."""
 
 WRITES = [*MUTATIONS, *WRITERS]
@@ -62,6 +63,7 @@ CHAINED = {"Memory.fork", "Conversation.fork", "Conversation.close", "Conversati
 
 SYNC_ONLY = {
     *CHAINED,
+    "Memory.acting",
     "Memory.add",
     "Memory.recall",
     "Memory.upsert",

@@ -39,6 +39,11 @@ def _in_batch(memory: Any, _: World) -> None:
         memory.project("p").add("what a batch adds is one commit")
 
 
+def _acting(memory: Any, _: World) -> None:
+    with memory.acting("tool"):
+        memory.profile().set("found", "by a tool")
+
+
 def _subscribe(memory: Any, world: World) -> None:
     world.things["subscription"] = memory.subscribe(world.things.setdefault("seen", []).append, after=0)
 
@@ -294,6 +299,7 @@ def _opened(_: None, world: World) -> None:
 VERBS: Final[dict[str, Verb]] = {
     "Memory": Verb(_opened, _nothing, opens="open", states=("cold", "tail", "beside")),
     "Memory/create": Verb(_opened, _nothing, opens="create", states=("warm",)),
+    "Memory.acting": Verb(_acting),
     "Memory.batch": Verb(_in_batch),
     "Memory.close": Verb(lambda memory, _: memory.close(), closes=True),
     "Memory.close/subscribed": Verb(lambda memory, _: memory.close(), prepare=_subscribed, closes=True),
@@ -326,7 +332,6 @@ VERBS: Final[dict[str, Verb]] = {
 
 
 ELSEWHERE: Final = {
-    "Memory.acting": "it sets a variable of the context, and touches no store",
     "Memory.aio": "its verbs are the same ones, called on threads that no Ctrl-C reaches",
     "Memory.rebuild": "Memory.show calls it",
     "Conversation.session": "each verb of SessionMemory begins with it",

@@ -7,35 +7,16 @@ transaction. Nobody else sees anything of it before it is written.
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Final, Self
 from weakref import ref
 
 from refold.engine.engine import Engine
 from refold.engine.transaction import Transaction
 from refold.errors import InvalidInput
+from refold.threads import exit_method
 
 _ACTIVE: Final[ContextVar[tuple["Batch", ...]]] = ContextVar("refold_batches", default=())
-_Method = TypeVar("_Method", bound=Callable[..., Any])
-
-
-class _Exit:
-    """The ``__exit__`` of a batch, which gives each ``with`` statement an object of its own to hold and to call."""
-
-    def __init__(self, method: Callable[..., None]) -> None:
-        self._method = method
-
-    def __get__(self, batch: "Batch | None", _owner: type) -> Callable[..., None]:
-        if batch is None:
-            return self._method
-        held = partial(self._method, batch)
-        batch.held = ref(held)
-        return held
-
-
-def _exit_method(method: _Method) -> _Method:
-    return cast("_Method", _Exit(method))
 
 
 class Batch:
@@ -64,7 +45,7 @@ class Batch:
         begin(self)
         return self
 
-    @_exit_method
+    @exit_method
     def __exit__(
         self,
         kind: type[BaseException] | None,

@@ -4,14 +4,15 @@ It belongs to a context (a task, a thread of control): a task or a thread that i
 goes on with it.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Final
+from weakref import ref
 
 from msgspec import Struct
 
 from refold.event import ACTOR_NUMBERS, HOST
+from refold.threads import exit_method
 
 
 class Origin(Struct, frozen=True, gc=False):
@@ -35,25 +36,49 @@ class Origin(Struct, frozen=True, gc=False):
 
 
 BY_HOST: Final = Origin()
-ACTING: Final[ContextVar[tuple[tuple[object, Origin], ...]]] = ContextVar("refold_acting", default=())
-"""The origins that surround this context, the inner ones last, each with the reader of the log that it is of."""
+
+
+class Acting:
+    """A block of a context that gives what it writes into a log an actor and a cause.
+
+    It counts in every context that was copied inside of it, also once it was left. One whose exit was cut off by a
+    signal counts nowhere; see ``exit_method``.
+    """
+
+    __slots__ = ("_actor", "_cause", "_is_left", "held", "origin", "reader")
+
+    def __init__(self, reader: object, actor: str, cause: int | None) -> None:
+        self.reader = reader
+        self._actor, self._cause = actor, cause
+        self.origin = BY_HOST
+        self._is_left = False
+        self.held: ref[Callable[..., None]] | None = None
+
+    def __enter__(self) -> None:
+        """Begin; without a cause the surrounding one stays."""
+        cause = origin_in(self.reader).cause if self._cause is None else self._cause
+        self.origin = Origin.of(self._actor, cause)
+        ACTING.set((*(block for block in ACTING.get() if block.counts), self))
+
+    @exit_method
+    def __exit__(self, *_: object) -> None:
+        """Leave the block."""
+        ACTING.set(tuple(block for block in ACTING.get() if block is not self))
+        self._is_left = True  # Last: where this is cut off, the block counts no more.
+
+    @property
+    def counts(self) -> bool:
+        """Whether the block is running, or was left as it should be."""
+        return self._is_left or self.held is None or self.held() is not None
+
+
+ACTING: Final[ContextVar[tuple[Acting, ...]]] = ContextVar("refold_acting", default=())
+"""The blocks that surround this context, the inner ones last."""
 
 
 def origin_in(reader: object, given: Origin = BY_HOST) -> Origin:
     """Look up the innermost origin that this context has for a log, with the time of the given one; else that one."""
-    for owner, origin in reversed(ACTING.get()):
-        if owner is reader:
-            return origin.at(given.occurred_ns)
+    for block in reversed(ACTING.get()):
+        if block.reader is reader and block.counts:
+            return block.origin.at(given.occurred_ns)
     return given
-
-
-@contextmanager
-def acting(reader: object, actor: str, cause: int | None) -> Generator[None]:
-    """Give what this context writes into a log an actor and a cause; without a cause the surrounding one stays."""
-    before = ACTING.get()
-    cause = origin_in(reader).cause if cause is None else cause
-    ACTING.set((*before, (reader, Origin.of(actor, cause))))
-    try:
-        yield
-    finally:
-        ACTING.set(before)

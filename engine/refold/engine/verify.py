@@ -480,7 +480,7 @@ class Inspection:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._refold = partial(FoldCheck, engine, lambda: history.from_zero(engine, engine.reader.head))
-        self._refolding: FoldCheck | None = None
+        self._fold_check: FoldCheck | None = None
         self._failure: Finding | None = None
         """What kept the log from being folded anew."""
         self._seen = Seen()
@@ -493,7 +493,7 @@ class Inspection:
     @property
     def digests(self) -> dict[int, list[tuple[str, bytes]]]:
         """Number of a stream -> the digests of its views at its last event, as folded anew."""
-        return {} if self._refolding is None else self._refolding.hashed
+        return {} if self._fold_check is None else self._fold_check.hashed
 
     def findings(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
         """Return what is wrong: the file, the chain, the records, and only if those hold, rows and states."""
@@ -522,9 +522,9 @@ class Inspection:
             yield from readable(check, findings(log, seen), fault)
 
     def _swept(self, progress: Callable[[int, int], None]) -> Seen | None:
-        """FastWalk the log and fold it anew on the way; ``None`` if it is not sound."""
+        """Walk the log page by page and fold it anew on the way; ``None`` if it is not sound."""
         try:
-            self._refolding = self._refold()
+            self._fold_check = self._refold()
         except UNREADABLE as error:
             self._failure = unreadable("checkpoint", error, CACHE)
         try:
@@ -533,10 +533,10 @@ class Inspection:
             return None
 
     def _take(self, page: Page) -> None:
-        if self._failure is not None or self._refolding is None:
+        if self._failure is not None or self._fold_check is None:
             return
         try:
-            self._refolding.take(page)
+            self._fold_check.take(page)
         except UNREADABLE as error:
             self._failure = unreadable("replay", error)
 
@@ -545,16 +545,16 @@ class Inspection:
         if self._failure is not None:
             yield self._failure
             return
-        assert self._refolding is not None, "nothing was folded, and nothing says why"
+        assert self._fold_check is not None, "nothing was folded, and nothing says why"
         yield from readable("requests", check_requests(self._engine.reader.log, self._seen))
-        yield from readable("order", self._inherited(self._refolding))
+        yield from readable("order", self._inherited(self._fold_check))
         yield from readable("checkpoint", self._applied(), CACHE)
-        yield from self._refolding.finish(self._seen.heads)
+        yield from self._fold_check.finish(self._seen.heads)
 
-    def _inherited(self, refolding: FoldCheck) -> Iterator[Finding]:
+    def _inherited(self, check: FoldCheck) -> Iterator[Finding]:
         """Check that each stream of a branch goes on from the last event that it inherited."""
         for number, (seq, version, last) in self._seen.begins.items():
-            streams, loader = refolding.zero
+            streams, loader = check.zero
             base = streams.at_number(number).base
             inherited = (loader.recorded([base[1]])[0].stamp.version, base[1]) if base else (0, 0)
             if (version, last) != inherited:

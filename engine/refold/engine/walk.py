@@ -123,7 +123,7 @@ class SlowWalk:
         self._stale_bytes = STALE_LINK_BYTES_MAX
 
     def findings(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
-        """SlowWalk the commit rows: they must follow one another, and each link must be that of its records."""
+        """Walk the commit rows: they must follow one another, and each link must be that of its records."""
         previous = CommitRow(0, 1, 0, NO_LINK)
         while previous.next_seq <= self.head:
             page = self._log.commits(previous.next_seq - 1, PAGE_EVENTS)
@@ -386,7 +386,7 @@ def _parts(records: Sequence[bytes], begins: Sequence[int], *, is_plain: bool) -
 
 
 def swept(log: Log, head: int, take: Callable[[Page], None], progress: Callable[[int, int], None]) -> Seen | None:
-    """FastWalk the log and hand every page on; return what was seen, ``None`` where anything is wrong."""
+    """Walk the log page by page and hand every page on; return what was seen, ``None`` where anything is wrong."""
     sweep = FastWalk(log, head)
     try:
         for page in sweep.pages():

@@ -290,9 +290,8 @@ class Writer:
                     group.truncate(begin)
                     ticket.error, ticket.is_done = error, True
                 else:
-                    admitted.append(
-                        (ticket, max(begin, group.command), len(group.events))
-                    )  # Without what names an actor.
+                    first = max(begin, group.command)  # What names an actor is not the command's.
+                    admitted.append((ticket, first, len(group.events)))
             if len(group.events) * SALT_BYTES > len(seed.salts):
                 raise TurnLost("a conversation was closed before its message was written; nothing was, call again")
             if group.events or group.requests:

@@ -12,7 +12,7 @@ from refold.engine import batch as batches
 from refold.engine import history
 from refold.engine.batch import Batch
 from refold.engine.engine import open_engine
-from refold.engine.origin import acting
+from refold.engine.origin import Acting
 from refold.errors import NotFound, ReadOnly
 from refold.event import Recorded
 from refold.limits import MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, WINDOW_TOKENS_DEFAULT
@@ -432,7 +432,7 @@ class Memory:
         ['host', 'tool:search']
         """
         seq = None if cause is None else checks.cause(cause, self.head)
-        return acting(self._door.engine.reader, checks.actor(actor), seq)
+        return Acting(self._door.engine.reader, checks.actor(actor), seq)
 
     def subscribe(self, fn: "Subscriber", after: int | None = None) -> "Subscription":
         """Call ``fn(recorded)`` with every durable event of every process, in order and once, until it is closed.

@@ -192,7 +192,10 @@ class Judge:
 def write(memory: Memory, who: str) -> str | None:
     """Write what only a sound handle can, to streams of several kinds, alone and in a batch."""
     chat = memory.conversation("c")
-    seq: int | None = chat.append("user", f"{who} goes on").seq
+    stamp = chat.append("user", f"{who} goes on").stamp
+    seq: int | None = stamp.seq
+    if stamp.actor != "user":
+        return f"a message of the user is stamped as one of {stamp.actor}"
     if seq is None or seq < 1 or chat.window()[-1].content != f"{who} goes on":
         return f"an append returned seq {seq}, and the window ends with {chat.window()[-1:]}"
     memory.profile().set(f"{who} goes on", "value")

@@ -269,6 +269,7 @@ SKILL_COMPATIBILITY_CHARS_MAX: Final = 500  # What a skill says of where it runs
 SKILL_SETTING_COUNT_MAX: Final = 10_000  # The skills, and the lines of each, that a configuration may ask for.
 SKILL_WORDS_COUNT_MAX: Final = 65_536  # Words of queries whose weight in each skill is kept for the next query.
 SKILL_SCORERS_COUNT_MAX: Final = 4  # Rankings whose look at an index is kept for the next query.
+SKILL_SENTENCES_COUNT_MAX: Final = 64  # Sentences of a message that are compared with skills: of its begin and its end.
 
 assert SKILL_NAME_CHARS_MAX < SKILL_COMPATIBILITY_CHARS_MAX < SKILL_DESCRIPTION_CHARS_MAX < SKILL_FRONT_BYTES_MAX
 assert SKILL_FRONT_BYTES_MAX < SKILL_FILE_BYTES_MAX

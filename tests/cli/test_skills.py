@@ -130,7 +130,7 @@ def test_files_are_validated(refold: Run) -> None:
 def test_skills_are_selected(refold: Run) -> None:
     assert refold("skills", "select", "deploy it").out.splitlines() == [
         " 100.000  auto_detected rules",
-        "   4.596  lexical       deploy",
+        "   1.565  lexical       deploy",
     ]
     matches = refold("skills", "select", "x", "--force", "mine", "--top-k", "0", "--json").json["matches"]
     assert [(match["skill"]["name"], match["match_reason"]) for match in matches] == [("mine", "user_forced")]

@@ -98,9 +98,9 @@ def queries() -> list[dict[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranking", "least"), [("seed", 78.0), ("words", 73.0), ("hybrid", 79.0)])
+@pytest.mark.parametrize(("ranking", "least"), [("seed", 78.0), ("words", 84.0), ("hybrid", 79.0)])
 def test_of_five_selected_skills_one_is_the_right_one(index: SkillIndex, ranking: str, least: float) -> None:
-    """The labels come from the bodies, which the seed's formula reads and the other two do not."""
+    """The labels come from the bodies, which `hybrid` does not read: benchmarks/selection.py leaves them out."""
     selector = Selector(index, vectors=vectors_of(index))
     policy = SelectionPolicy(ranking=ranking, top_k=5, min_score=0.0)
     right = [

@@ -311,17 +311,19 @@ def test_an_active_skill_restricts_the_registry(project: Path) -> None:
         skills = skills_in(memory, project)
         for name in ("Read", "Bash", "Deploy"):
             memory.tools.register(FunctionTool(name, "x", {"type": "object"}, lambda *_: "done"))
-        restricted = RestrictedRegistry(memory.tools, skills.allowed_tools(["deploy", "react"]))
-        assert restricted.names() == ["Read", "Bash"]
-        assert [definition.name for definition in restricted.definitions()] == ["Read", "Bash"]
+        own = [name for name in memory.tools.names() if name not in {"Read", "Bash", "Deploy"}]
+        restricted = RestrictedRegistry(memory.tools, skills.allowed_tools(["deploy"]))
+        assert restricted.names() == [*own, "Read", "Bash"]
+        assert [definition.name for definition in restricted.definitions()] == [*own, "Read", "Bash"]
+        assert skills.allowed_tools(["deploy", "react"]) is None, "a skill restricts none beside it"
         assert restricted.execute("Read").value == "done"
         refused_call = restricted.execute("Deploy")
         assert (refused_call.outcome, restricted.get("Deploy")) == ("forbidden", None)
-        assert refused_call.message == "forbidden: the active skills allow Read, Bash, not Deploy"
+        assert refused_call.message == f"forbidden: the active skills allow {', '.join(own)}, Read, Bash, not Deploy"
         assert asyncio.run(restricted.execute_async("Deploy")).outcome == "forbidden"
         assert asyncio.run(restricted.execute_async("Bash")).value == "done"
         assert RestrictedRegistry(memory.tools, skills.allowed_tools(["react"])).names() == memory.tools.names()
-        assert RestrictedRegistry(memory.tools, ["Bash(git:*)"]).names() == ["Bash"]
+        assert RestrictedRegistry(memory.tools, ["Bash(git:*)"]).names() == [*own, "Bash"]
 
 
 def test_a_skill_in_a_context_cannot_close_its_own_marks(project: Path) -> None:

@@ -153,13 +153,13 @@ def test_what_is_said_of_a_file_does_not_depend_on_the_seed_of_hashes() -> None:
 def test_the_bound_of_the_settings_is_that_of_skills_before_a_message(tmp_path: Path) -> None:
     from refold.agent.defaults import default_hooks
 
-    for name in ("one", "two"):
+    for name in ("alpha", "beta"):
         write(tmp_path / f".skills/{name}/SKILL.md", name, body="x" * 500)
     with remembering() as memory:
         hooks: Hooks = default_hooks(memory, skills_in(memory, tmp_path))
         memory.settings.set("skills_max_injected_chars", 600)
         context = hooks.context(memory.conversation("s"))
-        heard = hooks.fire_user_message(context, "one two")
+        heard = hooks.fire_user_message(context, "alpha beta")
         assert heard.modified_message is not None
         assert heard.modified_message.count("x") == 600
-        assert heard.modified_message.endswith("one two")
+        assert heard.modified_message.endswith("alpha beta")

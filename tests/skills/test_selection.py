@@ -45,7 +45,10 @@ INDEX = SkillIndex((REACT, RUST, DOCS))
 
 def selected(query: str, index: SkillIndex = INDEX, **options: Any) -> list[tuple[str, float]]:
     policy = SelectionPolicy(
-        **{key: options.pop(key) for key in list(options) if key not in {"phase", "detected", "forced"}}
+        **(
+            {"ranking": "seed"}
+            | {key: options.pop(key) for key in list(options) if key not in {"phase", "detected", "forced"}}
+        )
     )
     return [(match.skill.name, match.score) for match in Selector(index).select(query, policy=policy, **options)]
 
@@ -190,7 +193,7 @@ def test_words_and_meaning_find_what_the_formula_does_not() -> None:
     selector = Selector(INDEX, vectors=vectors)
 
     def best(query: str, ranking: object) -> list[str]:
-        found = selector.select(query, policy=SelectionPolicy(ranking=ranking, top_k=1))
+        found = selector.select(query, policy=SelectionPolicy(ranking=ranking, top_k=1, min_score=0.0))
         return [match.skill.name for match in found]
 
     assert best("writing", "seed") == []

@@ -95,3 +95,91 @@ def test_the_skills_before_a_message_say_which_tools_may_be_called(tmp_path: Pat
         assert skipped("deploy it") == ["Write"]
         memory.settings.set("skills_enabled", value=False)
         assert skipped("deploy it") == []
+
+
+def skills_below(memory: Memory, project: Path, **files: str) -> Any:
+    for name, text in files.items():
+        path = project / f".skills/{name}/SKILL.md"
+        path.parent.mkdir(parents=True)
+        path.write_text(text, encoding="utf-8")
+    return memory.skills.below(SkillRoots(project=str(project)))
+
+
+def test_no_skill_takes_the_tools_of_the_memory_or_those_of_a_skill_beside_it(tmp_path: Path) -> None:
+    front = "---\nname: {0}\ndescription: About {0}.\nallowed-tools: Read\n---\nBody\n"
+    with remembering() as memory:
+        texts = {"deploy": front.format("deploy"), "greet": "---\nname: greet\ndescription: About greet.\n---\nBody\n"}
+        hooks = default_hooks(memory, skills_below(memory, tmp_path, **texts))
+        context = hooks.context(memory.conversation("s1"))
+
+        def refused(text: str) -> list[str]:
+            hooks.fire_user_message(context, text)
+            tools = ("Write", "memory_add", "memory_search", "memory_set", "memory", "skill_use")
+            return [name for name in tools if hooks.fire_before_tool(context, name, {}).skip]
+
+        assert refused("deploy it") == ["Write"]
+        assert refused("deploy it and greet them") == []
+
+
+def test_a_skill_that_merely_applies_to_the_project_restricts_nothing(tmp_path: Path) -> None:
+    configuration = '{"skills": {"rules": {"path": "extra/rules", "detect": {"files": ["go.mod"]}}}}'
+    (tmp_path / "external-skills.json").write_text(configuration, encoding="utf-8")
+    text = "---\nname: rules\ndescription: About Go.\nallowed-tools: Read\n---\nBody\n"
+    with remembering() as memory:
+        (tmp_path / "extra/rules").mkdir(parents=True)
+        (tmp_path / "extra/rules/SKILL.md").write_text(text, encoding="utf-8")
+        skills = skills_below(memory, tmp_path)
+        assert skills.select("write some rules about Go") == (), "its files are not there"
+        assert [match.match_reason for match in skills.select("", forced=["rules"])] == ["user_forced"]
+        (tmp_path / "go.mod").touch()
+        skills.refresh()
+        hooks = default_hooks(memory, skills)
+        context = hooks.context(memory.conversation("s1"))
+        heard = hooks.fire_user_message(context, "hello").modified_message
+        assert heard is not None
+        assert heard.startswith("[skill:rules]")
+        assert not hooks.fire_before_tool(context, "Write", {}).skip
+
+
+def test_each_selected_skill_is_shown_by_whole_sections_and_only_what_is_shown_is_recorded(tmp_path: Path) -> None:
+    body = "".join(f"# Part {number}\n\n{'word ' * 30}end {number}.\n\n" for number in range(40))
+    names = ("deploy-alpha", "deploy-beta", "deploy-gamma")
+    texts = {name: f"---\nname: {name}\ndescription: Deploy to {name}.\n---\n{body}" for name in names}
+    with remembering() as memory:
+        hooks = default_hooks(memory, skills_below(memory, tmp_path, **texts))
+        context = hooks.context(memory.conversation("s1"))
+        heard = hooks.fire_user_message(context, "deploy the servers").modified_message
+        assert heard is not None
+        for name in names:
+            shown = heard.partition(f"[skill:{name}]\n")[2].partition("\n[/skill]")[0]
+            assert 900 < len(shown) <= 1_334
+            assert "end 0." in shown
+            assert shown.rstrip().endswith(("end 4.", "end 5.", "end 6.")), "the last section is whole"
+        memory.settings.set("skills_max_injected_chars", 300)
+        heard = hooks.fire_user_message(context, "deploy the servers").modified_message
+        assert heard is not None
+        assert heard.count("[skill:") == 1
+        selected = memory.skills.selected("s1")
+        assert selected is not None
+        assert selected.names == ("deploy-alpha",)
+
+
+def test_a_skill_is_learned_from_what_was_said_and_done() -> None:
+    with remembering() as memory:
+        asked: list[Any] = []
+        memory.settings.set("memory_auto_extract", value=False)
+        memory.settings.set("skills_auto_generate", value=True)
+        hooks = default_hooks(memory, memory.skills, answering(asked))
+        chat = memory.conversation("s1")
+        chat.append("user", "Write the notes of release 7.", tokens=3)
+        for name, about in CALLS:
+            chat.session.record_call(name, {"about": about}, "no", outcome="forbidden")
+        context = hooks.context(chat)
+        hooks.fire_session_end(context, chat.session.summary(success=True))
+        assert asked == [], "what was forbidden was not done"
+        for name, about in CALLS:
+            chat.session.record_call(name, {"about": about}, "done")
+        chat.append("assistant", "They are in NOTES.md.", tokens=3)
+        hooks.fire_session_end(context, chat.session.summary(success=True))
+        ((messages, _, _),) = asked
+        assert "user: Write the notes of release 7.\nassistant: They are in NOTES.md." in messages[0]["content"]

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from refold import checks
+from refold.agent.excerpts import excerpts
 from refold.agent.tools import disarm, skill_block
 from refold.engine import batch as batches
 from refold.entry import Entry
@@ -70,15 +71,10 @@ def _memories_text(entries: Sequence[Entry], chars_max: int) -> tuple[str, list[
     return text, [entries[index] for index in indexes]
 
 
-def skills_text(skills: Iterable[tuple[str, str]], chars_max: int) -> str:
-    """Render skills, given as names and bodies, each between marks, cut to a number of characters in all."""
-    text, left = "", chars_max
-    for name, body in skills:
-        cut = disarm(body)[: max(left, 0)]
-        left -= len(cut)
-        if cut:
-            text += f"{skill_block(name, cut)}\n\n"
-    return text.rstrip("\n")
+def skills_text(skills: Sequence[tuple[str, str]], chars_max: int) -> str:
+    """Render skills, given as names and bodies, each between marks; all share a number of characters."""
+    cut = excerpts([disarm(body) for _, body in skills], chars_max)
+    return "\n\n".join(skill_block(name, text) for (name, _), text in zip(skills, cut, strict=False) if text)
 
 
 def _working_memory_text(scratchpad: Mapping[str, Any]) -> str:
@@ -399,7 +395,7 @@ def _trim_parts(
 ) -> tuple[list[ContextPart], list[Entry]]:
     """Render the other parts after a step of trimming; return all that are not empty, and the memories in them."""
     memories, shown = _memories_text(entries[: trim.memories], recipe.budget.memories_chars)
-    skills = skills_text(((name, body) for name, body, _ in recipe.skills[: trim.skills]), trim.skills_chars)
+    skills = skills_text([(name, body) for name, body, _ in recipe.skills[: trim.skills]], trim.skills_chars)
     parts = fixed | {"memories": _part(door, "memories", memories), "skills": _part(door, "skills", skills)}
     return [parts[name] for name in _TIERS if parts[name].text], shown
 

@@ -204,7 +204,7 @@ def _validated(file: Path) -> dict[str, Any]:
     click.option("--top-k", type=click.IntRange(min=0), metavar="N", help="At most so many.  [default: as configured]"),
     click.option("--min-score", type=float, metavar="SCORE", help="Which score they need."),
     click.option("--phase", type=click.Choice(_PHASES), help="Only skills for a phase."),
-    click.option("--ranking", default="seed", metavar="NAME", help="seed, words, hybrid, or any other."),
+    click.option("--ranking", default="words", metavar="NAME", help="words, seed, hybrid, or any other."),
     click.option("--tag", "include_tags", multiple=True, metavar="TAG", help="Only what has one of these; repeat."),
     click.option(
         "--without-tag", "exclude_tags", multiple=True, metavar="TAG", help="Nothing that has one of these; repeat."

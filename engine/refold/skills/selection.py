@@ -20,27 +20,27 @@ from refold.limits import SKILL_FILE_BYTES_MAX, SKILL_SCORERS_COUNT_MAX, SKILL_W
 from refold.skills import files
 from refold.skills.format import ALWAYS, PHASES, Detection, Skill, SkillSummary, as_list, summary_of
 from refold.skills.sources import SkillIndex, token_set, tokens
+from refold.skills.words import WordScorer
 
 if TYPE_CHECKING:
     from numpy import float32
     from numpy.typing import NDArray
 
 
-# Scores: the formula of the seeds, and the engine's own rankings.
+# Scores: by the words of a message, by the formula of the seeds, and by the engine's own rankings.
 
+# The default: it finds what nobody tuned it for, and nothing for small talk.
+WORDS: Final = "words"
 # The formula of other programs: words of the query in name, description, tags and body, over the root of the body.
 SEED: Final = "seed"
 _SEED_WEIGHTS: Final = (("name", 4.0), ("description", 2.5), ("tags", 2.0), ("body", 1.0))
 
 Vectors: TypeAlias = Callable[[Sequence[str]], "NDArray[float32]"]  # Vectors of texts, one row of length 1 for each.
 
-# The rankings that proved best for skills: by words alone, and by words and meaning.
-RANKINGS: Final = {
-    "words": Ranking(name="words", bm25=1.0, bm25_saturation=1.2, bm25_length=0.75),
-    "hybrid": Ranking(
-        name="hybrid", cosine=0.5, coverage=0.5, stemmer="light", neighbours=(), damping=0.4, pivot_terms=20.0
-    ),
-}
+# The ranking by words and meaning that proved best for skills; it has no floor.
+_HYBRID: Final = Ranking(
+    name="hybrid", cosine=0.5, coverage=0.5, stemmer="light", neighbours=(), damping=0.4, pivot_terms=20.0
+)
 
 
 class SeedScorer:
@@ -51,7 +51,7 @@ class SeedScorer:
 
     def __init__(self, index: SkillIndex) -> None:
         self._fields = [
-            tuple((weight, _words(index, skill, field)) for field, weight in _SEED_WEIGHTS) for skill in index.skills
+            tuple((weight, _words(skill, field)) for field, weight in _SEED_WEIGHTS) for skill in index.skills
         ]
         self._lengths = [sqrt(max(1, len(fields[-1][1]))) for fields in self._fields]
         self._weights: dict[str, list[tuple[int, float]]] = {}
@@ -75,9 +75,8 @@ class SeedScorer:
         return totals
 
 
-def _words(index: SkillIndex, skill: Skill, field: str) -> frozenset[bytes]:
-    known = index.words.get(skill.id) if field == "body" else None
-    return token_set(" ".join(skill.tags) if field == "tags" else getattr(skill, field)) if known is None else known
+def _words(skill: Skill, field: str) -> frozenset[bytes]:
+    return token_set(" ".join(skill.tags) if field == "tags" else getattr(skill, field))
 
 
 class RankedScorer:
@@ -166,16 +165,17 @@ DETECTED_SCORE: Final = 100.0  # The score of detected and forced skills: above 
 AUTO_DETECTED: Final = "auto_detected"
 LEXICAL: Final = "lexical"
 USER_FORCED: Final = "user_forced"
+_COMPANION: Final = 0.5  # The share of the least score that a skill needs beside one that reaches it, by words.
 _DECIMALS: Final = 6
 
 
 class SelectionPolicy(Struct, frozen=True, kw_only=True):
     """The number of skills to select, and their conditions.
 
-    `min_score` belongs to the ranking: that of `"seed"` by default, and 0 for the others unless it is given. A skill
-    needs one of `include_tags`, if there are any, and none of `exclude_tags`, in whatever case. `max_content_lines` and
-    `max_chars` bound the text of each skill that is injected. `ranking` is `"seed"`, `"words"`, `"hybrid"` or a
-    `Ranking`.
+    `min_score` is what a skill needs, 1 by default for `"words"` and `"seed"` and 0 for the others; by `"words"` the
+    best skill needs it, and those beside that one half of it. A skill needs one of `include_tags`, if there are any,
+    and none of `exclude_tags`, in whatever case. `max_content_lines` and `max_chars` bound the text of each skill that
+    is injected. `ranking` is `"words"`, `"seed"`, `"hybrid"` or a `Ranking`.
     """
 
     top_k: int = 3
@@ -184,7 +184,7 @@ class SelectionPolicy(Struct, frozen=True, kw_only=True):
     exclude_tags: tuple[str, ...] = ()
     max_content_lines: int = 200
     max_chars: int = 4_000
-    ranking: object = SEED
+    ranking: object = WORDS
 
     def __post_init__(self) -> None:
         for field in ("top_k", "max_content_lines", "max_chars"):
@@ -198,10 +198,10 @@ class SelectionPolicy(Struct, frozen=True, kw_only=True):
 
     @property
     def least(self) -> float:
-        """The score that a skill needs."""
+        """The score that the best skill needs."""
         if self.min_score is not None:
             return self.min_score
-        return 1.0 if self.ranking == SEED else 0.0
+        return 1.0 if self.ranking in (WORDS, SEED) else 0.0
 
     def admits(self, skill: Skill, phase: str | None) -> bool:
         """Tell whether a skill is for a phase and has the right tags."""
@@ -236,7 +236,7 @@ class Selector:
     def __init__(self, index: SkillIndex, *, vectors: Vectors | None = None) -> None:
         self.index = index
         self._vectors = vectors
-        self._scorers: dict[str, SeedScorer | RankedScorer] = {}
+        self._scorers: dict[str, WordScorer | SeedScorer | RankedScorer] = {}
 
     def select(
         self,
@@ -283,20 +283,25 @@ class Selector:
         by_name = {
             skill.name: round(number, _DECIMALS) for skill, number in zip(self.index.skills, scores, strict=True)
         }
-        good = [skill for skill in skills if (number := by_name[skill.name]) > 0 and number >= policy.least]
+        best, least = max((by_name[skill.name] for skill in skills), default=0.0), policy.least
+        if policy.ranking == WORDS and best >= least:
+            least *= _COMPANION
+        good = [skill for skill in skills if (number := by_name[skill.name]) > 0 and number >= least]
         good.sort(key=lambda skill: (-by_name[skill.name], -skill.priority, skill.name))
         return [match_of(skill, by_name[skill.name], LEXICAL, query) for skill in good[: policy.top_k]]
 
-    def _scorer(self, ranking: object) -> SeedScorer | RankedScorer:
+    def _scorer(self, ranking: object) -> WordScorer | SeedScorer | RankedScorer:
         key = ranking if isinstance(ranking, str) else repr(ranking)
         if key not in self._scorers:
             if len(self._scorers) >= SKILL_SCORERS_COUNT_MAX:
                 self._scorers.clear()
-            if ranking == SEED:
+            if ranking == WORDS:
+                self._scorers[key] = WordScorer(self.index.skills)
+            elif ranking == SEED:
                 self._scorers[key] = SeedScorer(self.index)
             else:
-                preset = RANKINGS.get(ranking) if isinstance(ranking, str) else None
-                self._scorers[key] = RankedScorer(self.index.skills, preset or ranking_of(ranking), self._vectors)
+                found = _HYBRID if ranking == _HYBRID.name else ranking_of(ranking)
+                self._scorers[key] = RankedScorer(self.index.skills, found, self._vectors)
         return self._scorers[key]
 
 

@@ -3,14 +3,15 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack, cast
 
 import msgspec
 from msgspec import Struct
 
 from refold import checks
-from refold.agent.builtin import ADDS
-from refold.agent.context import skills_text
+from refold.agent.builtin import ADDS, BUILT_IN_NAMES, files_tool
+from refold.agent.excerpts import excerpts
 from refold.agent.hooks import (
     BEFORE_TOOL,
     SESSION_END,
@@ -21,10 +22,22 @@ from refold.agent.hooks import (
     UserMessageResult,
 )
 from refold.agent.providers import JsonProvider
-from refold.agent.tools import FORBIDDEN, FunctionTool, Tool, ToolContext, ToolDefinition, ToolRegistry, ToolResult
+from refold.agent.tools import (
+    FORBIDDEN,
+    OK,
+    FunctionTool,
+    Tool,
+    ToolContext,
+    ToolDefinition,
+    ToolRegistry,
+    ToolResult,
+    disarm,
+    skill_block,
+)
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.limits import SKILL_DESCRIPTION_CHARS_MAX, SKILL_NAME_CHARS_MAX, SOURCES_COUNT_MAX
 from refold.memory.options import Door, MutationOptions, door_of, mutation
+from refold.message import MessageAppended
 from refold.results import SessionSummary
 from refold.skills import files, selection
 from refold.skills.format import (
@@ -40,6 +53,7 @@ from refold.skills.format import (
 )
 from refold.skills.library import SCHEMA, SkillLibrary
 from refold.skills.selection import (
+    AUTO_DETECTED,
     DetectedSkill,
     SelectionPolicy,
     Selector,
@@ -73,7 +87,10 @@ class Overview(Struct, frozen=True):
 GENERATED_PRIORITY: Final = 201  # The priority of learned skills: above the user's, below every file of the project.
 # The key under which hooks share the registry that the active skills restrict.
 _TOOLS: Final = "tools of the active skills"
-_ARGUMENTS_CHARS_MAX: Final = 200  # The part of a call's arguments that a model sees which makes a skill of a session.
+# What a model sees of a session of which it makes a skill: so much of the arguments of a call, and of a message.
+_ARGUMENTS_CHARS_MAX: Final = 200
+_MESSAGE_CHARS_MAX: Final = 1_000
+_MESSAGES_COUNT_MAX: Final = 24
 
 
 # Learning a skill from a session that went well.
@@ -232,19 +249,25 @@ class Skills:
     ) -> tuple[SkillMatch, ...]:
         """Select the skills to put before a model, without recording it.
 
-        Without a policy the counts are those of the configuration. A skill that is switched off, or that models may not
-        use, is selected only where it is forced. See `Selector.select`.
+        Without a policy the counts are those of the configuration. A skill that is switched off, that models may not
+        use, or whose rules of detection match nothing in the project, is selected only where it is forced. See
+        `Selector.select`.
         """
-        index = self.index()
+        index, detected = self.index(), frozenset(skill.name for skill in self.detect())
+
+        def is_offered(skill: Skill) -> bool:
+            is_elsewhere = self.roots.project is not None and skill.detect is not None and skill.name not in detected
+            return skill.enabled and skill.model_invocable and not is_elsewhere
+
         if self._selector is None or self._selector.index is not index:
             self._selector = Selector(index, vectors=self._vectors)
         return self._selector.select(
             query,
             policy=with_settings(SelectionPolicy(), index) if policy is None else policy,
             phase=phase,
-            detected=[skill.name for skill in self.detect()],
+            detected=detected,
             forced=forced,
-            is_enabled=lambda skill: skill.enabled and skill.model_invocable,
+            is_enabled=is_offered,
         )
 
     @mutation
@@ -260,7 +283,7 @@ class Skills:
     ) -> tuple[SkillMatch, ...]:
         """Select skills and record the selection."""
         matches = self.select(query, policy=policy, phase=phase, forced=forced)
-        ranking = "seed" if policy is None else policy.ranking
+        ranking = (policy or SelectionPolicy()).ranking
         name = ranking if isinstance(ranking, str) else str(getattr(ranking, "name", ranking))
         self.library.record(matches, query=query, conversation=conversation, phase=phase, ranking=name, **options)
         return matches
@@ -293,9 +316,9 @@ class Skills:
         return selection.activation(skill, self.resources(name))
 
     def allowed_tools(self, names: Iterable[str]) -> frozenset[str] | None:
-        """Join the tools that active skills allow; `None` where none of them restricts any."""
-        restricted = [set(tools) for name in names if (tools := self.get(name).allowed_tools)]
-        return frozenset(set[str]().union(*restricted)) if restricted else None
+        """Join the tools that active skills allow; `None` where one of them allows any."""
+        allowed = [self.get(name).allowed_tools for name in names]
+        return frozenset(chain.from_iterable(allowed)) if allowed and all(allowed) else None
 
     # Files.
 
@@ -392,15 +415,18 @@ class Skills:
             settings, chat = context.memory.settings, context.conversation
             if provider is None or not (settings.get("skills_enabled") and settings.get("skills_auto_generate")):
                 return
-            work = [(event, stamp.seq) for event, stamp in chat.events() if isinstance(event, WORK_EVENTS)]
-            calls = [event for event, _ in work if isinstance(event, ToolExecuted)]
+            events = [(event, stamp.seq) for event, stamp in chat.events()]
+            calls = [event for event, _ in events if isinstance(event, ToolExecuted) and event.outcome == OK]
+            said = [(event.role, _text_of(event)) for event, _ in events if isinstance(event, MessageAppended)]
+            read = (*WORK_EVENTS, MessageAppended)
             self.maybe_generate(
                 provider,
                 summary=chat.session.to_text(),
+                transcript=said,
                 tool_calls=[(event.name, event.arguments.decode()[:_ARGUMENTS_CHARS_MAX]) for event in calls],
                 session=context.session_id,
                 succeeded=summary.success,
-                sources=[seq for _, seq in work][-SOURCES_COUNT_MAX:],
+                sources=[seq for event, seq in events if isinstance(event, read)][-SOURCES_COUNT_MAX:],
             )
 
         hooks.register(USER_MESSAGE, self.inject)
@@ -412,16 +438,22 @@ class Skills:
         """Put the skills that a user's message selects before it, and record the selection."""
         context.shared.pop(_TOOLS, None)
         settings = context.memory.settings
-        chars = int(settings.get("skills_max_injected_chars"))
-        matches = self.select(text) if settings.get("skills_enabled") and chars else ()
+        policy = with_settings(SelectionPolicy(), self.index())
+        matches = self.select(text, policy=policy) if settings.get("skills_enabled") else ()
+        bodies = [disarm(match.body) for match in matches]
+        cut = excerpts(bodies, int(settings.get("skills_max_injected_chars")), policy.max_content_lines)
+        matches = tuple(match for match, text in zip(matches, cut, strict=False) if text)
         if not matches:
             return None
-        context.write(text, lambda sources: self.choose(text, conversation=context.session_id, sources=sources))
-        allowed = self.allowed_tools(match.skill.name for match in matches)
-        context.shared[_TOOLS] = RestrictedRegistry(context.memory.tools, allowed)
-        return UserMessageResult(
-            f"{skills_text([(match.skill.name, match.body) for match in matches], chars)}\n\n{text}"
-        )
+        recorded = {"conversation": context.session_id, "ranking": str(policy.ranking)}
+        context.write(text, lambda sources: self.library.record(matches, query=text, sources=sources, **recorded))
+        if all(match.match_reason != AUTO_DETECTED for match in matches):  # What merely applies here is not in use.
+            allowed = self.allowed_tools(match.skill.name for match in matches)
+            context.shared[_TOOLS] = RestrictedRegistry(context.memory.tools, allowed)
+        blocks = [
+            skill_block(match.skill.name, excerpt) for match, excerpt in zip(matches, filter(None, cut), strict=True)
+        ]
+        return UserMessageResult("\n\n".join((*blocks, text)))
 
     # Learning.
 
@@ -431,26 +463,40 @@ class Skills:
         *,
         summary: str,
         tool_calls: Sequence[tuple[str, str]],
+        transcript: Sequence[tuple[str, str]] = (),
         session: str | None = None,
         succeeded: bool = True,
         sources: Sequence[Any] = (),
     ) -> Generation:
         """Learn a skill from a session if it went well, took three tool calls, and no similar skill is known.
 
-        `tool_calls` are names with short descriptions. The model is asked once, and only where the first two hold; the
-        skill waits for its review. An answer that the schema does not allow is a reason, not an error; an exception of
-        `complete_json` is passed on, and nothing is written.
+        `tool_calls` are names with short descriptions, those alone that were answered; `transcript` is what was said,
+        as roles and texts, whose begin and end the model sees. The model is asked once, and only where the first two
+        hold; the skill waits for its review. An answer that the schema does not allow is a reason, not an error; an
+        exception of `complete_json` is passed on, and nothing is written.
         """
         self.library.check_writable()
-        calls = _checked_calls(tool_calls)
+        calls = _checked_pairs(tool_calls, "tool_calls")
         if not checks.flag(succeeded, "succeeded"):
             return Generation(None, "the session did not succeed")
         if len(calls) < _CALLS_COUNT_MIN:
             return Generation(None, f"the session took {len(calls)} tool calls, fewer than {_CALLS_COUNT_MIN}")
-        lines = "\n".join(f"- {' '.join(name.split())}: {' '.join(about.split())}" for name, about in calls)
-        # Nothing in the record can end it.
-        texts = [text.replace("<", "&lt;") for text in (checks.text(summary, "summary"), lines)]
-        messages = [{"role": "user", "content": f"<session>\n{texts[0]}\n\nTool calls:\n{texts[1]}\n</session>"}]
+        lines = [f"- {' '.join(name.split())}: {' '.join(about.split())}" for name, about in calls]
+        said = [
+            f"{role}: {text[:_MESSAGE_CHARS_MAX]}" for role, text in _checked_pairs(transcript, "transcript") if text
+        ]
+        if len(said) > _MESSAGES_COUNT_MAX:
+            half = _MESSAGES_COUNT_MAX // 2
+            said = [*said[:half], "[...]", *said[-half:]]
+        parts = (
+            checks.text(summary, "summary"),
+            *(["What was said:", *said] if said else ()),
+            "",
+            "Tool calls:",
+            *lines,
+        )
+        record = "\n".join(parts).replace("<", "&lt;")  # Nothing in the record can end it.
+        messages = [{"role": "user", "content": f"<session>\n{record}\n</session>"}]
         try:
             if isinstance(complete_json, JsonProvider):
                 result: Any = complete_json.complete_json(messages, [_SYSTEM], SCHEMA)
@@ -483,12 +529,20 @@ class Skills:
         return Generation(skill, "learned; it waits for its review", nearest)
 
 
-def _checked_calls(tool_calls: object) -> list[tuple[str, str]]:
-    calls = cast("Sequence[Any]", tool_calls)
-    is_list = isinstance(tool_calls, Sequence)
-    if not is_list or not all(isinstance(call, (tuple, list)) and len(cast("Any", call)) == 2 for call in calls):  # noqa: PLR2004
-        raise InvalidInput(f"tool_calls are {checks.shown(calls)}; give a list of (name of the tool, what it did)")
-    return [(checks.text(name, "a tool's name"), checks.text(about, "what a tool did")) for name, about in calls]
+def _checked_pairs(pairs: object, name: str) -> list[tuple[str, str]]:
+    items = cast("Sequence[Any]", pairs)
+    is_list = isinstance(pairs, Sequence)
+    if not is_list or not all(isinstance(item, (tuple, list)) and len(cast("Any", item)) == 2 for item in items):  # noqa: PLR2004
+        raise InvalidInput(f"{name} are {checks.shown(items)}; give a list of pairs of texts")
+    return [
+        (checks.text(first, f"the first of {name}"), checks.text(second, f"what {name} say")) for first, second in items
+    ]
+
+
+def _text_of(message: MessageAppended) -> str:
+    content = message.content
+    parts = content if isinstance(content, list) else ()
+    return content if isinstance(content, str) else " ".join(str(part["text"]) for part in parts if "text" in part)
 
 
 def _parse_answer(value: Any) -> _Answer:
@@ -531,6 +585,8 @@ def _as_skill(learned: LearnedSkill) -> Skill:
 
 
 SKILL_USE: Final = "skill_use"
+# The tools of the memory itself, which no skill takes away.
+_OWN_TOOLS: Final = BUILT_IN_NAMES | {SKILL_USE, files_tool().name}
 _DESCRIPTION: Final = (
     "Load a skill: written instructions for a kind of task. Call it before you begin a task that a skill of the "
     "catalog is for. With `resource`, read one of the files beside a skill that its instructions name."
@@ -572,7 +628,7 @@ def _refuse_tool(context: HookContext, name: str, _: dict[str, Any]) -> BeforeTo
 
 
 class RestrictedRegistry:
-    """A registry of which only some tools may be called: those that the active skills allow, and `skill_use`.
+    """A registry of which only some tools may be called: those that the active skills allow, and those of the memory.
 
     An entry such as `Bash(git:*)` allows `Bash`: its pattern of arguments is for the tool's own host. The registry
     itself stays unchanged.
@@ -582,7 +638,7 @@ class RestrictedRegistry:
 
     def __init__(self, registry: ToolRegistry, allowed: Iterable[str] | None) -> None:
         self._registry = registry
-        self._allowed = None if allowed is None else {SKILL_USE, *(entry.partition("(")[0] for entry in allowed)}
+        self._allowed = None if allowed is None else _OWN_TOOLS | {entry.partition("(")[0] for entry in allowed}
 
     def permits(self, name: str) -> bool:
         """Tell whether a tool may be called."""

@@ -266,7 +266,7 @@ class SkillIndex:
     0
     """
 
-    __slots__ = ("_by_name", "diagnostics", "settings", "shadowed", "skills", "stats", "words")
+    __slots__ = ("_by_name", "diagnostics", "settings", "shadowed", "skills", "stats")
 
     def __init__(
         self,
@@ -274,7 +274,6 @@ class SkillIndex:
         diagnostics: Sequence[Diagnostic] = (),
         stats: RefreshStats | None = None,
         settings: SkillSettings | None = None,
-        words: Mapping[str, frozenset[bytes]] | None = None,
     ) -> None:
         self._by_name: dict[str, Skill] = {}
         shadowed: list[Skill] = []
@@ -292,8 +291,6 @@ class SkillIndex:
         self.diagnostics: tuple[Diagnostic, ...] = (*diagnostics, *notes)
         self.stats = stats or RefreshStats()  # The files of the load that made this index.
         self.settings = settings or SkillSettings()
-        self.words: Mapping[str, frozenset[bytes]] = words or {}
-        """The words of bodies that are known already, as `token_set` cuts them, by the id of their skill."""
 
     def __len__(self) -> int:
         return len(self.skills)
@@ -320,7 +317,7 @@ class SkillIndex:
 
     def _copy(self, skills: Iterable[Skill]) -> "SkillIndex":
         diagnostics = self.diagnostics[: len(self.diagnostics) - len(self.shadowed)]
-        return SkillIndex(skills, diagnostics, self.stats, self.settings, self.words)
+        return SkillIndex(skills, diagnostics, self.stats, self.settings)
 
 
 # Where skills are searched.
@@ -435,7 +432,6 @@ class SkillLoader:
         self._configurations: dict[str, _Cached[Configuration]] = {}
         self._diagnostics: list[Diagnostic] = []
         self._index: SkillIndex | None = None
-        self._words: dict[str, frozenset[bytes]] = {}
         self.stats = RefreshStats()  # The files of the last load.
 
     def load(self) -> SkillIndex:
@@ -449,8 +445,7 @@ class SkillLoader:
         if self._index is None or not is_same or stats.changed or stats.added or stats.removed:
             # Two searches of one tree leave out the same; it is reported once.
             diagnostics = tuple(dict.fromkeys(load.diagnostics))
-            self._words = {skill.id: self._words.get(skill.id) or token_set(skill.body) for skill in skills}
-            self._index = SkillIndex(skills, diagnostics, stats, load.settings, self._words)
+            self._index = SkillIndex(skills, diagnostics, stats, load.settings)
         return self._index
 
 

@@ -1,0 +1,170 @@
+"""Scores of skills by the words of a message: which skills it asks for, or that it asks for none. Pure."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from math import log
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy
+
+from refold.index.text import porter, terms_of
+from refold.limits import SKILL_SENTENCES_COUNT_MAX, SKILL_WORDS_COUNT_MAX
+
+if TYPE_CHECKING:
+    from numpy import float64
+    from numpy.typing import NDArray
+
+    from refold.skills.format import Skill
+
+# What was chosen on one half of the published skills and of recorded talk, and judged on the other: benchmarks/README.
+
+_NAME: Final = 2.0  # The weight of a word of the name; one of the description or the tags has 1.
+_BODY: Final = 0.2
+_HEAD_LENGTH: Final = 0.5  # How much a long description, or a long body, lowers the weight of its words.
+_BODY_LENGTH: Final = 0.75
+_SATURATION: Final = 1.2
+# A word is as rare as if the library had so many skills more, so that a library of one skill knows rare words too.
+_OTHER_SKILLS: Final = 100
+_TALK: Final = 0.5  # The weight of words that any talk has.
+_UNNAMED: Final = 0.7  # The share for skills that have the words in their bodies alone.
+_SENTENCE: Final = 0.8  # The share for one of several sentences: one of many meets a skill by chance.
+_MASS_POWER: Final = 0.75  # How much the words count that no skill has.
+_MASS_LEAST: Final = 4.0
+_FLOOR: Final = 0.6  # Small talk stays below it; scores are multiples of it.
+
+_SENTENCE_END: Final = re.compile(r"(?<=[.?!;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])\s*|\n+")
+
+# Words of any talk, beside those that `terms_of` leaves out.
+_TALK_TERMS: Final = frozenset(
+    porter(word)
+    for word in re.findall(
+        r"\w+",
+        "again all also am any anyone anything around away back bad because bit both bring buy call came care "
+        "certainly chance change cheap check come coming cool couldn couple course day days dear didn different doesn "
+        "doing don done down each easy else end enjoy enough even ever every everyone everything exactly excited "
+        "explain feel feeling few file fine first fix folks forget forward friend friends fun get getting give given "
+        "glad go going gone gonna good got great guess guys happen happened happy hard hear hello help here hey hi "
+        "home hope hour hours however idea instead interesting isn job keep kind know known last later least let life "
+        "like little ll long look looking looks lot lots love loved made make makes making many maybe mean means "
+        "might mind minute moment month months more morning most much must myself name need needed needs never new "
+        "next nice night now nothing off often oh ok okay old once one only open other over own part people perfect "
+        "perhaps person place please point possible pretty problem put quick quite rather re ready real really right "
+        "run said same saw say second see seem seems seen set show since small somebody someone something sometimes "
+        "soon sorry sort sound sounds start still stop stuff sure take taken takes talk talking tell ten thank thanks "
+        "thing things think third thought three time times today together tomorrow tonight took total tried true try "
+        "trying turn two until use used using usually ve very wait want wanted wants wasn way week weekend weeks "
+        "welcome well went weren while whole without won wonder wonderful work worked working works world worry wow "
+        "wrong yeah year years yes yesterday yet",
+    )
+)
+
+
+class _Posting(NamedTuple):
+    rows: "NDArray[numpy.intp]"
+    scores: "NDArray[float64]"
+    named: "NDArray[numpy.intp]"  # The rows of the skills that have the word in name, description or tags.
+
+
+class WordScorer:
+    """Scores skills by the words of a message: names count most, then descriptions and tags, then bodies.
+
+    A message counts by the one of its sentences that is best for a skill, against all the words of that sentence. From
+    1.0 on a score says that the message is about what the skill does.
+
+    >>> WordScorer(()).scores("anything")
+    []
+    """
+
+    def __init__(self, skills: "Sequence[Skill]") -> None:
+        self._count = len(skills)
+        heads = [(_terms(skill.name), _terms(f"{skill.description} {' '.join(skill.tags)}")) for skill in skills]
+        bodies = [_terms(skill.body) for skill in skills]
+        self._heads = _postings([name.keys() | about.keys() for name, about in heads])
+        texts = zip(heads, bodies, strict=True)
+        self._all = _postings([name.keys() | about.keys() | body.keys() for (name, about), body in texts])
+        abouts = [about for _, about in heads]
+        self._weights = [
+            (name, about, about_share, body, body_share)
+            for (name, about), about_share, body, body_share in zip(
+                heads, _shares(abouts, _HEAD_LENGTH), bodies, _shares(bodies, _BODY_LENGTH), strict=True
+            )
+        ]
+        self._called: dict[frozenset[str], list[int]] = {}
+        """The skills by the words of their names: a sentence that is a name asks for the skill."""
+        for row, (name, _) in enumerate(heads):
+            self._called.setdefault(frozenset(name), []).append(row)
+        self._known: dict[str, _Posting] = {}
+
+    def scores(self, query: str) -> list[float]:
+        """Score each skill, in the order of the index."""
+        best = numpy.zeros(self._count)
+        sentences = [terms for sentence in _sentences(query) if (terms := _terms(sentence))]
+        share = _SENTENCE if len(sentences) > 1 else 1.0
+        for terms in sentences if self._count else ():
+            numpy.maximum(best, share / _FLOOR * self._sentence(terms), out=best)
+            for row in self._called.get(frozenset(terms), ()):
+                best[row] = max(best[row], 1.0)
+        return best.tolist()
+
+    def _sentence(self, terms: Counter[str]) -> "NDArray[float64]":
+        scores, is_named, mass = numpy.zeros(self._count), numpy.full(self._count, _UNNAMED), 0.0
+        for term in terms:
+            mass += self._rarity(len(self._heads.get(term, ())))
+            if term in self._all:
+                posting = self._posting(term)
+                scores[posting.rows] += posting.scores
+                is_named[posting.named] = 1.0
+        scores *= is_named / (mass**_MASS_POWER + _MASS_LEAST)
+        return scores
+
+    def _posting(self, term: str) -> _Posting:
+        """Look up what a term adds to each skill that has it."""
+        posting = self._known.get(term)
+        if posting is None:
+            rows, named = self._all[term], self._heads.get(term, [])
+            frequencies = numpy.array([self._frequency(row, term) for row in rows])
+            rarity = (self._rarity(len(named)) + self._rarity(len(rows))) / 2
+            weight = rarity * (_TALK if term in _TALK_TERMS else 1.0) * (_SATURATION + 1)
+            scores = weight * frequencies / (frequencies + _SATURATION)
+            posting = _Posting(numpy.array(rows, numpy.intp), scores, numpy.array(named, numpy.intp))
+            if len(self._known) >= SKILL_WORDS_COUNT_MAX:
+                self._known.clear()
+            self._known[term] = posting
+        return posting
+
+    def _frequency(self, row: int, term: str) -> float:
+        name, about, about_share, body, body_share = self._weights[row]
+        return _NAME * name[term] + about[term] * about_share + _BODY * body[term] * body_share
+
+    def _rarity(self, having: int) -> float:
+        return log(1 + (self._count + _OTHER_SKILLS - having + 0.5) / (having + 0.5))
+
+
+def _sentences(query: str) -> list[str]:
+    """Split a message; of a very long one take its begin and its end, where people say what they want."""
+    sentences = [sentence for sentence in _SENTENCE_END.split(query) if sentence.strip()]
+    half = SKILL_SENTENCES_COUNT_MAX // 2
+    return sentences if len(sentences) <= 2 * half else sentences[:half] + sentences[-half:]
+
+
+def _terms(text: str) -> Counter[str]:
+    lines = [text] if text.isascii() else text.splitlines()
+    plain = "\n".join(line for line in lines if line.isascii())  # Ten times as quick to cut as the other lines.
+    other = "\n".join(line for line in lines if not line.isascii())
+    return Counter(terms_of(plain, "porter")[0] + terms_of(other, "porter")[0])
+
+
+def _postings(rows: "Sequence[frozenset[str] | set[str]]") -> dict[str, list[int]]:
+    postings: dict[str, list[int]] = {}
+    for row, terms in enumerate(rows):
+        for term in terms:
+            postings.setdefault(term, []).append(row)
+    return postings
+
+
+def _shares(texts: Sequence[Counter[str]], length: float) -> list[float]:
+    """Compute how much an occurrence counts in each text, less in the longer ones."""
+    sizes = [max(1, text.total()) for text in texts]
+    mean = sum(sizes) / max(1, len(sizes))
+    return [1 / (1 - length + length * size / mean) for size in sizes]
